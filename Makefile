@@ -1,0 +1,98 @@
+# Each target sets up what it needs; `make` alone lists them.
+#
+#   PYTHON=python3.12    the Python that .venv is made with; `make clean` first to change it
+#   ARGS='-k journal'    passed on to pytest, to the demo, to the benchmark or to the cluster run
+#   SIZE=1G              how much commit log the benchmark writes
+
+PYTHON ?= python3
+ARGS ?=
+SIZE ?=
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# Relative names only: make would split an absolute one at the spaces of a path.
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+LOCK := env -u PIP_FIND_LINKS $(VENV)/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: install
+install: $(VENV)/bin/reput ## make .venv with .venv/bin/reput, from the lock file
+
+.PHONY: demo
+demo: install ## rebuild a small store that comes with reput, and show what came out
+	$(VENV)/bin/reput demo $(ARGS)
+
+.PHONY: test
+test: $(VENV)/dev ## run all tests
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/dev ## check format, style and types
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+.PHONY: format
+format: $(VENV)/dev ## put the code into the format that lint asks for
+	$(VENV)/bin/ruff check --select I --fix .
+	$(VENV)/bin/ruff format .
+
+.PHONY: bench
+bench: $(VENV)/dev ## measure a rebuild (SIZE=1G)
+	$(VENV)/bin/python -m bench $(if $(SIZE),--size $(SIZE)) $(ARGS)
+
+.PHONY: cluster
+cluster: install ## run a rebuild on a Spark master with two workers, on this machine
+	$(VENV)/bin/python -m reput.cluster $(ARGS)
+
+.PHONY: lock
+lock: $(VENV)/dev ## write requirements/ anew from pyproject.toml (UPGRADE=1: to the newest versions)
+	$(LOCK) $(if $(UPGRADE),--upgrade) --only-build-deps --build-deps-for editable -o requirements/build.txt pyproject.toml
+	$(LOCK) $(if $(UPGRADE),--upgrade) -o requirements/run.txt pyproject.toml
+	$(LOCK) $(if $(UPGRADE),--upgrade) -c requirements/run.txt --all-extras -o requirements/dev.txt pyproject.toml
+
+.PHONY: clean
+clean: ## remove .venv and all that the other targets made
+	rm -rf $(VENV) build dist lib/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	find bench jobs lib tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# What isn't a Python package and can't be locked. Asked each time: it takes a tenth of a second.
+.PHONY: prerequisites
+prerequisites:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "reput needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) -V 2>/dev/null || echo missing)." >&2; \
+	    echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "$(PYTHON) can't make virtual environments (on Debian and Ubuntu: install python3-venv)." >&2; exit 1; }
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	 found=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9._]*\).*/\1/p' | head -n 1 || true); \
+	 case $${found%%.*} in \
+	    17|21) ;; \
+	    ''|[1-9]|1[0-6]) \
+	        echo "reput needs Java 17 or later (17 and 21 are known to work); $$java is $${found:-missing}." >&2; \
+	        echo "Install one (on Debian and Ubuntu: openjdk-17-jre-headless), or let JAVA_HOME name it." >&2; exit 1;; \
+	    *) echo "note: this is Java $$found; 17 and 21 are known to work" >&2;; \
+	 esac
+
+# Spark comes as source only: without build isolation it is built with the setuptools of build.txt.
+$(VENV)/run: requirements/build.txt requirements/run.txt | prerequisites
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install --quiet --require-hashes -r requirements/build.txt
+	$(PIP) install --quiet --require-hashes --no-build-isolation --use-pep517 -r requirements/run.txt
+	touch $@
+
+$(VENV)/bin/reput: $(VENV)/run pyproject.toml | prerequisites
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/dev: $(VENV)/run requirements/dev.txt | $(VENV)/bin/reput
+	$(PIP) install --quiet --require-hashes --no-build-isolation --use-pep517 -r requirements/dev.txt
+	touch $@

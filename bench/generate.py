@@ -1,0 +1,154 @@
+"""A large commit log, written by the real store, kept and used again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError, say
+from reput.format import names
+from reput.store.files import fsync_dir
+from reput.store.space import check_free, human
+from tests.compat.jars import class_path, java_executable
+from tests.compat.java_store import JavaStore
+from tests.compat.jvm import Jvm
+
+TOPICS = 16
+QUEUES = 8
+KEYS_PER_MESSAGE = 2
+"""Index keys of a message: UNIQ_KEY and one word of KEYS; from RocketMQ 5.4 on its TAGS as well."""
+
+_SOURCE = Path(__file__).with_name("MassWriter.java")
+_CLASS = "bench.MassWriter"
+_MANIFEST = "manifest.json"
+_HEAP = "2g"
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A written commit log.
+
+    Attributes:
+        store: the directory that holds ``commitlog/`` and nothing else.
+        written_by: the RocketMQ release that wrote it.
+        size: bytes that were asked for.
+        end: physical offset of its end, bytes; it starts at 0.
+        messages: how many it holds.
+    """
+
+    store: Path
+    written_by: str
+    size: int
+    end: int
+    messages: int
+
+    @property
+    def segments(self) -> list[Path]:
+        """Its files in log order."""
+        return sorted((self.store / names.COMMIT_LOG).iterdir())
+
+
+def log_directory(directory: Path, version: str, size: int) -> Path:
+    """Where the log of this version and size is kept, and all that was made from it."""
+    return directory / f"{version}-{size}"
+
+
+def write_log(directory: Path, version: str, size: int) -> Log:
+    """The log with these parameters: the one that is there, or one written now.
+
+    The JVM is killed once the log is flushed: its dispatch may lag behind, and what it derived is removed
+    anyway. So are the segments that it preallocated past the log's end.
+
+    Args:
+        directory: the benchmark's directory.
+        version: the RocketMQ release that writes.
+        size: bytes of log; the last message may pass it.
+
+    Raises:
+        BenchError: the JVM has no compiler.
+        OutputError: no room.
+    """
+    home = log_directory(directory, version, size)
+    manifest = home / _MANIFEST
+    store = home / "store"
+    if manifest.exists():
+        return Log(**{**json.loads(manifest.read_text(encoding="utf-8")), "store": store})
+    shutil.rmtree(home, ignore_errors=True)
+    check_free(directory, 2 * size + (4 << 30), "the benchmark's commit log and what is rebuilt from it")
+    store.mkdir(parents=True)
+    began = time.monotonic()
+    with JavaStore(version, store, heap=_HEAP) as java:
+        writer = compile_writer(java.jvm)
+        if not java.load():
+            raise BenchError(f"{store}: the store did not load; {java.jvm.log_tail()}")
+        java.start()
+        done = writer.apply(
+            {
+                "store": java.store,
+                "bytes": size,
+                "threads": len(os.sched_getaffinity(0)),
+                "topics": TOPICS,
+                "queues": QUEUES,
+            }
+        )
+        end, messages = int(done["end"]), int(done["messages"])
+        java.kill()
+    for path in store.iterdir():
+        if path.name != names.COMMIT_LOG:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    log = Log(store, version, size, end, messages)
+    for segment in log.segments:
+        if (names.parse_offset_name(segment.name) or 0) >= end > 0:
+            segment.unlink()
+    facts = {**asdict(log), "store": "store"}
+    partial = manifest.with_suffix(".tmp")
+    partial.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    partial.rename(manifest)
+    fsync_dir(home)
+    seconds = time.monotonic() - began
+    say(f"wrote {human(end)}, {messages:,} messages, with RocketMQ {version} in {seconds:.0f} s")
+    return log
+
+
+def compile_writer(jvm: Jvm) -> Any:
+    """Compile MassWriter.java against this JVM's RocketMQ and load it there; returns an instance.
+
+    Raises:
+        BenchError: this Java is a runtime without compiler, or the class doesn't compile.
+    """
+    classes = Path(tempfile.mkdtemp(prefix="classes-", dir=jvm.home))
+    compiler = [str(java_executable()), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+    run = subprocess.run(
+        [*compiler, "-nowarn", "-cp", class_path(jvm.version), "-d", str(classes), str(_SOURCE)],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if run.returncode != 0:
+        raise BenchError(
+            f"{_SOURCE.name} doesn't compile against RocketMQ {jvm.version} "
+            f"(it needs a JDK, such as openjdk-17-jdk-headless):\n{run.stdout}"
+        )
+    java = jvm.java.java
+    urls = jvm.gateway.new_array(java.net.URL, 1)
+    urls[0] = java.io.File(str(classes)).toURI().toURL()
+    loader = java.net.URLClassLoader(urls, java.lang.ClassLoader.getSystemClassLoader())
+    constructor = loader.loadClass(_CLASS).getDeclaredConstructor(jvm.gateway.new_array(java.lang.Class, 0))
+    return constructor.newInstance(jvm.gateway.new_array(java.lang.Object, 0))
+
+
+def warm_page_cache(log: Log) -> None:
+    """Read the log once, so that no run that is measured waits for the disk."""
+    buffer = bytearray(8 << 20)
+    for path in log.segments:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass

@@ -1,0 +1,91 @@
+"""How much memory a tree of processes takes, sampled from ``/proc``."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+INTERVAL = 0.05
+"""Seconds between samples."""
+
+_PROC = Path("/proc")
+
+
+class MemorySampler:
+    """The peak of the anonymous memory of a process and all its descendants; a context manager.
+
+    Anonymous resident memory (``RssAnon``) is what a process can't give back: heaps and stacks. Mapped files
+    lie in the page cache and aren't counted. A page that a forked worker still shares with its parent counts
+    in both, so the sum is an upper bound.
+
+    A descendant that has lost its parent still counts, when it was seen before.
+
+    Args:
+        root: process id of the tree's root.
+        proc: where the kernel shows processes.
+    """
+
+    def __init__(self, root: int, proc: Path = _PROC) -> None:
+        self._proc = proc
+        self._tree = {root}
+        self._others: set[int] = set()
+        self._peak = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bench-memory", daemon=True)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The greatest sum seen so far."""
+        return self._peak
+
+    def sample(self) -> int:
+        """Look once; returns the sum in bytes.
+
+        Only processes that weren't there before are asked for their parent, so that a sample costs the
+        measured run next to nothing.
+        """
+        present = {int(path.name) for path in self._proc.iterdir() if path.name.isdecimal()}
+        self._tree &= present
+        self._others &= present
+        parents = {pid: self._field(pid, "PPid") for pid in present - self._tree - self._others}
+        while found := {pid for pid, parent in parents.items() if parent in self._tree}:
+            self._tree |= found
+            for pid in found:
+                del parents[pid]
+        self._others |= parents.keys()
+        total = sum(self._field(pid, "RssAnon") for pid in self._tree) << 10
+        self._peak = max(self._peak, total)
+        return total
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._done.is_set():
+            self.sample()
+            self._done.wait(INTERVAL)
+
+    def _field(self, pid: int, name: str) -> int:
+        """A number of ``/proc/PID/status``; 0 when the process is gone or is a kernel thread."""
+        try:
+            text = (self._proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return 0
+        return status_field(text, name)
+
+
+def status_field(status: str, name: str) -> int:
+    """The number that a line of ``/proc/PID/status`` starts with (kB for memory); 0 without such a line."""
+    for line in status.splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    return 0

@@ -1,0 +1,190 @@
+"""Index files: from key hashes in log order to entries, slots and header.
+
+Source: ``IndexFile.putKey``, ``IndexService.buildIndex`` (rocketmq-all-4.9.7, 5.3.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from reput.format.indexfile import (
+    ENTRY_LENGTH,
+    HEADER_LENGTH,
+    MAX_TIME_DIFF,
+    SLOT_LENGTH,
+    IndexHeader,
+    time_diff,
+)
+from reput.scan.load import swapped_u32
+
+_BEGIN_TIME, _END_TIME, _BEGIN_OFFSET, _END_OFFSET, _SLOT_COUNT, _INDEX_COUNT = range(6)
+
+
+class KeyRows(NamedTuple):
+    """Index keys of messages in log order.
+
+    Attributes:
+        position: int64[rows], physicalOffset of a message.
+        timestamp: int64[rows], its storeTimestamp, ms.
+        keys: int32[rows], how many keys it has.
+        key_hash: int32[keys], as the index stores them.
+    """
+
+    position: NDArray[np.int64]
+    timestamp: NDArray[np.int64]
+    keys: NDArray[np.int32]
+    key_hash: NDArray[np.int32]
+
+
+class Put(NamedTuple):
+    """What :func:`put_keys` made of some rows.
+
+    Attributes:
+        header: the file's header afterwards.
+        entries: uint8[entries * 20], they belong at the ordinal that the header had before.
+        rows, keys: rows that were put whole, and keys that were put, those of a row begun included.
+    """
+
+    header: IndexHeader
+    entries: NDArray[np.uint8]
+    rows: int
+    keys: int
+
+
+def put_keys(
+    header: IndexHeader, slots: NDArray[np.int32], rows: KeyRows, skip: int, max_index_num: int
+) -> Put:
+    """Put keys into one index file until it is full or the rows end.
+
+    Args:
+        header: the file's header so far.
+        slots: int32[slots], the ordinals in the hash slots, native byte order; updated.
+        rows: the keys. ``skip`` of the first row's keys are in the file before already.
+        max_index_num: ordinals of a file, the unused first one included.
+    """
+    state = np.array(
+        [
+            header.begin_timestamp,
+            header.end_timestamp,
+            header.begin_physical_offset,
+            header.end_physical_offset,
+            header.slot_count,
+            header.index_count,
+        ],
+        np.int64,
+    )
+    room = max(min(max_index_num - header.index_count, len(rows.key_hash) - skip), 0)
+    words = np.empty(room * 5, np.uint32)
+    done_rows, done_keys = _put(state, slots, *rows, skip, words, room)
+    return Put(IndexHeader(*state.tolist()), words.view(np.uint8), int(done_rows), int(done_keys))
+
+
+def put_slowly(file: bytearray, rows: KeyRows, skip: int, max_hash_slot_num: int, max_index_num: int) -> Put:
+    """What :func:`put_keys` does, on the bytes of a whole file, one key at a time."""
+    header = IndexHeader.decode(bytes(file[:HEADER_LENGTH]))
+    first_entry = HEADER_LENGTH + max_hash_slot_num * SLOT_LENGTH
+    start = first_entry + header.index_count * ENTRY_LENGTH
+    keys = -skip
+    done_rows = 0
+    hashes = iter(rows.key_hash.tolist())
+    for position, timestamp, count in zip(
+        rows.position.tolist(), rows.timestamp.tolist(), rows.keys.tolist(), strict=True
+    ):
+        for _ in range(count):
+            if keys >= 0 and header.index_count >= max_index_num:
+                break
+            keys += 1
+            key_hash = next(hashes)
+            if keys <= 0:
+                continue
+            slot = HEADER_LENGTH + key_hash % max_hash_slot_num * SLOT_LENGTH
+            previous = int.from_bytes(file[slot : slot + SLOT_LENGTH], "big")
+            entry = first_entry + header.index_count * ENTRY_LENGTH
+            file[entry : entry + ENTRY_LENGTH] = b"".join(
+                (
+                    key_hash.to_bytes(4, "big"),
+                    position.to_bytes(8, "big"),
+                    time_diff(timestamp, header.begin_timestamp).to_bytes(4, "big"),
+                    previous.to_bytes(4, "big"),
+                )
+            )
+            file[slot : slot + SLOT_LENGTH] = header.index_count.to_bytes(4, "big")
+            if header.index_count <= 1:
+                header = replace(header, begin_timestamp=timestamp, begin_physical_offset=position)
+            header = replace(
+                header,
+                slot_count=header.slot_count + (previous == 0),
+                index_count=header.index_count + 1,
+                end_timestamp=timestamp,
+                end_physical_offset=position,
+            )
+        else:
+            done_rows += 1
+            continue
+        break
+    file[:HEADER_LENGTH] = header.encode()
+    end = first_entry + header.index_count * ENTRY_LENGTH
+    return Put(header, np.frombuffer(bytes(file[start:end]), np.uint8), done_rows, max(keys, 0))
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def rebuild_slots(key_hash, slots, first_ordinal):  # type: ignore[no-untyped-def]
+    """Set ``slots`` (int32[slots]) as putting ``key_hash`` (int32[keys]) from ``first_ordinal`` on does."""
+    for key in range(len(key_hash)):
+        slots[key_hash[key] % len(slots)] = np.int32(first_ordinal + key)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _put(state, slots, position, timestamp, keys, key_hash, skip, words, room):  # type: ignore[no-untyped-def]
+    slot_number = np.uint32(len(slots))
+    begin_time = state[_BEGIN_TIME]
+    count = state[_INDEX_COUNT]
+    slot_count = state[_SLOT_COUNT]
+    key = np.int64(skip)
+    put = np.int64(0)
+    row = np.int64(0)
+    skipped = np.int64(skip)
+    while row < len(position):
+        offset, time = position[row], timestamp[row]
+        wanted = keys[row] - skipped
+        taken = np.int64(wanted)
+        if taken > room - put:
+            taken = np.int64(room - put)
+        skipped = np.int64(0)
+        for _ in range(taken):
+            difference = np.int64(0)
+            if begin_time > 0 and time > begin_time:
+                difference = (time - begin_time) // 1000
+                if difference > MAX_TIME_DIFF:
+                    difference = np.int64(MAX_TIME_DIFF)
+            slot = np.uint32(key_hash[key]) % slot_number
+            previous = slots[slot]
+            slots[slot] = np.int32(count)
+            at = put * 5
+            words[at] = swapped_u32(np.uint32(key_hash[key]))
+            words[at + 1] = swapped_u32(np.uint32(offset >> 32))
+            words[at + 2] = swapped_u32(np.uint32(offset & 0xFFFFFFFF))
+            words[at + 3] = swapped_u32(np.uint32(difference))
+            words[at + 4] = swapped_u32(np.uint32(previous))
+            if count <= 1:
+                begin_time = time
+                state[_BEGIN_TIME] = time
+                state[_BEGIN_OFFSET] = offset
+            slot_count += previous == 0
+            count += 1
+            key += 1
+            put += 1
+        if taken:
+            state[_END_TIME] = time
+            state[_END_OFFSET] = offset
+        if taken < wanted:
+            break
+        row += 1
+    state[_SLOT_COUNT] = slot_count
+    state[_INDEX_COUNT] = count
+    return row, put

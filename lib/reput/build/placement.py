@@ -1,0 +1,158 @@
+"""Placing the units of a queue whose queueOffsets don't simply go on.
+
+Where the log is whole, a broker has dispatched what it holds, and it is placed as the broker did, oddities
+included. Where something is missing from the log, a broker that rebuilds shifts every later unit of a queue;
+reput keeps each unit in its own place. docs/findings.md says why.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.format.commitlog import MIN_RECORD_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class Oddity:
+    """One thing that was odd about a queue.
+
+    Attributes:
+        kind: the finding's kind.
+        row: the row where it was met.
+        queue_offset: the first queueOffset concerned.
+        expected: the queueOffset that was due.
+        count: units concerned.
+    """
+
+    kind: str
+    row: int
+    queue_offset: int
+    expected: int
+    count: int
+
+
+@dataclass(slots=True)
+class Placement:
+    """Where a queue's units go.
+
+    Attributes:
+        runs: (queueOffset, first row, end row): rows [first, end) go to consecutive places from queueOffset.
+        fills: (queueOffset, end, row): places [queueOffset, end) are filled with the unit of ``row``.
+        first: the queue's first queueOffset after this, None if it has no units.
+        next: the queue's next queueOffset after this.
+        restarted: the queue was created anew: whatever it held before these rows is dropped.
+        shift: how far the last row's queueOffset lies above its place, 0 if it got none; see
+            :func:`last_is_lone_zero`.
+        oddities: what was odd.
+    """
+
+    runs: list[tuple[int, int, int]] = field(default_factory=list)
+    fills: list[tuple[int, int, int]] = field(default_factory=list)
+    first: int | None = None
+    next: int = 0
+    restarted: bool = False
+    shift: int = 0
+    oddities: list[Oddity] = field(default_factory=list)
+
+
+def last_is_lone_zero(next_offset: int, shift: int) -> bool:
+    """Whether a queue's last message has queueOffset 0 and was appended in another place.
+
+    If the next one is 1, the queue was created anew; then it has to be among the rows again.
+    """
+    return shift < 0 and next_offset + shift == 1
+
+
+def place(
+    offset: NDArray[np.int64],
+    position: NDArray[np.int64],
+    size: NDArray[np.int32],
+    committed_first: int | None = None,
+    committed_next: int = 0,
+    committed_end: int = -1,
+    committed_shift: int = 0,
+    breaks: Sequence[int] = (),
+) -> Placement:
+    """Place a queue's units, given in log order.
+
+    * The first of a repeated queueOffset keeps its place; the later ones get none.
+    * A message that is named twice for one queue counts once.
+    * queueOffset 0 where a later one was due, and 1 after it, means that the topic was deleted and created
+      again: the newest incarnation is kept, as a live broker holds it. A lone 0 is appended, as brokers do.
+    * A queueOffset above the due one, with the log whole since the queue's last message, is appended at the
+      due place: that is what the broker did when it wrote the message.
+    * A queueOffset above the due one after a break in the log keeps its own place; the hole is filled
+      with the same unit, because a real broker's consumers then lose no message (measured; see
+      docs/findings.md). A hole of more messages than the bytes since the queue's last one can hold is no
+      such hole.
+
+    Args:
+        offset, position: int64[rows], queueOffset and physicalOffset.
+        size: int32[rows], bytes.
+        committed_first: the queue's first queueOffset so far, None for a new queue.
+        committed_next: its next queueOffset.
+        committed_end: physical offset after its last message.
+        committed_shift: what :attr:`Placement.shift` was. After a lone queueOffset 0 the first row is that
+            message again.
+        breaks: physical offsets where messages may be missing from the log, ascending.
+    """
+    result = Placement(first=committed_first, next=committed_next)
+    if not len(offset):
+        return result
+    ends = position + size
+    consecutive = (np.diff(offset) == 1) & (ends[1:] > ends[:-1])
+    starts = [0, *(np.flatnonzero(~consecutive) + 1).tolist()]
+    bounds = [*starts, len(offset)]
+    carried = last_is_lone_zero(committed_next, committed_shift)
+    placed_end = committed_end
+    known_end = int(position[0]) if carried else committed_end
+    for number, start in enumerate(starts):
+        row, stop = start, bounds[number + 1]
+        queue_offset, due = int(offset[row]), result.next
+        if ends[row] <= known_end:
+            result.oddities.append(Oddity("repeated-message", row, queue_offset, due, 1))
+            row, queue_offset = row + 1, queue_offset + 1
+            if row == stop:
+                continue
+        known_end = int(ends[stop - 1])
+        if result.first is None:
+            result.first = queue_offset
+        elif queue_offset == 0 and due > 0 and stop - row == 1:
+            if carried and row == 0:
+                continue  # it has its place
+            result.oddities.append(Oddity("queue-offset-jump", row, 0, due, 1))
+            queue_offset = due
+        elif queue_offset == 0 and due > 0:
+            met = carried and row == 0
+            result.oddities.append(Oddity("queue-restarted", row + met, 0, due - met, due - met))
+            result.runs.clear()
+            result.fills.clear()
+            result.first = 0
+            result.restarted = True
+        elif queue_offset < due:
+            repeated = min(due - queue_offset, stop - row)
+            result.oddities.append(Oddity("repeated-queue-offset", row, queue_offset, due, repeated))
+            row, queue_offset = row + repeated, queue_offset + repeated
+            if row == stop:
+                continue
+        elif queue_offset > due:
+            here = int(position[row])
+            goes_on = number == 0 and 0 < committed_shift == queue_offset - due
+            broken = bisect_left(breaks, placed_end) < bisect_right(breaks, here)
+            if broken and not goes_on and queue_offset - due <= (here - placed_end) // MIN_RECORD_LENGTH:
+                result.oddities.append(Oddity("missing-queue-offsets", row, due, due, queue_offset - due))
+                result.fills.append((due, queue_offset, row))
+            else:
+                result.oddities.append(Oddity("queue-offset-jump", row, queue_offset, due, stop - row))
+                queue_offset = due
+        result.runs.append((queue_offset, row, stop))
+        result.next = queue_offset + stop - row
+        placed_end = known_end
+        if stop == len(offset):
+            result.shift = int(offset[-1]) + 1 - result.next
+    return result

@@ -1,0 +1,8 @@
+"""The command line."""
+
+from __future__ import annotations
+
+from reput.cli import demo
+from reput.cli.app import main
+
+__all__ = ["demo", "main"]

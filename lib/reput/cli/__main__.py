@@ -1,0 +1,5 @@
+"""``python -m reput.cli``."""
+
+from reput.cli.app import main
+
+main()

@@ -1,0 +1,194 @@
+"""reput's commands. Each parses its words, makes a session, and calls the library once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+import reput
+from reput.cli.outcome import INTERRUPTED, REFUSED, reported
+from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, told
+from reput.cli.submitted import part_stderr
+from reput.errors import SettingsError
+from reput.job import RebuildOptions, rebuild
+from reput.spark import check_java, is_submitted, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["REFUSED", "app", "main", "start_spark"]
+
+app = typer.Typer(
+    name="reput",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Rebuild what an Apache RocketMQ broker derives from its commit log, byte for byte, with Spark.",
+)
+
+_EXAMPLES = """**Examples**
+
+Beside the store, to look at or to copy:
+
+    reput rebuild /data/store --out /data/rebuilt --broker-conf broker.conf
+
+In the place of the store's own files, with the broker stopped:
+
+    reput rebuild /data/store --in-place --broker-conf broker.conf
+
+One queue, as RocketMQ 4.9.7 writes it, for a program:
+
+    reput rebuild /data/store --out /tmp/one --queue orders:3 --rocketmq-version 4.9.7 --json
+"""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"reput {reput.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("rebuild", epilog=_EXAMPLES)
+def rebuild_command(
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Write to DIR, which gets the layout of a store."),
+    ] = None,
+    in_place: Annotated[
+        bool,
+        typer.Option(
+            "--in-place",
+            help="Replace the store's own files. The broker must be stopped; the old files are kept.",
+        ),
+    ] = False,
+    broker_conf: Annotated[
+        Path | None,
+        typer.Option(
+            "--broker-conf",
+            metavar="FILE",
+            help="The broker's own configuration file: sizes, paths, delay levels (default: RocketMQ's).",
+        ),
+    ] = None,
+    rocketmq_version: Annotated[
+        str | None,
+        typer.Option(
+            "--rocketmq-version",
+            metavar="V",
+            help="Write as this release does, e.g. 4.9.7 (default: the newest).",
+        ),
+    ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            metavar="TOPIC[:ID]",
+            help="Only this topic or queue, and no index; may be given several times.",
+        ),
+    ] = None,
+    no_index: Annotated[bool, typer.Option("--no-index", help="Leave the index files alone.")] = False,
+    known_topics_only: Annotated[
+        bool,
+        typer.Option("--known-topics-only", help="Leave out topics that config/topics.json doesn't name."),
+    ] = False,
+    max_bytes_per_trigger: Annotated[
+        str,
+        typer.Option(
+            "--max-bytes-per-trigger",
+            metavar="SIZE",
+            help="Log bytes between two commits; an interrupted run repeats at most so many.",
+        ),
+    ] = "4g",
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON document.")] = False,
+) -> None:
+    """Rebuild consume queues, index files, checkpoint and ledger from a commit log.
+
+    The commit log is only read. An output that was begun goes on with the same command: after a crash, an
+    interrupt, a full disk, or when the log has grown.
+
+    Exit code 0: done and sound. 1: done, with findings. 2: refused or failed, with the store's files as they
+    were.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output):
+        if in_place == (out is not None):
+            raise SettingsError(
+                "where the output goes is not clear",
+                expected="either --out DIR or --in-place",
+                found="both" if in_place else "neither",
+            )
+        options = RebuildOptions(
+            store=store,
+            out=out,
+            broker_conf=broker_conf,
+            rocketmq_version=rocketmq_version,
+            queues=tuple(queue or ()),
+            index=not no_index,
+            known_topics_only=known_topics_only,
+            max_bytes_per_trigger=_size(max_bytes_per_trigger),
+        )
+        if not is_submitted():
+            check_java()
+        with ProgressDisplay() as display:
+            summary = rebuild(
+                options,
+                lambda: start_spark("reput rebuild", master, display),
+                lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+            )
+    output.summary(summary)
+    raise typer.Exit(summary.exit_code)
+
+
+def start_spark(application: str, master: str | None, display: ProgressDisplay | None = None) -> SparkSession:
+    """The session of a command.
+
+    Raises:
+        ReputError: Spark can't run here.
+    """
+    if display is not None:
+        display.say("starting Spark")
+    return session(application, master)
+
+
+def _size(text: str) -> int:
+    """Bytes of ``512m``, ``4g`` or a plain number."""
+    units = {"k": 10, "m": 20, "g": 30, "t": 40}
+    digits, shift = (text[:-1], units[text[-1].lower()]) if text[-1:].lower() in units else (text, 0)
+    if not (digits.isascii() and digits.isdecimal()) or int(digits) == 0:
+        raise SettingsError(
+            "--max-bytes-per-trigger can't be understood",
+            expected="bytes, or a number with k, m, g or t",
+            found=text,
+        )
+    return int(digits) << shift
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """The console script ``reput``."""
+    part_stderr()
+    try:
+        app(arguments)
+    except KeyboardInterrupt:
+        told("interrupted")
+        sys.exit(INTERRUPTED)
+    sys.exit(0)

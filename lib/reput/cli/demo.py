@@ -1,0 +1,64 @@
+"""``reput demo``."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.cli.app import REFUSED, app
+from reput.cli.output import ProgressDisplay, TextOutput
+from reput.demo import VERSION, run
+from reput.errors import ReputError
+
+DIFFERENT = 1
+
+
+@app.command("demo")
+def demo_command(
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Keep the stores here, in a new directory.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="Spark master (default: local[*]).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Rebuild a store that a real broker wrote, and count the bytes that differ from the broker's own files.
+
+    Exit code 0: none. 1: some. 2: the rebuild failed.
+    """
+    from reput.spark import session
+
+    output = TextOutput()
+    with tempfile.TemporaryDirectory(prefix="reput-demo-") as scratch:
+        place = directory or Path(scratch)
+        try:
+            place.mkdir(parents=True, exist_ok=directory is None)
+            with ProgressDisplay() as display:
+                summary, comparison = run(
+                    place,
+                    lambda: session("reput demo", master),
+                    lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+                )
+        except FileExistsError:
+            output.error(ReputError("the directory exists", path=place, next_step="Choose a new one"))
+            raise typer.Exit(REFUSED) from None
+        except ReputError as error:
+            output.error(error)
+            raise typer.Exit(REFUSED) from None
+    if as_json:
+        facts = {"differing_bytes": comparison.differing_bytes, "differences": comparison.differences}
+        print(json.dumps({**summary.to_dict(), **facts}, indent=2))
+    else:
+        output.summary(summary)
+        print(f"Compared with the files that the broker of RocketMQ {VERSION} wrote itself:")
+        print(f"  {comparison.queue_files} consume queue files, {comparison.queue_bytes:,} bytes")
+        print(f"  {comparison.index_files} index files, {comparison.index_bytes:,} bytes")
+        print(f"  {comparison.differing_bytes:,} bytes differ")
+        for difference in comparison.differences:
+            print(f"    {difference}")
+    raise typer.Exit(DIFFERENT if comparison.differing_bytes else 0)

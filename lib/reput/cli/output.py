@@ -1,0 +1,210 @@
+"""What commands say: results to stdout, everything else to stderr; as text for people or as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from reput.errors import ReputError
+from reput.job import Summary
+from reput.store.space import human
+
+_LINE_EVERY_SECONDS = 5.0
+_MOST_FINDINGS = 20
+_MOST_NAMES = 20
+
+
+class Output(Protocol):
+    """How a command's result and its refusal are shown."""
+
+    def summary(self, summary: Summary) -> None:
+        """Show what came of a rebuild."""
+        ...
+
+    def error(self, error: ReputError) -> None:
+        """Show why a command was refused or failed."""
+        ...
+
+
+class TextOutput:
+    """For people."""
+
+    def summary(self, summary: Summary) -> None:
+        """Show what came of a rebuild."""
+        printed(_headline(summary), *_facts(summary), *_remarks(summary), *_findings(summary))
+
+    def error(self, error: ReputError) -> None:
+        """Show why a command was refused or failed."""
+        told(error)
+
+
+class JsonOutput:
+    """For programs: one JSON document on stdout."""
+
+    def summary(self, summary: Summary) -> None:
+        """Show what came of a rebuild."""
+        printed(json.dumps({"exit_code": summary.exit_code, **summary.to_dict()}, indent=2))
+
+    def error(self, error: ReputError) -> None:
+        """Show why a command was refused or failed."""
+        facts = {"exit_code": 2, "error": error.problem, "message": str(error), **error.facts()}
+        printed(json.dumps(facts, indent=2))
+        told(error)
+
+
+def printed(*lines: str) -> None:
+    """Lines of a result, to stdout. What the terminal's encoding lacks (a topic, a path) shows as escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    for line in lines:
+        print(line)
+    sys.stdout.flush()
+
+
+def told(message: object) -> None:
+    """A line about the run, to stderr."""
+    print(f"reput: {message}", file=sys.stderr, flush=True)
+
+
+def _headline(summary: Summary) -> str:
+    whose = f"{summary.store} as RocketMQ {summary.rocketmq_version} writes it"
+    if summary.kept is not None:
+        return f"Rebuilt and replaced the files of {whose}"
+    if summary.in_place:
+        return f"Replaced nothing in {summary.store}: the log has no message for what was asked"
+    if not summary.new_messages and summary.messages:
+        return f"Nothing to do: {summary.output} has all of {whose}"
+    return f"Rebuilt {summary.output} from {whose}"
+
+
+def _facts(summary: Summary) -> list[str]:
+    rate = human(int(summary.new_bytes / max(summary.seconds, 1e-9)))
+    batches = _counted(summary.batches, "batch", "batches")
+    index = f"{_counted(summary.index_files, 'file')} with {_counted(summary.index_entries, 'key')}"
+    if not summary.index_files:
+        index = "none"
+    messages = f"{_counted(summary.messages, 'message')}, {human(summary.bytes)}"
+    lines = [
+        f"  log        {summary.start} to {summary.end}: {messages}",
+        f"  queues     {_counted(summary.queues, 'queue')} with {_counted(summary.units, 'unit')}",
+        f"  index      {index}",
+    ]
+    if summary.new_messages == summary.messages:
+        lines.append(f"  took       {summary.seconds:.1f} s in {batches}, {rate}/s")
+    elif summary.new_messages:
+        new = f"{_counted(summary.new_messages, 'message')}, {human(summary.new_bytes)}"
+        lines.append(f"  new        {new}; the rest was there already")
+        lines.append(f"  took       {summary.seconds:.1f} s, {rate}/s")
+    if summary.kept:
+        lines.append(f"  replaced   the old files are kept in {summary.kept}")
+    return lines
+
+
+def _remarks(summary: Summary) -> list[str]:
+    lines = []
+    if summary.absent_queues:
+        lines.append(f"  absent     the log has no message for {_listed(summary.absent_queues)}")
+    if summary.vanished_queues:
+        lines += [
+            f"  gone       the log has no message any more for {_listed(summary.vanished_queues)}",
+            "             Such a queue begins at offset 0 again; docs/rebuild.md says how to keep it.",
+        ]
+    if summary.unknown_topics:
+        lines += [
+            f"  unknown    not in config/topics.json: {_listed(summary.unknown_topics)}",
+            "             A deleted topic comes back with its files; --known-topics-only leaves it out.",
+        ]
+    left_out = list(summary.without_units.items())
+    lines += [
+        f"  left out   {topic}: {_counted(count, 'message')} got no units"
+        for topic, count in left_out[:_MOST_NAMES]
+    ]
+    if len(left_out) > _MOST_NAMES:
+        lines.append(f"             and {len(left_out) - _MOST_NAMES:,} more topics; --json lists all")
+    return lines
+
+
+def _findings(summary: Summary) -> list[str]:
+    if not summary.findings:
+        return ["  findings   none: every byte of the log was understood"]
+    shown = summary.findings[:_MOST_FINDINGS]
+    lines = [f"  findings   {len(summary.findings):,}", *(f"    {finding}" for finding in shown)]
+    if len(summary.findings) > len(shown):
+        more = len(summary.findings) - len(shown)
+        lines.append(f"    and {more:,} more; --json prints all, and the ledger has them")
+    return lines
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES:,} more"
+
+
+def _counted(number: int, one: str, several: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+class ProgressDisplay:
+    """Progress on stderr: a bar on a terminal, a line every few seconds elsewhere."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._bar = (
+            Progress(
+                TextColumn("[progress.description]{task.description}"),
+                BarColumn(),
+                DownloadColumn(binary_units=True),
+                TextColumn("{task.fields[facts]}"),
+                TimeRemainingColumn(),
+                console=console,
+                transient=True,
+            )
+            if console.is_terminal
+            else None
+        )
+        self._task = self._bar.add_task("starting", total=None, facts="") if self._bar else None
+        self._began = 0.0
+        self._begun_at = 0
+        self._said = time.monotonic()
+
+    def __enter__(self) -> ProgressDisplay:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, what: str) -> None:
+        """Show what is being done before there is progress to show."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=what)
+        else:
+            told(what)
+
+    def update(self, done: int, messages: int, total: int) -> None:
+        """Show how far the run is: bytes of the log, messages, and bytes in all."""
+        now = time.monotonic()
+        if not self._began:
+            # The clock starts with the first part: what came before it was Spark's start.
+            self._began, self._begun_at = now, done
+        elapsed, since = now - self._began, done - self._begun_at
+        facts = f"{messages:,} messages"
+        if elapsed > 0 and since > 0:
+            facts += f", {human(int(since / elapsed))}/s"
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description="rebuilding", completed=done, total=total, facts=facts)
+        elif now - self._said >= _LINE_EVERY_SECONDS:
+            self._said = now
+            left = f", {elapsed / since * (total - done):.0f} s left" if elapsed > 0 and since > 0 else ""
+            told(f"{human(done)} of {human(total)}, {facts}{left}")

@@ -1,0 +1,155 @@
+"""``python -m reput.cluster``: a rebuild on a cluster, compared with the broker's own files."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from reput.cluster import trial
+from reput.cluster.standalone import Cluster, Submitted
+from reput.errors import OutputError, ReputError
+from reput.store.compare import compare
+
+_REFUSED = 2
+_FINDINGS = 1
+_MOST_DIFFERENCES = 20
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def cluster(
+    store: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A store, or a packed one (.tar.xz); default: the small one that comes with reput."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Keep the output in DIR (default: removed).")
+    ] = None,
+    broker_conf: Annotated[
+        Path | None, typer.Option("--broker-conf", metavar="FILE", help="The broker's configuration file.")
+    ] = None,
+    rocketmq_version: Annotated[
+        str | None, typer.Option("--rocketmq-version", metavar="V", help="Write as this version does.")
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Workers, a core each.")] = 2,
+    logs: Annotated[
+        Path | None, typer.Option("--logs", metavar="DIR", help="Copy the cluster's logs to DIR, too.")
+    ] = None,
+) -> None:
+    """Rebuild a store on a Spark cluster on this machine, and compare the result with the broker's own files.
+
+    Exit code 0: every byte is the broker's. 1: bytes differ, or there are findings. 2: refused or failed.
+    """
+    try:
+        code = run(store, out, broker_conf, rocketmq_version, workers, logs)
+    except ReputError as error:
+        typer.echo(f"reput: {error}", err=True)
+        raise typer.Exit(_REFUSED) from None
+    except KeyboardInterrupt:
+        typer.echo("reput: interrupted; the cluster is stopped", err=True)
+        raise typer.Exit(128 + signal.SIGINT) from None
+    raise typer.Exit(code)
+
+
+def run(
+    place: Path | None,
+    out: Path | None,
+    broker_conf: Path | None,
+    rocketmq_version: str | None,
+    workers: int,
+    logs: Path | None,
+) -> int:
+    """Start the cluster, rebuild, stop it, compare; returns the exit code.
+
+    Args:
+        place: a store or a packed one, None for the one that comes with reput, with its own settings.
+        out: None removes the output in the end.
+        broker_conf, rocketmq_version: as for ``reput rebuild``.
+        workers: how many.
+        logs: gets a copy of what the cluster's processes said.
+
+    Raises:
+        ReputError: the store can't be read, or the cluster doesn't start.
+    """
+    with tempfile.TemporaryDirectory(prefix="reput-cluster-", ignore_cleanup_errors=True) as directory:
+        work = Path(directory)
+        if place is None:
+            store = trial.default_store(work)
+        else:
+            store = trial.open_store(place, work, broker_conf, rocketmq_version)
+        output = (out or work / "out").absolute()
+        try:
+            submitted = _rebuild(store, output, work, workers)
+        finally:
+            if logs is not None:
+                _copy_logs(work, logs)
+        typer.echo(submitted.stdout, nl=False)
+        share = ", ".join(f"{count} on executor {name}" for name, count in submitted.tasks.items())
+        typer.echo(f"tasks        {share or 'none'}")
+        if submitted.exit_code not in (0, _FINDINGS):
+            return _REFUSED
+        return max(submitted.exit_code, _compare(store, output))
+
+
+def _rebuild(store: trial.TrialStore, output: Path, work: Path, workers: int) -> Submitted:
+    started = time.perf_counter()
+    with Cluster(work, workers) as running:
+        seconds = time.perf_counter() - started
+        pids = ", ".join(f"{name} {pid}" for name, pid in running.pids.items())
+        typer.echo(f"reput: {running.master} is up after {seconds:.1f} s (pids: {pids})", err=True)
+        submitted = running.submit(trial.entry_point(work), store.arguments(output))
+    typer.echo("reput: the cluster is stopped", err=True)
+    return submitted
+
+
+def _compare(store: trial.TrialStore, output: Path) -> int:
+    if not store.has_output:
+        typer.echo("compared     nothing: the store has no consume queues of its own")
+        return 0
+    found = compare(store.root, output)
+    typer.echo(
+        f"equal        {found.queue_files:,} queue files with {found.queue_bytes:,} bytes, "
+        f"{found.index_files:,} index files with {found.index_bytes:,} bytes"
+    )
+    typer.echo(f"differing    {found.differing_bytes:,} bytes")
+    for difference in found.differences[:_MOST_DIFFERENCES]:
+        typer.echo(f"  {difference}")
+    if len(found.differences) > _MOST_DIFFERENCES:
+        typer.echo(f"  and {len(found.differences) - _MOST_DIFFERENCES} more files")
+    return _FINDINGS if found.differences else 0
+
+
+def _copy_logs(work: Path, target: Path) -> None:
+    """The daemons' logs, the executors' and the events; the secret stays behind."""
+    try:
+        for source in (work / "logs", work / "events", *work.glob("worker-*")):
+            if source.is_dir():
+                shutil.copytree(source, target / source.name, dirs_exist_ok=True)
+    except (OSError, shutil.Error) as error:
+        raise OutputError("the logs can't be copied", path=target, found=str(error)) from error
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def main() -> None:
+    """Have every way to end but SIGKILL stop the cluster, then run the command."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The demonstration: a store that a real broker wrote is rebuilt from its commit log, and compared."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.job import RebuildOptions, Summary, rebuild
+from reput.store.compare import Comparison, compare
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.sink.writer import Progress
+
+VERSION = "5.5.0"
+ARCHIVE = Path(__file__).with_name(f"store-{VERSION}.tar.xz")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoStore:
+    """The broker's store, unpacked.
+
+    Attributes:
+        root: the store's directory.
+        broker_conf: the configuration that the broker ran with.
+    """
+
+    root: Path
+    broker_conf: Path
+
+
+def unpack(directory: Path) -> DemoStore:
+    """Unpack the store that comes with reput into ``directory``, which is empty."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(directory, filter="data")
+    return DemoStore(directory / "store", directory / "broker.conf")
+
+
+def run(
+    directory: Path,
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[Progress, int], None],
+) -> tuple[Summary, Comparison]:
+    """Rebuild the unpacked store from its commit log alone, and compare with what the broker wrote.
+
+    Raises:
+        ReputError: the rebuild failed.
+    """
+    store = unpack(directory)
+    rebuilt = directory / "rebuilt"
+    options = RebuildOptions(
+        store=store.root, out=rebuilt, broker_conf=store.broker_conf, rocketmq_version=VERSION
+    )
+    return rebuild(options, start_spark, listener), compare(store.root, rebuilt)

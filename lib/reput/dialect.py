@@ -1,0 +1,309 @@
+"""What differs between RocketMQ releases for building consume queues, index files and the checkpoint.
+
+This module is the one table: nothing else in reput asks for a version. Each row is written as its difference
+from the row before it, with the Java class that proves it, so reading downwards gives the history. Up to
+5.3.3 the proof is the source at the tag ``rocketmq-all-<version>``; for 5.3.4, 5.4.0, 5.5.0 and 5.5.1, whose
+sources were not at hand, it is the bytecode of the released ``rocketmq-store`` jar.
+
+docs/dialects.md says the same for operators, and lists the differences that don't reach the files.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from reput.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The rules of one run of RocketMQ releases.
+
+    Attributes:
+        name: the name that ``--rocketmq-version`` takes and that reports show.
+        versions: every release with these rules, oldest first, as ``major.minor.patch``.
+        topic_length_v2: records of magic 0xDAA320AB, with a topic length of two bytes, are messages; without
+            it they are an illegal magic.
+        index_tags: the index holds TAGS as ``topic#T#tag``, after UNIQ_KEY and KEYS.
+        multi_dispatch: light message queues (LMQ) exist; without it INNER_MULTI_DISPATCH means nothing.
+        lmq_excluded_prefixes: a message whose topic starts with one of these has no LMQ units.
+        lmq_excluded_topics: a message of one of these topics has no LMQ units.
+        lmq_rejects_slash: an LMQ whose name holds ``/`` gets no unit; the others of that message still do.
+        empty_index_count: indexCount on disk of an index file without entries, after a clean stop.
+        checkpoint_fields: how many longs the store checkpoint holds, from byte 0 on.
+        inner_batch_properties: INNER_BASE and INNER_NUM are parsed when a record has both; one that isn't an
+            integer (of 64 and of 16 bits) makes the record invalid.
+        append_prop_crc: the record may end in ``__CRC32#``, and forceVerifyPropCRC checks it.
+        dup_info_check: duplicationEnable makes recovery reject records with properties but without a
+            DUP_INFO of two parts.
+        multi_path_commit_log: storePathCommitLog may list several directories.
+        trims_text_settings: text values of broker.conf lose the white space around them.
+        unknown_settings: keys that reput reads from broker.conf and that none of these releases has.
+    """
+
+    name: str
+    versions: tuple[str, ...]
+    topic_length_v2: bool
+    index_tags: bool
+    multi_dispatch: bool
+    lmq_excluded_prefixes: tuple[str, ...]
+    lmq_excluded_topics: tuple[str, ...]
+    lmq_rejects_slash: bool
+    empty_index_count: int
+    checkpoint_fields: int
+    inner_batch_properties: bool
+    append_prop_crc: bool
+    dup_info_check: bool
+    multi_path_commit_log: bool
+    trims_text_settings: bool
+    unknown_settings: frozenset[str]
+
+    def lmq_excludes(self, topic: str) -> bool:
+        """Whether a message of this topic gets no LMQ units, whatever its properties say."""
+        return (
+            not self.multi_dispatch
+            or topic in self.lmq_excluded_topics
+            or topic.startswith(self.lmq_excluded_prefixes)
+        )
+
+    def rules(self) -> dict[str, object]:
+        """The rules that decide which bytes are written, JSON-ready.
+
+        Two dialects with equal rules write the same: the name, the releases and how broker.conf is read
+        are left out.
+        """
+        return {
+            "topic_length_v2": self.topic_length_v2,
+            "index_tags": self.index_tags,
+            "multi_dispatch": self.multi_dispatch,
+            "lmq_excluded_prefixes": list(self.lmq_excluded_prefixes),
+            "lmq_excluded_topics": list(self.lmq_excluded_topics),
+            "lmq_rejects_slash": self.lmq_rejects_slash,
+            "empty_index_count": self.empty_index_count,
+            "checkpoint_fields": self.checkpoint_fields,
+            "inner_batch_properties": self.inner_batch_properties,
+            "append_prop_crc": self.append_prop_crc,
+            "dup_info_check": self.dup_info_check,
+        }
+
+
+_RETRY_PREFIX = "%RETRY%"  # MixAll.RETRY_GROUP_TOPIC_PREFIX
+_SYSTEM_PREFIX = "rmq_sys_"  # TopicValidator.SYSTEM_TOPIC_PREFIX
+_SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
+_TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
+
+# CommitLog.MESSAGE_MAGIC_CODE is the only magic; StoreCheckpoint.flush puts three longs;
+# IndexService.shutdown is empty, so the indexCount of 1 that IndexHeader starts with reaches the file only
+# with the first entry; CommitLog takes storePathCommitLog as one directory; MixAll.properties2Object takes
+# text as it stands.
+_4_9_0 = Dialect(
+    name="4.9.0",
+    versions=("4.9.0", "4.9.1"),
+    topic_length_v2=False,
+    index_tags=False,
+    multi_dispatch=False,
+    lmq_excluded_prefixes=(),
+    lmq_excluded_topics=(),
+    lmq_rejects_slash=False,
+    empty_index_count=0,
+    checkpoint_fields=3,
+    inner_batch_properties=False,
+    append_prop_crc=False,
+    dup_info_check=False,
+    multi_path_commit_log=False,
+    trims_text_settings=False,
+    unknown_settings=frozenset(
+        {
+            "readOnlyCommitLogStorePaths",
+            "enableMultiDispatch",
+            "enableLmq",
+            "forceVerifyPropCRC",
+            "storeType",
+            "rocksdbCQDoubleWriteEnable",
+            "combineCQLoadingCQTypes",
+            "combineCQUseRocksdbForLmq",
+            "indexFileWriteEnable",
+        }
+    ),
+)
+
+_4_9_2 = replace(
+    _4_9_0,
+    name="4.9.2",
+    versions=("4.9.2",),
+    # 4.9.2 CommitLog: MultiPathMappedFileQueue when the path holds MULTI_PATH_SPLITTER; it reads
+    # readOnlyCommitLogStorePaths as well.
+    multi_path_commit_log=True,
+    unknown_settings=_4_9_0.unknown_settings - {"readOnlyCommitLogStorePaths"},
+)
+
+_4_9 = replace(
+    _4_9_2,
+    name="4.9",
+    versions=("4.9.3", "4.9.4", "4.9.5", "4.9.6", "4.9.7", "4.9.8"),
+    # 4.9.3 DefaultMessageStore.checkMultiDispatchQueue and ConsumeQueue.multiDispatchLmqQueue: no topic is
+    # excluded, a slash in a queue name is not looked at.
+    multi_dispatch=True,
+    unknown_settings=_4_9_2.unknown_settings - {"enableMultiDispatch", "enableLmq"},
+)
+
+_5_0 = replace(
+    _4_9,
+    name="5.0",
+    versions=("5.0.0",),
+    # 5.0.0 StoreCheckpoint.flush: masterFlushedOffset at byte 24.
+    checkpoint_fields=4,
+    # 5.0.0 IndexService.shutdown flushes every file, and IndexFile.flush writes the whole header.
+    empty_index_count=1,
+    # 5.0.0 CommitLog.setBatchSizeIfNeeded: Long.parseLong and Short.parseShort inside
+    # checkMessageAndReturnSize.
+    inner_batch_properties=True,
+    # 5.0.0 CommitLog.checkMessageAndReturnSize: checkDupInfo.
+    dup_info_check=True,
+)
+
+_5_1_0 = replace(
+    _5_0,
+    name="5.1.0",
+    versions=("5.1.0",),
+    # 5.1.0 MessageVersion.MESSAGE_VERSION_V2, CommitLog.checkMessageAndReturnSize.
+    topic_length_v2=True,
+)
+
+_5_1_1 = replace(
+    _5_1_0,
+    name="5.1.1",
+    versions=("5.1.1",),
+    # 5.1.1 StoreCheckpoint.flush: confirmPhyOffset at byte 32.
+    checkpoint_fields=5,
+    # 5.1.1 ConsumeQueue.checkMultiDispatchQueue.
+    lmq_excluded_prefixes=(_RETRY_PREFIX,),
+)
+
+_5_1 = replace(
+    _5_1_1,
+    name="5.1",
+    versions=("5.1.2", "5.1.3", "5.1.4"),
+    # 5.1.2 ConsumeQueue.checkMultiDispatchQueue and multiDispatchLmqQueue (File.separator).
+    lmq_excluded_topics=(_SCHEDULE_TOPIC, _TIMER_TOPIC),
+    lmq_rejects_slash=True,
+)
+
+_5_2 = replace(
+    _5_1,
+    name="5.2",
+    versions=("5.2.0",),
+    # 5.2.0 MultiDispatchUtils.isNeedHandleMultiDispatch.
+    lmq_excluded_prefixes=(_RETRY_PREFIX, _SYSTEM_PREFIX),
+    lmq_excluded_topics=(_SCHEDULE_TOPIC,),
+    # 5.2.0 CommitLog.checkMessageAndReturnSize: isForceVerifyPropCRC, CRC32_RESERVED_LEN.
+    append_prop_crc=True,
+    # 5.2.0 MixAll.properties2Object: property.trim() for String.
+    trims_text_settings=True,
+    # 5.2.0 MessageStoreConfig.
+    unknown_settings=_5_1.unknown_settings - {"forceVerifyPropCRC", "storeType"},
+)
+
+_5_3 = replace(
+    _5_2,
+    name="5.3",
+    versions=("5.3.0", "5.3.1", "5.3.2", "5.3.3", "5.3.4"),
+    # 5.3.1 MessageStoreConfig: rocksdbCQDoubleWriteEnable; 5.3.4 CombineConsumeQueueStore:
+    # combineCQLoadingCQTypes. No rule of the files changed.
+    unknown_settings=_5_2.unknown_settings - {"rocksdbCQDoubleWriteEnable", "combineCQLoadingCQTypes"},
+)
+
+_5_4 = replace(
+    _5_3,
+    name="5.4",
+    versions=("5.4.0",),
+    # 5.4.0 IndexService.buildIndex: buildKey(topic, tags, "T"), last.
+    index_tags=True,
+    # 5.4.0 DefaultMessageStore.CommitLogDispatcherBuildIndex.
+    unknown_settings=_5_3.unknown_settings - {"indexFileWriteEnable"},
+)
+
+_5_5 = replace(
+    _5_4,
+    name="5.5",
+    versions=("5.5.0", "5.5.1"),
+    # 5.5.0 StoreCheckpoint.flush: logicsPhysicalOffset at byte 40.
+    checkpoint_fields=6,
+    # 5.5.0 MultiDispatchUtils.checkMultiDispatchQueue.
+    unknown_settings=_5_4.unknown_settings - {"combineCQUseRocksdbForLmq"},
+)
+
+#: Every dialect, oldest first.
+DIALECTS: tuple[Dialect, ...] = (
+    _4_9_0,
+    _4_9_2,
+    _4_9,
+    _5_0,
+    _5_1_0,
+    _5_1_1,
+    _5_1,
+    _5_2,
+    _5_3,
+    _5_4,
+    _5_5,
+)
+
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?", re.ASCII)
+_BY_RELEASE: dict[str, Dialect] = {release: row for row in DIALECTS for release in row.versions}
+
+
+def dialect(version: str | None) -> Dialect:
+    """The dialect of a RocketMQ version.
+
+    Args:
+        version: ``major.minor`` (the newest release of that line that reput knows) or ``major.minor.patch``;
+            None for the newest of all.
+
+    Raises:
+        SettingsError: not of that form, older than 4.9, or a release that reput doesn't know.
+    """
+    if version is None:
+        return DIALECTS[-1]
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        raise SettingsError(
+            "that isn't a RocketMQ version",
+            expected=f"a release ({_accepted()}), or a line such as 5.3 for its newest",
+            found=repr(version),
+        )
+    major, minor, patch = match.groups()
+    line = f"{major}.{minor}"
+    if patch is not None:
+        found = _BY_RELEASE.get(version)
+    else:
+        # Rows are in order of release, so the last that starts with the line holds its newest release.
+        found = next((row for row in reversed(DIALECTS) if row.versions[-1].startswith(line + ".")), None)
+    if found is None:
+        raise _unknown(version, line)
+    return found
+
+
+def _unknown(version: str, line: str) -> SettingsError:
+    releases = [release for release in _BY_RELEASE if release.startswith(line + ".")]
+    if releases:
+        step = (
+            f"If its store is that of {releases[-1]}, say {line} for the rules of {releases[-1]}, "
+            "and compare the result with the broker's own files first."
+        )
+    else:
+        step = "Rules change between minor versions: the nearest is taken only when you name it."
+    return SettingsError(
+        "this RocketMQ version isn't known", expected=_accepted(), found=version, next_step=step
+    )
+
+
+def _accepted() -> str:
+    """Every accepted release, one range a line of releases."""
+    lines: dict[str, list[str]] = {}
+    for release in _BY_RELEASE:
+        lines.setdefault(release.rpartition(".")[0], []).append(release)
+    return ", ".join(
+        releases[0] if len(releases) == 1 else f"{releases[0]} to {releases[-1]}"
+        for releases in lines.values()
+    )

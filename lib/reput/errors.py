@@ -1,0 +1,163 @@
+"""What can go wrong, and how it is said.
+
+Two kinds of trouble are told apart:
+
+* a :class:`ReputError` ends the run: nothing that was there before has been changed (exit code 2);
+* a :class:`Finding` is something wrong in the input that the run could go around: it is reported,
+  kept in the ledger, and the run ends with exit code 1.
+
+Both carry the same facts: which file, at what offset, what was expected, what was found, what to do next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from os import PathLike, fspath
+from typing import Any
+
+
+class ReputError(Exception):
+    """A refusal or a failure that ends the run.
+
+    Attributes:
+        problem: one sentence, without the path.
+        path: the file or directory that it is about.
+        offset: byte offset in that file or, for the commit log, the physical offset.
+        expected: what should have been there.
+        found: what was there.
+        next_step: what the operator can do now.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str | PathLike[str] | None = None,
+        offset: int | None = None,
+        expected: object = None,
+        found: object = None,
+        next_step: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.path = None if path is None else fspath(path)
+        self.offset = offset
+        self.expected = None if expected is None else str(expected)
+        self.found = None if found is None else str(found)
+        self.next_step = next_step
+        super().__init__(problem)
+
+    def __str__(self) -> str:
+        return _sentence(self.problem, self.path, self.offset, self.expected, self.found, self.next_step)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors travel from executors to the driver by pickle; keyword-only arguments need help.
+        return _rebuild, (type(self), self.problem, self.facts())
+
+    def facts(self) -> dict[str, object]:
+        """Everything but the problem sentence, as keyword arguments."""
+        return {
+            "path": self.path,
+            "offset": self.offset,
+            "expected": self.expected,
+            "found": self.found,
+            "next_step": self.next_step,
+        }
+
+
+def _rebuild(kind: type[ReputError], problem: str, facts: dict[str, Any]) -> ReputError:
+    return kind(problem, **facts)
+
+
+class SettingsError(ReputError):
+    """A broker.conf value or a command-line option that can't be used."""
+
+
+class StoreError(ReputError):
+    """The store isn't one that can be read: no segments, segments of a wrong size, a foreign layout."""
+
+
+class StoreInUseError(ReputError):
+    """A broker, or another reput, holds the store or the output."""
+
+
+class OutputError(ReputError):
+    """The output can't be written: no space, no permission, files that aren't ours."""
+
+
+class JournalError(ReputError):
+    """The journal in the output can't be trusted or belongs to another run."""
+
+
+class UnsupportedError(ReputError):
+    """A store feature that this version of reput doesn't derive."""
+
+
+class SparkError(ReputError):
+    """Spark can't run here, or failed by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong in the input that was reported and gone around.
+
+    Attributes:
+        kind: a stable, hyphenated name, e.g. ``"bad-magic"``; docs/findings.md lists them all.
+        path: the file it was found in.
+        offset: physical offset of the first byte concerned.
+        end: physical offset after the last byte concerned (half open); equal to offset when empty.
+        expected: what should have been there.
+        found: what was there.
+        outcome: what reput did about it.
+        topic: the topic concerned, or None.
+        queue_id: the queue concerned, or None.
+        queue_offset: the first queue offset concerned, or None.
+        count: how many of the same kind this row stands for (repeats in one queue are grouped).
+    """
+
+    kind: str
+    path: str
+    offset: int
+    end: int
+    expected: str
+    found: str
+    outcome: str
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    count: int = 1
+
+    def __str__(self) -> str:
+        what = f"{self.kind}: expected {self.expected}, found {self.found}; {self.outcome}"
+        where = f"{self.path} at physical offset {self.offset}"
+        if self.end > self.offset:
+            where += f" to {self.end}"
+        if self.topic is not None:
+            where += f", queue {self.topic}:{self.queue_id}"
+        if self.queue_offset is not None:
+            where += f" at queueOffset {self.queue_offset}"
+        return f"{where}: {what}" if self.count == 1 else f"{where}: {what} ({self.count} times)"
+
+    def to_dict(self) -> dict[str, object]:
+        """The finding as a JSON-ready mapping."""
+        return asdict(self)
+
+
+def _sentence(
+    problem: str,
+    path: str | None,
+    offset: int | None,
+    expected: str | None,
+    found: str | None,
+    next_step: str | None,
+) -> str:
+    where = "" if path is None else path
+    if offset is not None:
+        where += f" at offset {offset}" if where else f"offset {offset}"
+    text = f"{where}: {problem}" if where else problem
+    if expected is not None:
+        text += f"; expected {expected}"
+    if found is not None:
+        text += f"{',' if expected is not None else ';'} found {found}"
+    if next_step is not None:
+        text += f". {next_step}"
+    return text

@@ -1,0 +1,68 @@
+"""How much disk a rebuild will take, from a sample of the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reput.format import properties
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
+from reput.scan.reference import Frame, frame
+from reput.settings import StoreSettings
+from reput.store.segments import CommitLog, map_segment
+
+_SAMPLED_SEGMENTS = 8
+_SAMPLED_BYTES = 1 << 20
+_SPILL_PER_MESSAGE = 20
+_SPILL_PER_KEY = 4
+_MARGIN = 1.15
+_FIXED = 64 << 20  # journal, ledger, Spark's checkpoint, and blocks that are only partly filled
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a log is likely to need.
+
+    Attributes:
+        messages, keys: likely numbers.
+        output_bytes: disk space of consume queues, index files and scratch.
+    """
+
+    messages: int
+    keys: int
+    output_bytes: int
+
+
+def estimate(settings: StoreSettings, log: CommitLog, *, index: bool, bytes_per_batch: int) -> Estimate:
+    """Sample a megabyte of up to eight segments."""
+    step = max(len(log.segments) // _SAMPLED_SEGMENTS, 1)
+    sampled = messages = keys = 0
+    for segment in log.segments[::step][:_SAMPLED_SEGMENTS]:
+        data = map_segment(segment.path, segment.length).data
+        position = 0
+        while position < min(_SAMPLED_BYTES, len(data)):
+            record = frame(data, segment.base, position, settings.dialect.topic_length_v2)
+            if not isinstance(record, Frame):
+                break
+            messages += 1
+            keys += _keys(bytes(data[slice(*record.properties)]), settings.dialect.index_tags)
+            position += record.size
+        sampled += position
+    if not messages:
+        return Estimate(0, 0, _FIXED)
+    share = sum(segment.length for segment in log.segments) / sampled
+    all_messages, all_keys = int(messages * share), int(keys * share) if index else 0
+    batches = max(sum(segment.length for segment in log.segments) / max(bytes_per_batch, 1), 1)
+    needed = all_messages * UNIT_LENGTH * _MARGIN
+    needed += (all_messages * _SPILL_PER_MESSAGE + all_keys * _SPILL_PER_KEY) / batches
+    if index:
+        files = all_keys // (settings.max_index_num - 1) + 1
+        needed += all_keys * ENTRY_LENGTH * _MARGIN
+        needed += files * (HEADER_LENGTH + settings.max_hash_slot_num * SLOT_LENGTH)
+    return Estimate(all_messages, all_keys, int(needed) + _FIXED)
+
+
+def _keys(raw: bytes, tags: bool) -> int:
+    values = properties.parse(raw)
+    words = sum(1 for word in values.get(properties.KEYS, b"").split(b" ") if word)
+    return words + (properties.UNIQ_KEY in values) + (tags and properties.TAGS in values)

@@ -1,0 +1,78 @@
+"""Every file and directory name of a store, and of what reput adds to it, is built here.
+
+Source: ``StorePathConfigHelper``, ``UtilAll.offset2FileName``, ``UtilAll.timeMillisToHumanString``
+(rocketmq-all-4.9.7, 5.3.3).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+INDEX = "index"
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+LOCK = "lock"
+CONFIG = "config"
+LEDGER = "ledger"
+REPUT = ".reput"  # everything that is reput's own and no broker's
+
+OFFSET_DIGITS = 20
+_OFFSET_NAME = re.compile(r"\d{20}", re.ASCII)
+_INDEX_NAME = re.compile(r"\d{17}", re.ASCII)
+_MAX_NAME_BYTES = 255
+
+
+def offset_name(offset: int) -> str:
+    """The name of the file whose first byte is at ``offset`` of its queue or log."""
+    return f"{offset:0{OFFSET_DIGITS}d}"
+
+
+def parse_offset_name(name: str) -> int | None:
+    """The offset in a file name of 20 digits; None for any other name."""
+    return int(name) if _OFFSET_NAME.fullmatch(name) else None
+
+
+def index_name(timestamp_ms: int) -> str:
+    """``yyyyMMddHHmmssSSS`` of a time in ms, in local time as a broker does it.
+
+    A broker appends to the index file with the greatest name, so that a name must not lie in its future.
+    """
+    moment = datetime.fromtimestamp(timestamp_ms // 1000)
+    return f"{moment:%Y%m%d%H%M%S}{timestamp_ms % 1000:03d}"
+
+
+def later_index_name(timestamp_ms: int, than: str | None) -> str:
+    """The name for a time, or the next one after ``than`` when that is not greater."""
+    name = index_name(timestamp_ms)
+    return name if than is None or name > than else f"{int(than) + 1:017d}"
+
+
+def is_index_name(name: str) -> bool:
+    """Whether a name is one that a broker or reput gives to an index file."""
+    return _INDEX_NAME.fullmatch(name) is not None
+
+
+def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
+    """``consumequeue/TOPIC/QUEUEID`` under ``root``. The topic has passed :func:`topic_problem`."""
+    return root / CONSUME_QUEUE / topic / str(queue_id)
+
+
+def topic_problem(topic: bytes) -> str | None:
+    """Why a topic can't be a directory name of its own inside consumequeue/; None when it can."""
+    if not topic:
+        return "an empty name"
+    if b"/" in topic or b"\0" in topic:
+        return "a name with a path separator or NUL"
+    if topic in (b".", b".."):
+        return "a name that means another directory"
+    if len(topic) > _MAX_NAME_BYTES:
+        return f"a name of {len(topic)} bytes"
+    try:
+        topic.decode()
+    except UnicodeDecodeError:
+        return "a name that is not UTF-8"
+    return None

@@ -1,0 +1,38 @@
+"""Message properties: ``name 0x01 value 0x02 …`` inside a commit-log record.
+
+Source: ``MessageDecoder.string2messageProperties`` (rocketmq-all-4.9.7, 5.3.3), ``MessageConst``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+KEYS = b"KEYS"
+TAGS = b"TAGS"
+UNIQ_KEY = b"UNIQ_KEY"
+DELAY = b"DELAY"
+DUP_INFO = b"DUP_INFO"
+CRC32 = b"__CRC32#"
+INNER_NUM = b"INNER_NUM"
+INNER_BASE = b"INNER_BASE"
+INNER_MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
+
+
+def pairs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Name and value of each property in order; entries without a name or a value don't count."""
+    for entry in data.split(b"\x02"):
+        name, separator, value = entry.partition(b"\x01")
+        if separator and name and value:
+            yield name, value
+
+
+def parse(data: bytes) -> dict[bytes, bytes]:
+    """The properties as a mapping; the last of a repeated name wins."""
+    return dict(pairs(data))
+
+
+def encode(properties: Mapping[bytes, bytes], *, terminated: bool = True) -> bytes:
+    """The bytes of ``properties``; ``terminated`` puts 0x02 after the last one too, as 5.x does."""
+    data = b"\x02".join(name + b"\x01" + value for name, value in properties.items())
+    return data + b"\x02" if terminated and properties else data

@@ -1,0 +1,402 @@
+"""The records of one segment as columns: where each lies, its fixed fields, where its properties lie.
+
+A record is taken by the same rules as in :mod:`reput.scan.part`, so that both see the same messages: its
+frame is whole, and it either has the stored CRC or is followed by another whole frame. The CRC thus needs a
+look only where a run of whole frames ends. Source: as :mod:`reput.scan.reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from reput.format import commitlog, properties
+from reput.format.commitlog import (
+    BODY_CRC,
+    BORN_HOST,
+    BORN_TIMESTAMP,
+    FLAG,
+    NAME_VALUE_SEPARATOR,
+    PREPARED_OFFSET_AFTER_STORE_HOST,
+    PROPERTY_SEPARATOR,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    STORE_HOST_AFTER_BORN_HOST,
+    SYS_FLAG,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_STORE_HOST_V6,
+    TOTAL_SIZE,
+)
+from reput.scan import kernel
+from reput.scan.kernel import (
+    _BLANK,
+    _END,
+    _FULL,
+    _GOOD,
+    _NAME_KEYS,
+    _NAME_TAGS,
+    _NAME_UNIQ_KEY,
+    _SEPARATORS_1,
+    _SEPARATORS_2,
+    _find,
+    _frame,
+)
+from reput.scan.load import i32, i64, u8, u32, u64
+from reput.scan.status import Status
+
+#: A property takes at least four bytes of at most 32767.
+_MOST_ENTRIES = 8_192
+
+ROWS, ENTRIES, BYTES = range(3)
+
+
+class Frames(NamedTuple):
+    """The columns of some records; ``counts`` says how many are filled. Positions are relative to the data.
+
+    Attributes:
+        position, size: int64[rows], where a record lies.
+        queue_id, flag, sys_flag, reconsume_times, body_crc: int32[rows], as stored.
+        queue_offset, prepared_transaction_offset: int64[rows], as stored.
+        born_timestamp, store_timestamp: int64[rows], ms.
+        born_host, born_host_length, store_host, store_host_length: int64[rows], address and port.
+        body, body_length, topic, topic_length: int64[rows].
+        tags, tags_length, keys, keys_length, unique_key, unique_key_length: int64[rows], length 0 if absent.
+        entry_end: int64[rows], the row's properties are the entries from the row before's end to this.
+        name, name_length, value, value_length: int64[entries], properties; of a repeated name the last value.
+        counts: int64[3], rows, entries, bytes of the records.
+    """
+
+    position: NDArray[np.int64]
+    size: NDArray[np.int64]
+    queue_id: NDArray[np.int32]
+    flag: NDArray[np.int32]
+    sys_flag: NDArray[np.int32]
+    reconsume_times: NDArray[np.int32]
+    body_crc: NDArray[np.int32]
+    queue_offset: NDArray[np.int64]
+    prepared_transaction_offset: NDArray[np.int64]
+    born_timestamp: NDArray[np.int64]
+    store_timestamp: NDArray[np.int64]
+    born_host: NDArray[np.int64]
+    born_host_length: NDArray[np.int64]
+    store_host: NDArray[np.int64]
+    store_host_length: NDArray[np.int64]
+    body: NDArray[np.int64]
+    body_length: NDArray[np.int64]
+    topic: NDArray[np.int64]
+    topic_length: NDArray[np.int64]
+    tags: NDArray[np.int64]
+    tags_length: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    keys_length: NDArray[np.int64]
+    unique_key: NDArray[np.int64]
+    unique_key_length: NDArray[np.int64]
+    entry_end: NDArray[np.int64]
+    name: NDArray[np.int64]
+    name_length: NDArray[np.int64]
+    value: NDArray[np.int64]
+    value_length: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+_INT32 = frozenset({"queue_id", "flag", "sys_flag", "reconsume_times", "body_crc"})
+_PER_ENTRY = frozenset({"name", "name_length", "value", "value_length"})
+
+
+def frames(rows: int = 10_000) -> Frames:
+    """Empty columns with room for ``rows`` records and some eight properties each."""
+    entries = rows * 8 + _MOST_ENTRIES
+    columns: dict[str, Any] = {}
+    for column in Frames._fields[:-1]:
+        room = entries if column in _PER_ENTRY else rows
+        columns[column] = np.empty(room, np.int32 if column in _INT32 else np.int64)
+    return Frames(**columns, counts=np.zeros(3, np.int64))
+
+
+@njit(cache=True, nogil=True)
+def _pass_over(data, base, start, end, topic_length_v2):  # type: ignore[no-untyped-def]
+    """See :func:`_collect`; nothing is kept."""
+    position = np.int64(start)
+    segment_end = np.int64(len(data))
+    last = previous = np.int64(-1)
+    while True:
+        status, size, _b, _bl, _t, _tl, _p, _pl = _frame(data, base, position, segment_end, topic_length_v2)
+        if position >= end:
+            return _END, position, status in (_GOOD, _BLANK), last, previous
+        if status != _GOOD:
+            return status, position, status == _BLANK, last, previous
+        previous = last
+        last = position
+        position += size
+
+
+@njit(cache=True, nogil=True)
+def _collect(data, base, start, end, topic_length_v2, out, most_bytes):  # type: ignore[no-untyped-def]
+    """Put the records that begin in ``data[start:end)`` into ``out``.
+
+    Returns (status, position, whether a whole frame stands there, position of the last record or -1, position
+    of the record before that or -1).
+    """
+    position = np.int64(start)
+    segment_end = np.int64(len(data))
+    last = previous = np.int64(-1)
+    counts = out.counts
+    row_limit = len(out.position)
+    entry_limit = len(out.name) - _MOST_ENTRIES
+    while True:
+        status, size, body, body_length, topic, topic_length, at, properties_length = _frame(
+            data, base, position, segment_end, topic_length_v2
+        )
+        if position >= end:
+            return _END, position, status in (_GOOD, _BLANK), last, previous
+        if status != _GOOD:
+            return status, position, status == _BLANK, last, previous
+        row = counts[ROWS]
+        if (
+            row >= row_limit
+            or counts[ENTRIES] > entry_limit
+            or (row > 0 and counts[BYTES] + size > most_bytes)
+        ):
+            return _FULL, position, True, last, previous
+
+        sys_flag = i32(data, position + SYS_FLAG)
+        born_length = 20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8
+        store_length = 20 if sys_flag & SYS_FLAG_STORE_HOST_V6 else 8
+        store = position + BORN_HOST + born_length
+        after = store + STORE_HOST_AFTER_BORN_HOST + store_length
+        out.position[row] = position
+        out.size[row] = size
+        out.queue_id[row] = i32(data, position + QUEUE_ID)
+        out.flag[row] = i32(data, position + FLAG)
+        out.sys_flag[row] = sys_flag
+        out.reconsume_times[row] = i32(data, after)
+        out.body_crc[row] = i32(data, position + BODY_CRC)
+        out.queue_offset[row] = i64(data, position + QUEUE_OFFSET)
+        out.prepared_transaction_offset[row] = i64(data, after + PREPARED_OFFSET_AFTER_STORE_HOST)
+        out.born_timestamp[row] = i64(data, position + BORN_TIMESTAMP)
+        out.store_timestamp[row] = i64(data, store)
+        out.born_host[row] = position + BORN_HOST
+        out.born_host_length[row] = born_length
+        out.store_host[row] = store + STORE_HOST_AFTER_BORN_HOST
+        out.store_host_length[row] = store_length
+        out.body[row] = body
+        out.body_length[row] = body_length
+        out.topic[row] = topic
+        out.topic_length[row] = topic_length
+        out.tags[row] = out.keys[row] = out.unique_key[row] = 0
+        out.tags_length[row] = out.keys_length[row] = out.unique_key_length[row] = 0
+
+        first = counts[ENTRIES]
+        entries = first
+        limit = at + properties_length
+        while at < limit:
+            entry_end = _find(data, at, limit, _SEPARATORS_2, PROPERTY_SEPARATOR)
+            name_end = _find(data, at, entry_end, _SEPARATORS_1, NAME_VALUE_SEPARATOR)
+            name_length = name_end - at
+            value = name_end + 1
+            if name_length > 0 and value < entry_end:
+                entry = _entry(data, at, name_length, out, first, entries)
+                out.name[entry] = at
+                out.name_length[entry] = name_length
+                out.value[entry] = value
+                out.value_length[entry] = entry_end - value
+                if entry == entries:
+                    entries += 1
+                if name_length == 4:
+                    word = np.int64(u32(data, at))
+                    if word == _NAME_KEYS:
+                        out.keys[row], out.keys_length[row] = value, entry_end - value
+                    elif word == _NAME_TAGS:
+                        out.tags[row], out.tags_length[row] = value, entry_end - value
+                elif name_length == 8 and u64(data, at) == _NAME_UNIQ_KEY:
+                    out.unique_key[row], out.unique_key_length[row] = value, entry_end - value
+            at = entry_end + 1
+        out.entry_end[row] = entries
+        counts[ROWS] = row + 1
+        counts[ENTRIES] = entries
+        counts[BYTES] += size
+        previous = last
+        last = position
+        position += size
+
+
+@njit
+def _entry(data, name, length, out, first, entries):  # type: ignore[no-untyped-def]
+    """Where a property goes: the place of the same name among the record's entries, or a new one."""
+    for entry in range(first, entries):
+        if out.name_length[entry] == length:
+            other = out.name[entry]
+            at = 0
+            while at < length and u8(data, other + at) == u8(data, name + at):
+                at += 1
+            if at == length:
+                return entry
+    return entries
+
+
+@njit(cache=True, nogil=True)
+def _gather(data, starts, offsets, out):  # type: ignore[no-untyped-def]
+    for row in range(len(starts)):
+        source = starts[row]
+        target = np.int64(offsets[row])
+        length = np.int64(offsets[row + 1]) - target
+        if length > 64:
+            out[target : target + length] = data[source : source + length]
+        else:
+            for at in range(length):
+                out[target + at] = u8(data, source + at)
+
+
+def gather(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """The pieces of ``data`` one after another, as Arrow keeps them.
+
+    Returns:
+        int32[pieces + 1], where each begins and the last ends; uint8[bytes].
+    """
+    offsets = np.zeros(len(starts) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    _gather(data, starts, offsets, out)
+    return offsets, out
+
+
+def has_stored_crc(view: memoryview, position: int, *, property_crc_only: bool = False) -> bool:
+    """Whether a record with a whole frame has the CRC of its body, and of ``__CRC32#`` where it stands last.
+
+    Args:
+        view: the segment.
+        position: the record's first byte.
+        property_crc_only: the body's CRC isn't looked at (``forceVerifyPropCRC``).
+    """
+    record = commitlog.decode(view, position)
+    if (
+        not property_crc_only
+        and record.body
+        and commitlog.body_crc(record.body) != _unsigned(record.body_crc)
+    ):
+        return False
+    stored = properties.parse(record.properties).get(properties.CRC32, b"")
+    if len(stored) != 10 or not record.properties.endswith(properties.CRC32 + b"\x01" + stored + b"\x02"):
+        return True
+    # The digits stand the least significant first; each byte counts as its distance from "0".
+    expected = sum((byte - 0x30) * 10**power for power, byte in enumerate(stored))
+    size = int.from_bytes(view[position + TOTAL_SIZE : position + TOTAL_SIZE + 4], "big")
+    found = commitlog.body_crc(view[position : position + size - commitlog.PROPERTY_CRC_RESERVED])
+    return bool(found == expected)
+
+
+def _unsigned(value: int | None) -> int:
+    return (value or 0) & 0xFFFFFFFF
+
+
+class FrameWalk:
+    """Goes over the whole records of one segment in log order, and around what is damaged.
+
+    Args:
+        data: the segment, uint8[segment_length].
+        base: physical offset of its first byte.
+        segment_size: bytes that it spans in the log.
+        limit: records from this position on aren't looked for.
+        last: no segment follows: past damage, records older than those before it are what a truncation left.
+        topic_length_v2: records of magic v2 are known.
+        is_whole: asked about a record that nothing whole follows.
+        position: where a record begins.
+        timestamp: storeTimestamp of the record before it, ms.
+        search_bytes: how far past damage the next record is looked for.
+        search_unwritten: one is looked for past zeros, too.
+
+    Attributes:
+        position: where it goes on.
+        end: position after the last whole record; ``segment_size`` after a BLANK.
+        last_record: position of the last whole record, -1 if there was none.
+        timestamp: its storeTimestamp, ms.
+    """
+
+    def __init__(
+        self,
+        data: NDArray[np.uint8],
+        base: int,
+        segment_size: int,
+        limit: int,
+        *,
+        last: bool,
+        topic_length_v2: bool,
+        is_whole: Callable[[int], bool],
+        position: int = 0,
+        timestamp: int = 0,
+        search_bytes: int | None = None,
+        search_unwritten: bool = True,
+    ) -> None:
+        self._data = data
+        self._base = base
+        self._segment_size = segment_size
+        self._limit = min(limit, len(data))
+        self._last = last
+        self._v2 = topic_length_v2
+        self._is_whole = is_whole
+        self._search_bytes = search_bytes
+        self._search_unwritten = search_unwritten
+        self.position = position
+        self.end = position
+        self.timestamp = timestamp
+        self.last_record = -1
+
+    def advance(self, stop: int, out: Frames | None = None, most_bytes: int = 0) -> bool:
+        """Go to the first record at or after ``stop``; those before it are added to ``out``.
+
+        Returns:
+            Whether ``out`` is full, by its rows or by ``most_bytes``, before ``stop`` was reached.
+        """
+        stop = min(stop, self._limit)
+        while self.position < stop:
+            start, data, base = self.position, self._data, self._base
+            if out is None:
+                found = _pass_over(data, base, start, stop, self._v2)
+            else:
+                found = _collect(data, base, start, stop, self._v2, out, most_bytes)
+            status, self.position, followed, last, previous = (int(value) for value in found)
+            if last >= 0 and not followed and not self._is_whole(last):
+                status, self.position, last = Status.BAD_CRC, last, previous
+                if out is not None:
+                    _drop_row(out)
+            if last >= 0:
+                self.end = self.position
+                self.last_record = last
+                self.timestamp = store_timestamp(data.data, last)
+            if status == Status.FULL:
+                return True
+            if status == Status.BLANK:
+                self.position = self.end = self._segment_size
+            elif status != Status.END:
+                self.position = self._next(self.position, Status(status))
+        return False
+
+    def _next(self, position: int, status: Status) -> int:
+        """Where the next whole record begins after a bad one, the limit if none does."""
+        if status is Status.UNWRITTEN and not self._search_unwritten:
+            return self._limit
+        end = self._limit if self._search_bytes is None else min(self._limit, position + self._search_bytes)
+        while True:
+            position = kernel.find_record(self._data, self._base, position + 1, end, self._v2)
+            if position < 0:
+                return self._limit
+            if not self._last or store_timestamp(self._data.data, position) >= self.timestamp:
+                return position
+
+
+def _drop_row(out: Frames) -> None:
+    row = int(out.counts[ROWS]) - 1
+    out.counts[:] = row, out.entry_end[row - 1] if row else 0, out.counts[BYTES] - out.size[row]
+
+
+def store_timestamp(view: memoryview, position: int) -> int:
+    """The storeTimestamp, ms, of the record at ``position``."""
+    sys_flag = int.from_bytes(view[position + SYS_FLAG : position + SYS_FLAG + 4], "big")
+    at = position + BORN_HOST + commitlog.host_length(sys_flag, SYS_FLAG_BORN_HOST_V6)
+    return int.from_bytes(view[at : at + 8], "big", signed=True)

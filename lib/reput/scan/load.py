@@ -1,0 +1,82 @@
+"""Unaligned big-endian loads inside numba kernels, without bounds checks or index wrap-around.
+
+Every caller has checked that the bytes are inside the array.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
+
+def _loader(bits: int, *, big_endian: bool, result):
+    def load(typingctx, data, position):
+        def codegen(context, builder, sig, args):
+            array = context.make_array(sig.args[0])(context, builder, args[0])
+            address = builder.gep(array.data, [args[1]])
+            pointer = builder.bitcast(address, ir.IntType(bits).as_pointer())
+            value = builder.load(pointer, align=1)
+            return builder.bswap(value) if big_endian and bits > 8 else value
+
+        return result(data, types.int64), codegen
+
+    return load
+
+
+@intrinsic
+def u8(typingctx, data, position):
+    """Byte at ``position`` as uint8."""
+    return _loader(8, big_endian=True, result=types.uint8)(typingctx, data, position)
+
+
+@intrinsic
+def i32(typingctx, data, position):
+    """Big-endian int32 at ``position``."""
+    return _loader(32, big_endian=True, result=types.int32)(typingctx, data, position)
+
+
+@intrinsic
+def u32(typingctx, data, position):
+    """Big-endian uint32 at ``position``."""
+    return _loader(32, big_endian=True, result=types.uint32)(typingctx, data, position)
+
+
+@intrinsic
+def i64(typingctx, data, position):
+    """Big-endian int64 at ``position``."""
+    return _loader(64, big_endian=True, result=types.int64)(typingctx, data, position)
+
+
+@intrinsic
+def u64(typingctx, data, position):
+    """Big-endian uint64 at ``position``."""
+    return _loader(64, big_endian=True, result=types.uint64)(typingctx, data, position)
+
+
+@intrinsic
+def u64_little(typingctx, data, position):
+    """Little-endian uint64 at ``position``: the first byte is the least significant."""
+    return _loader(64, big_endian=False, result=types.uint64)(typingctx, data, position)
+
+
+@intrinsic
+def trailing_zeros(typingctx, value):
+    """Trailing zero bits of a uint64 that isn't zero."""
+
+    def codegen(context, builder, sig, args):
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), codegen
+
+
+@intrinsic
+def swapped_u32(typingctx, value):
+    """A uint32 with its bytes reversed: what has to be stored so that memory holds it big-endian."""
+
+    def codegen(context, builder, sig, args):
+        return builder.bswap(args[0])
+
+    return types.uint32(types.uint32), codegen

@@ -1,0 +1,271 @@
+"""Scanning one part of the log: chunk after chunk, around whatever is damaged in it.
+
+A part is a range of one segment. Its records are those that *begin* in the range. Unless the part's start
+is known to be a record's first byte, the first whole record of its own place is looked for; whoever puts the
+parts together checks that each begins where the one before it ended.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.errors import Finding
+from reput.format import commitlog
+from reput.scan import kernel, output
+from reput.scan.output import OutputArrays
+from reput.scan.rules import Rules
+from reput.scan.status import Remark, Status
+from reput.scan.table import QueueTable
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of one segment to scan.
+
+    Attributes:
+        path: the segment.
+        base: physical offset of the segment's first byte.
+        segment_length: bytes of the segment that hold log data (the file's length, at most the set size).
+        segment_size: bytes that the segment spans in the log.
+        start, end: half-open range of record starts, physical offsets.
+        exact: ``start`` is a record's first byte, or the record that begins there is damaged.
+        last: no segment follows.
+        after_timestamp: storeTimestamp (ms) of the record before, 0 if not known.
+    """
+
+    path: str
+    base: int
+    segment_length: int
+    segment_size: int
+    start: int
+    end: int
+    exact: bool = True
+    last: bool = False
+    after_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class PartOutcome:
+    """Where a part's scan began and ended.
+
+    Attributes:
+        first: physical offset of the first record, -1 if none begins in the part.
+        first_timestamp: storeTimestamp (ms) of the first record that was taken, 0 if there is none.
+        end: physical offset after the last record; the segment's end after a BLANK; where it stopped else.
+        status: END, BLANK, UNWRITTEN, or what is wrong at ``end``.
+        rest_is_zero: everything from ``end`` to the part's end is zero.
+        findings: what was gone around.
+        breaks: physical offsets where messages may be missing, because something was passed over.
+    """
+
+    first: int = -1
+    first_timestamp: int = 0
+    end: int = 0
+    status: Status = Status.END
+    rest_is_zero: bool = False
+    findings: list[Finding] = field(default_factory=list)
+    breaks: list[int] = field(default_factory=list)
+
+
+_EXPECTED = {
+    Status.BAD_SIZE: "a record size of 91 bytes up to the segment's end",
+    Status.BAD_MAGIC: "magic 0xdaa320a7 (v1), 0xdaa320ab (v2) or 0xcbd43194 (blank)",
+    Status.BAD_PHYSICAL_OFFSET: "the record's own place as its physicalOffset",
+    Status.BAD_LENGTHS: "body, topic and properties that add up to the record's size",
+    Status.BAD_CRC: "a body with the stored CRC",
+    Status.BAD_PROPERTY_CRC: "a record with the CRC in its __CRC32# property",
+    Status.BAD_DELAY: "a number in DELAY",
+    Status.BAD_INNER_BATCH: "numbers in INNER_BASE and INNER_NUM",
+    Status.UNWRITTEN: "a record",
+}
+_KIND = {
+    Status.BAD_SIZE: "bad-size",
+    Status.BAD_MAGIC: "bad-magic",
+    Status.BAD_PHYSICAL_OFFSET: "bad-physical-offset",
+    Status.BAD_LENGTHS: "bad-lengths",
+    Status.BAD_CRC: "bad-crc",
+    Status.BAD_PROPERTY_CRC: "bad-property-crc",
+    Status.BAD_DELAY: "bad-delay",
+    Status.BAD_INNER_BATCH: "bad-inner-batch",
+    Status.UNWRITTEN: "unwritten-range",
+}
+_REMARKS = {
+    Remark.QUEUE_OFFSET_RANGE: ("bad-queue-offset", "a queueOffset that fits a file", "no unit was written"),
+    Remark.LMQ_COUNTS: (
+        "lmq-counts",
+        "as many entries in INNER_MULTI_QUEUE_OFFSET as in INNER_MULTI_DISPATCH",
+        "no LMQ units were written, as by the broker",
+    ),
+    Remark.LMQ_OFFSET: (
+        "bad-lmq-offset",
+        "a number in INNER_MULTI_QUEUE_OFFSET",
+        "no LMQ unit was written for it and those after it",
+    ),
+}
+
+
+def scan_part(
+    part: Part,
+    data: NDArray[np.uint8],
+    rules: Rules,
+    table: QueueTable,
+    out: OutputArrays,
+    outcome: PartOutcome,
+) -> Iterator[OutputArrays]:
+    """Scan a part; yields ``out`` whenever there is something in it, to be used before going on.
+
+    ``data`` is the segment, uint8[segment_length]. ``outcome`` is complete when the iterator ends.
+    """
+    v2 = rules.topic_length_v2
+    stop_at = min(part.end - part.base, len(data))
+    position = part.start - part.base
+    out.counts.fill(0)
+    out.counts[output.LAST_TIMESTAMP] = part.after_timestamp
+    outcome.end = part.start
+    if not part.exact:
+        found = kernel.find_record(data, part.base, position, stop_at, v2)
+        if found < 0:
+            outcome.rest_is_zero = kernel.first_written(data, position, stop_at) == stop_at
+            return
+        position = found
+    status = Status.END
+    accept = -1
+    while position < stop_at:
+        begun_at = position
+        status, position = kernel.scan(data, part.base, position, stop_at, rules, table, out, accept=accept)
+        accept = -1
+        if outcome.first < 0 and out.counts[output.MESSAGES]:
+            outcome.first = part.start if part.exact else part.base + found
+            outcome.first_timestamp = commitlog.decode(data.data, begun_at).store_timestamp
+        outcome.findings += _remarks(part, out)
+        if out.counts[: output.KEYS + 1].any():
+            yield out
+        output.clear(out)
+        if status in (Status.END, Status.FULL):
+            continue
+        if status is Status.BLANK:
+            position = part.segment_size
+            break
+        if status is Status.UNWRITTEN and kernel.first_written(data, position, stop_at) == stop_at:
+            outcome.rest_is_zero = True
+            break
+        if status.is_framed:
+            end = position + int.from_bytes(data[position : position + 4].tobytes(), "big")
+            if status in (Status.BAD_DELAY, Status.BAD_INNER_BATCH):
+                outcome.findings.append(
+                    _finding(part, data, status, position, end, "no unit and no keys were written")
+                )
+                outcome.breaks.append(part.base + position)
+                position = end
+                status = Status.END
+                continue
+            following = kernel.walk(data, part.base, end, end + 1, v2).status
+            if following in (Status.END, Status.BLANK):
+                outcome.findings.append(
+                    _finding(part, data, status, position, end, "taken, for its frame is whole")
+                )
+                accept = position
+                continue
+        resumed = _resume(part, data, position, stop_at, v2, int(out.counts[output.LAST_TIMESTAMP]))
+        if resumed < 0:
+            break
+        outcome.findings.append(
+            _finding(part, data, status, position, resumed, "passed over up to the next whole record")
+        )
+        outcome.breaks.append(part.base + position)
+        position = resumed
+    else:
+        status = Status.END
+    outcome.end = part.base + position
+    outcome.status = status
+
+
+def torn_tail(part: Part, data: NDArray[np.uint8], position: int, status: Status) -> Finding:
+    """The finding for a log that ends in something that is no whole record. ``position``: physical offset."""
+    return _finding(
+        part,
+        data,
+        status,
+        position - part.base,
+        position - part.base,
+        "the log is taken to end here, where a starting broker truncates it",
+        kind="torn-tail",
+    )
+
+
+def missing_range(part: Part, data: NDArray[np.uint8], position: int, end: int, status: Status) -> Finding:
+    """The finding for a segment that ends without BLANK though another follows. Physical offsets."""
+    return _finding(
+        part, data, status, position - part.base, end - part.base, "passed over up to the next segment"
+    )
+
+
+def _resume(
+    part: Part, data: NDArray[np.uint8], position: int, stop_at: int, v2: bool, last_timestamp: int
+) -> int:
+    """Where the next whole record begins, -1 if none does.
+
+    In the last segment, records older than those before the damage are what a truncation left behind:
+    the broker moved its position back and the bytes stayed. They are no part of the log.
+    """
+    while True:
+        position = kernel.find_record(data, part.base, position + 1, stop_at, v2)
+        if position < 0 or not part.last:
+            return position
+        if commitlog.decode(data.data, position).store_timestamp >= last_timestamp:
+            return position
+
+
+def _finding(
+    part: Part,
+    data: NDArray[np.uint8],
+    status: Status,
+    position: int,
+    end: int,
+    outcome: str,
+    kind: str | None = None,
+) -> Finding:
+    return Finding(
+        kind=_KIND[status] if kind is None else kind,
+        path=part.path,
+        offset=part.base + position,
+        end=part.base + end,
+        expected=_EXPECTED[status],
+        found=_found(part, data, status, position),
+        outcome=outcome,
+    )
+
+
+def _found(part: Part, data: NDArray[np.uint8], status: Status, position: int) -> str:
+    head = data[position : position + commitlog.BORN_HOST].tobytes()
+    if len(head) < commitlog.BLANK_LENGTH:
+        return f"{len(head)} bytes before the segment's end"
+    size, magic = struct.unpack_from(">iI", head)
+    if status is Status.BAD_MAGIC:
+        return f"0x{magic:08x}"
+    if status is Status.BAD_SIZE:
+        return f"{size} with {len(data) - position} bytes left"
+    if status is Status.BAD_PHYSICAL_OFFSET:
+        (stored,) = struct.unpack_from(">q", head, commitlog.PHYSICAL_OFFSET)
+        return f"{stored} at {part.base + position}"
+    if status is Status.UNWRITTEN:
+        return "zeros"
+    if status is Status.BAD_CRC:
+        record = commitlog.decode(data.data, position)
+        return f"CRC 0x{commitlog.body_crc(record.body):08x} where 0x{record.body_crc:08x} is stored"
+    return f"a record of {size} bytes that breaks this"
+
+
+def _remarks(part: Part, out: OutputArrays) -> list[Finding]:
+    findings = []
+    for row in range(int(out.counts[output.REMARKS])):
+        kind, expected, outcome = _REMARKS[Remark(int(out.remark_kind[row]))]
+        position = int(out.remark_position[row])
+        found = str(int(out.remark_value[row])) if kind != "lmq-counts" else "different counts"
+        findings.append(Finding(kind, part.path, position, position, expected, found, outcome))
+    return findings

@@ -1,0 +1,56 @@
+"""What a scan needs to know of the settings, as plain numbers that numba takes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.settings import StoreSettings
+
+
+class Rules(NamedTuple):
+    """The scan's switches.
+
+    Attributes:
+        topic_length_v2: magic v2 records are known (5.x).
+        index_keys: UNIQ_KEY and KEYS are wanted for the index.
+        index_tags: TAGS go to the index as ``topic#T#tags`` (5.4+).
+        multi_dispatch: INNER_MULTI_DISPATCH adds units to other queues.
+        lmq_queue_zero: queues named ``%LMQ%…`` get queue id 0 instead of the message's own.
+        lmq_rejects_slash: queue names with ``/`` are passed over (5.1.2+).
+        inner_batch: INNER_BASE and INNER_NUM must be numbers where both are present (5.x).
+        check_crc: body CRC and, where present, the appended property CRC are checked.
+        property_crc_only: the appended CRC replaces the body CRC (``forceVerifyPropCRC``).
+        delay_levels: int64[levels], ms by ``DELAY`` level; index 0 is level 1.
+    """
+
+    topic_length_v2: bool
+    index_keys: bool
+    index_tags: bool
+    multi_dispatch: bool
+    lmq_queue_zero: bool
+    lmq_rejects_slash: bool
+    inner_batch: bool
+    check_crc: bool
+    property_crc_only: bool
+    delay_levels: NDArray[np.int64]
+
+
+def rules(settings: StoreSettings, *, index: bool = True, check_crc: bool = True) -> Rules:
+    """The rules of a store's settings and dialect; ``index`` False leaves the index keys out."""
+    dialect = settings.dialect
+    indexed = index and settings.message_index_enable
+    return Rules(
+        topic_length_v2=dialect.topic_length_v2,
+        index_keys=indexed,
+        index_tags=indexed and dialect.index_tags,
+        multi_dispatch=settings.enable_multi_dispatch,
+        lmq_queue_zero=settings.enable_lmq,
+        lmq_rejects_slash=dialect.lmq_rejects_slash,
+        inner_batch=dialect.inner_batch_properties,
+        check_crc=check_crc,
+        property_crc_only=settings.force_verify_prop_crc,
+        delay_levels=np.array(settings.delay_levels_ms, dtype=np.int64),
+    )

@@ -1,0 +1,452 @@
+"""The store's settings: the user's own broker.conf, the store's place and the RocketMQ version.
+
+Names, defaults and units are those of ``MessageStoreConfig``; how a text becomes a value is that of
+``MixAll.properties2Object``, with one difference: the broker drops a value that it can't read without a word
+(a number) or takes it for false (a switch), and reput refuses it, since a rebuild with other sizes than the
+operator believes in is no use. docs/settings.md tells operators the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.dialect import Dialect, dialect
+from reput.errors import SettingsError, UnsupportedError
+from reput.javaproperties import Property, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Bytes of a consume queue unit: ``ConsumeQueue.CQ_STORE_UNIT_SIZE``.
+_UNIT = 20
+_INT_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
+#: ``IndexFile`` computes its length in an int: 40 + 4 a slot + 20 an entry.
+_INDEX_HEADER, _INDEX_SLOT, _INDEX_ENTRY = 40, 4, 20
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
+_PATH_SEPARATOR = ","  # MessageStoreConfig.MULTI_PATH_SPLITTER
+#: What String.trim takes away: every character up to the space.
+_JAVA_WHITE = "".join(map(chr, range(0x21)))
+
+# Defaults: MessageStoreConfig, the same from 4.9.0 to 5.5.1.
+_CONSUME_QUEUE_FILE_SIZE = 300_000 * _UNIT
+_MAX_HASH_SLOT_NUM = 5_000_000
+_MAX_INDEX_NUM = 5_000_000 * 4
+_MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """What a run needs to know of a store; made by :meth:`load`, and sent to executors as it is.
+
+    Attributes:
+        root: the store, absolute.
+        commit_log_dirs: the directories that hold segments, absolute, each once, in the order of broker.conf;
+            those of ``readOnlyCommitLogStorePaths`` come last.
+        segment_size: ``mappedFileSizeCommitLog`` in bytes; None when broker.conf doesn't say.
+        consume_queue_file_size: bytes of a consume queue file, a multiple of 20.
+        max_hash_slot_num: slots of an index file.
+        max_index_num: entries of an index file; the first stays unused.
+        message_index_enable: index files are wanted.
+        delay_levels_ms: delay of each level in ms; index 0 is level 1.
+        enable_multi_dispatch: messages may have units in light message queues (LMQ), too.
+        enable_lmq: the queue id of an LMQ is 0 instead of the message's own.
+        duplication_enable: recovery rejects records without a sound DUP_INFO.
+        force_verify_prop_crc: ``__CRC32#`` is checked instead of the body CRC.
+        dialect: the rules of the broker's version.
+        broker_conf: the file that was read, absolute; None when there was none.
+    """
+
+    root: Path
+    commit_log_dirs: tuple[Path, ...]
+    segment_size: int | None
+    consume_queue_file_size: int
+    max_hash_slot_num: int
+    max_index_num: int
+    message_index_enable: bool
+    delay_levels_ms: tuple[int, ...]
+    enable_multi_dispatch: bool
+    enable_lmq: bool
+    duplication_enable: bool
+    force_verify_prop_crc: bool
+    dialect: Dialect
+    broker_conf: Path | None = None
+
+    @property
+    def topics_json(self) -> Path:
+        """Where the broker keeps its topics (``BrokerPathConfigHelper``); the file may be missing."""
+        return self.root / "config" / "topics.json"
+
+    @classmethod
+    def load(cls, store: Path, broker_conf: Path | None, version: str | None) -> StoreSettings:
+        """The settings of a store.
+
+        STORE wins over ``storePathRootDir``: a path of broker.conf that lies under the latter is looked for
+        at the same place under STORE, so that a copied store is read with the original's file. Other paths of
+        broker.conf are taken as they are.
+
+        Args:
+            store: the store's directory, wherever it is now.
+            broker_conf: the broker's own file, or None for RocketMQ's defaults.
+            version: see :func:`reput.dialect.dialect`.
+
+        Raises:
+            SettingsError: the file can't be read, a value can't be used, the version isn't known, or it can't
+                be told where the commit log is.
+            UnsupportedError: the store uses a feature that reput doesn't derive.
+        """
+        rules = dialect(version)
+        root = _absolute(store)
+        conf_path = None if broker_conf is None else _absolute(broker_conf)
+        conf = _Conf({} if conf_path is None else _read(conf_path), conf_path, rules)
+        _refuse_unsupported(conf)
+
+        queue_size = conf.integer(
+            "mappedFileSizeConsumeQueue", _CONSUME_QUEUE_FILE_SIZE, least=1, most=_INT_MAX // _UNIT * _UNIT
+        )
+        slots = conf.integer("maxHashSlotNum", _MAX_HASH_SLOT_NUM, least=1)
+        # With a single entry, which stays unused, every new file is full and putKey never ends.
+        entries = conf.integer("maxIndexNum", _MAX_INDEX_NUM, least=2)
+        if _INDEX_HEADER + slots * _INDEX_SLOT + entries * _INDEX_ENTRY > _INT_MAX:
+            raise SettingsError(
+                "maxHashSlotNum and maxIndexNum make an index file that no broker can create",
+                path=conf_path,
+                expected=f"40 + 4 x maxHashSlotNum + 20 x maxIndexNum to be at most {_INT_MAX} bytes",
+                found=f"maxHashSlotNum={slots}, maxIndexNum={entries}",
+            )
+        # From 5.4 on CommitLogDispatcherBuildIndex asks both.
+        index_enable = conf.switch("messageIndexEnable", True)
+        index_file_write = conf.switch("indexFileWriteEnable", True)
+        return cls(
+            root=root,
+            commit_log_dirs=_commit_log_dirs(root, conf),
+            segment_size=conf.optional_integer("mappedFileSizeCommitLog", least=1),
+            # MessageStoreConfig.getMappedFileSizeConsumeQueue rounds up.
+            consume_queue_file_size=-(-queue_size // _UNIT) * _UNIT,
+            max_hash_slot_num=slots,
+            max_index_num=entries,
+            message_index_enable=index_enable and index_file_write,
+            delay_levels_ms=_delay_levels(conf),
+            enable_multi_dispatch=conf.switch("enableMultiDispatch", False),
+            enable_lmq=conf.switch("enableLmq", False),
+            duplication_enable=conf.switch("duplicationEnable", False) and rules.dup_info_check,
+            force_verify_prop_crc=conf.switch("forceVerifyPropCRC", False),
+            dialect=rules,
+            broker_conf=conf_path,
+        )
+
+    def describe(self) -> dict[str, object]:
+        """The settings as a JSON-ready mapping, for people and reports."""
+        return {
+            "store": str(self.root),
+            "broker_conf": None if self.broker_conf is None else str(self.broker_conf),
+            "rocketmq_version": self.dialect.name,
+            "rocketmq_releases": list(self.dialect.versions),
+            "commit_log_dirs": [str(path) for path in self.commit_log_dirs],
+            "segment_size": self.segment_size,
+            "consume_queue_file_size": self.consume_queue_file_size,
+            "max_hash_slot_num": self.max_hash_slot_num,
+            "max_index_num": self.max_index_num,
+            "message_index_enable": self.message_index_enable,
+            "delay_levels_ms": list(self.delay_levels_ms),
+            "enable_multi_dispatch": self.enable_multi_dispatch,
+            "enable_lmq": self.enable_lmq,
+            "duplication_enable": self.duplication_enable,
+            "force_verify_prop_crc": self.force_verify_prop_crc,
+            "fingerprint": self.fingerprint(),
+        }
+
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits over everything that changes an output byte, stable across machines and runs.
+
+        Places, the segment size and the dialect's name are left out: a moved store, and an upgrade of the
+        broker that changes no rule, keep their fingerprint.
+        """
+        facts = {
+            "consume_queue_file_size": self.consume_queue_file_size,
+            "max_hash_slot_num": self.max_hash_slot_num,
+            "max_index_num": self.max_index_num,
+            "message_index_enable": self.message_index_enable,
+            "delay_levels_ms": list(self.delay_levels_ms),
+            "enable_multi_dispatch": self.enable_multi_dispatch,
+            "enable_lmq": self.enable_lmq,
+            "duplication_enable": self.duplication_enable,
+            "force_verify_prop_crc": self.force_verify_prop_crc,
+            "dialect": self.dialect.rules(),
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+class _Conf:
+    """broker.conf as one version of the broker sees it: keys that it doesn't know are not there."""
+
+    def __init__(self, entries: Mapping[str, Property], path: Path | None, rules: Dialect) -> None:
+        self._entries = entries
+        self.path = path
+        self.rules = rules
+
+    def entry(self, key: str) -> Property | None:
+        return None if key in self.rules.unknown_settings else self._entries.get(key)
+
+    def text(self, key: str) -> str | None:
+        """A String setter's value."""
+        entry = self.entry(key)
+        if entry is None:
+            return None
+        return entry.value.strip(_JAVA_WHITE) if self.rules.trims_text_settings else entry.value
+
+    def integer(self, key: str, default: int, *, least: int, most: int = _INT_MAX) -> int:
+        """An int setter's value (Integer.parseInt): no white space around it."""
+        value = self.optional_integer(key, default=default, least=least, most=most)
+        return default if value is None else value
+
+    def optional_integer(
+        self, key: str, *, default: int | None = None, least: int, most: int = _INT_MAX
+    ) -> int | None:
+        entry = self.entry(key)
+        if entry is None:
+            return None
+        expected = f"a whole number from {least} to {most}, nothing around it"
+        if _INTEGER.fullmatch(entry.value) is None or not -_INT_MAX - 1 <= int(entry.value) <= _INT_MAX:
+            instead = "its default" if default is None else f"its default, {default}"
+            raise self.error(
+                entry,
+                f"{key} isn't a number",
+                expected,
+                f"The broker passes over such a value without a word and uses {instead}: "
+                "write the number that it should use, or remove the line.",
+            )
+        value = int(entry.value)
+        if not least <= value <= most:
+            raise self.error(entry, f"{key} is out of range", expected, "No broker can run with it.")
+        return value
+
+    def switch(self, key: str, default: bool) -> bool:
+        """A boolean setter's value (Boolean.parseBoolean), but only what is surely meant."""
+        entry = self.entry(key)
+        if entry is None:
+            return default
+        if entry.value.lower() not in ("true", "false"):
+            raise self.error(
+                entry,
+                f"{key} isn't a switch",
+                "true or false, nothing around it",
+                "The broker takes everything but true for false: write which one is meant.",
+            )
+        return entry.value.lower() == "true"
+
+    def error(
+        self, entry: Property, problem: str, expected: str, next_step: str | None = None
+    ) -> SettingsError:
+        return SettingsError(
+            f"line {entry.line}: {problem}",
+            path=self.path,
+            expected=expected,
+            found=f"{entry.key}={entry.value!r}",
+            next_step=next_step,
+        )
+
+
+def _read(path: Path) -> dict[str, Property]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SettingsError("this broker.conf can't be read", path=path, found=error.strerror) from error
+    return parse(data, path)
+
+
+def _absolute(path: Path) -> Path:
+    """Absolute, without ``..``; symbolic links stay, so that errors show what the user wrote."""
+    return Path(os.path.normpath(Path.cwd() / path))
+
+
+def _delay_levels(conf: _Conf) -> tuple[int, ...]:
+    """``messageDelayLevel`` in ms: ``DefaultMessageStore.parseDelayLevel`` (4.9: ScheduleMessageService)."""
+    entry = conf.entry("messageDelayLevel")
+    text = conf.text("messageDelayLevel")
+    if entry is None or text is None:
+        return _parse_delay_levels(_MESSAGE_DELAY_LEVEL)
+    try:
+        return _parse_delay_levels(text)
+    except ValueError as error:
+        raise conf.error(
+            entry,
+            f"messageDelayLevel has a wrong level, {error.args[0]!r}",
+            "whole numbers followed by s, m, h or d, one space between them",
+            "A broker doesn't start with it.",
+        ) from None
+
+
+def _parse_delay_levels(text: str) -> tuple[int, ...]:
+    # String.split drops empty strings from the end, but keeps one that is all there is.
+    words = text.split(" ")
+    while len(words) > 1 and not words[-1]:
+        words.pop()
+    levels = []
+    for word in words:
+        number, unit = word[:-1], _UNIT_MS.get(word[-1:])
+        if unit is None or _INTEGER.fullmatch(number) is None or abs(int(number)) * unit > _LONG_MAX:
+            raise ValueError(word)
+        levels.append(int(number) * unit)
+    return tuple(levels)
+
+
+def _commit_log_dirs(root: Path, conf: _Conf) -> tuple[Path, ...]:
+    """Where the segments are (``CommitLog``, ``MultiPathMappedFileQueue``), with STORE in its place."""
+    entry = conf.entry("storePathCommitLog")
+    text = conf.text("storePathCommitLog")
+    if entry is None or text is None:
+        return (root / "commitlog",)
+    several = conf.rules.multi_path_commit_log and _PATH_SEPARATOR in text
+    dirs = [_place(part, entry, root, conf) for part in _parts(text, several)]
+    read_only = conf.entry("readOnlyCommitLogStorePaths")
+    read_only_text = conf.text("readOnlyCommitLogStorePaths")
+    # Only the queue of several paths looks at the read-only ones.
+    if several and read_only is not None and read_only_text is not None and read_only_text.strip(_JAVA_WHITE):
+        dirs += [_place(part, read_only, root, conf) for part in _parts(read_only_text, True)]
+    dirs = list(dict.fromkeys(dirs))
+    _refuse_ambiguous(dirs, entry, root, conf)
+    return tuple(dirs)
+
+
+def _parts(text: str, several: bool) -> list[str]:
+    if not several:
+        return [text]
+    parts = text.strip(_JAVA_WHITE).split(_PATH_SEPARATOR)
+    while len(parts) > 1 and not parts[-1]:  # as String.split does
+        parts.pop()
+    return parts
+
+
+def _place(text: str, entry: Property, root: Path, conf: _Conf) -> Path:
+    """The directory that a path of broker.conf stands for, now that the store is at ``root``."""
+    if not text or text != text.strip(_JAVA_WHITE):
+        raise conf.error(
+            entry,
+            f"{entry.key} has a directory with white space around its name, or without one",
+            "directories, separated by a comma and nothing else",
+            "The broker takes the white space as part of the name.",
+        )
+    path = Path(os.path.normpath(text))
+    conf_root = _conf_root(conf)
+    if conf_root is not None and path.is_relative_to(conf_root):
+        return root / path.relative_to(conf_root)
+    if not path.is_absolute():
+        raise conf.error(
+            entry,
+            f"{entry.key} is relative to where the broker was started, which isn't known here",
+            "absolute directories, or ones under storePathRootDir",
+            "Give reput a copy of the file with the whole path.",
+        )
+    return path
+
+
+def _conf_root(conf: _Conf) -> Path | None:
+    text = conf.text("storePathRootDir")
+    return Path(os.path.normpath(text)) if text else None
+
+
+def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: _Conf) -> None:
+    """Refuse to read the original's commit log beside a copied store, and a commit log that isn't there.
+
+    The directories of broker.conf that lie outside the original's root keep their place: on the original's
+    own machine they are the live broker's, while a copy brings its own.
+    """
+    own = root / "commitlog"
+    if any(path.is_relative_to(root) or _same(path, own) for path in dirs):
+        return
+    copied = _holds_anything(own)
+    conf_root = _conf_root(conf)
+    if conf_root is not None and _same(conf_root, root):
+        return
+    if not any(path.is_dir() for path in dirs):
+        step = f"Remove the line from a copy of the file to read {own}." if copied else None
+        raise conf.error(
+            entry, "the commit log isn't where storePathCommitLog says", "a directory here", step
+        )
+    if copied:
+        raise conf.error(
+            entry,
+            f"two commit logs could be meant: the one that storePathCommitLog names, and {own}",
+            f"storePathRootDir={root}, or no storePathCommitLog",
+            "Give reput a copy of the file that says which: with storePathRootDir set to the store that you "
+            "named for the first, without storePathCommitLog for the second.",
+        )
+
+
+def _same(left: Path, right: Path) -> bool:
+    try:
+        return left.samefile(right)
+    except OSError:
+        return _absolute(left) == _absolute(right)
+
+
+def _holds_anything(directory: Path) -> bool:
+    try:
+        return any(directory.iterdir())
+    except OSError:
+        return False
+
+
+def _refuse_unsupported(conf: _Conf) -> None:
+    """Say no to what changes the files and isn't derived, before anything is read."""
+    if conf.switch("enableConsumeQueueExt", False):
+        raise _unsupported(
+            conf,
+            "enableConsumeQueueExt",
+            "consume queue units that point into consumequeue_ext",
+            "Run the broker with enableConsumeQueueExt=false, and reput with the same file.",
+        )
+    if conf.switch("enableDLegerCommitLog", False):
+        raise _unsupported(
+            conf,
+            "enableDLegerCommitLog",
+            "a commit log in DLedger's own format",
+            "Let its group bring it back; a store of controller mode (enableControllerMode) can be read.",
+        )
+    if (conf.text("storeType") or "").lower() == "defaultrocksdb":
+        raise _unsupported(
+            conf,
+            "storeType",
+            "consume queues in RocksDB",
+            "The broker rebuilds those by itself. For consume queue files, run the broker with "
+            "storeType=default, and reput with the same file.",
+        )
+    if conf.switch("rocksdbCQDoubleWriteEnable", False):
+        types = conf.text("combineCQLoadingCQTypes")
+        # StoreType.fromString: names between ';', large or small.
+        if types is not None and "default" not in [
+            name.strip(_JAVA_WHITE).lower() for name in types.split(";")
+        ]:
+            raise _unsupported(
+                conf,
+                "combineCQLoadingCQTypes",
+                "consume queues in RocksDB alone",
+                "Add default to the list, so that the broker keeps consume queue files, too.",
+            )
+        if conf.switch("combineCQUseRocksdbForLmq", False) and conf.switch("enableMultiDispatch", False):
+            raise _unsupported(
+                conf,
+                "combineCQUseRocksdbForLmq",
+                "light message queues in RocksDB",
+                "Set enableMultiDispatch=false in a copy of the file to get the other queues: "
+                "the broker brings back those in RocksDB itself.",
+            )
+
+
+def _unsupported(conf: _Conf, key: str, what: str, next_step: str) -> UnsupportedError:
+    entry = conf.entry(key)
+    where = "" if entry is None else f"line {entry.line}: "
+    return UnsupportedError(
+        f"{where}{key} asks for {what}, which reput doesn't build",
+        path=conf.path,
+        found=None if entry is None else f"{entry.key}={entry.value}",
+        next_step=next_step,
+    )

@@ -1,0 +1,56 @@
+"""A last look at an output before it replaces a store's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reput.errors import OutputError
+from reput.format import names
+from reput.format.consumequeue import UNIT, UNIT_LENGTH
+from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader
+from reput.sink.journal import State
+from reput.sink.scan_task import Target
+
+_NEXT_STEP = "Nothing was replaced. Check the disk, remove the staging directory and run again"
+
+
+def audit(target: Target, state: State) -> OutputError | None:
+    """Whether every queue ends, and every index file begins, as the journal says."""
+    file_size = target.settings.consume_queue_file_size
+    for (topic, queue_id), queue in state.queues.items():
+        directory = names.queue_directory(target.root, topic, queue_id)
+        at = (queue.next - 1) * UNIT_LENGTH
+        path = directory / names.offset_name(at - at % file_size)
+        data = _read(path, at % file_size, UNIT_LENGTH)
+        physical_offset, size, _tags_code = UNIT.unpack(data) if len(data) == UNIT_LENGTH else (0, 0, 0)
+        if physical_offset + size != queue.end:
+            return OutputError(
+                "the queue's last unit is not what was written",
+                path=path,
+                offset=at % file_size,
+                expected=f"a message that ends at {queue.end}",
+                found=f"one that ends at {physical_offset + size}",
+                next_step=_NEXT_STEP,
+            )
+    for name, header in state.index:
+        path = target.root / names.INDEX / name
+        data = _read(path, 0, HEADER_LENGTH)
+        found = IndexHeader.decode(data) if len(data) == HEADER_LENGTH else None
+        if header.index_count > FIRST_ORDINAL and found != header:
+            return OutputError(
+                "the index file's header is not what was written",
+                path=path,
+                expected=header,
+                found=found,
+                next_step=_NEXT_STEP,
+            )
+    return None
+
+
+def _read(path: Path, offset: int, length: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except OSError:
+        return b""

@@ -1,0 +1,112 @@
+"""Putting scanned parts together: each must begin where the one before it ended.
+
+Parts in the middle of a segment begin at a guess (the first whole record of its own place). It is right
+unless a message's body holds a record that names that very place, or what follows a BLANK does. A part that
+doesn't fit is scanned again from where the log really goes on; what it placed is placed again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from reput.errors import Finding
+from reput.scan.part import Part, missing_range, torn_tail
+from reput.scan.status import Status
+from reput.sink.scan_task import PartResult
+from reput.store.segments import map_segment
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do with a part's result.
+
+    Attributes:
+        accepted: the result counts.
+        again: the part to scan instead, None if nothing is missing.
+    """
+
+    accepted: bool
+    again: Part | None = None
+
+
+class Chain:
+    """The log as far as it has been put together.
+
+    Args:
+        cursor: physical offset where the batch begins.
+        last_timestamp: storeTimestamp of the record before it, ms.
+    """
+
+    def __init__(self, cursor: int, last_timestamp: int) -> None:
+        self.cursor = cursor
+        self.last_timestamp = last_timestamp
+        self.findings: list[Finding] = []
+        self.breaks: list[int] = []
+        self._part: Part | None = None
+        self._status = Status.END
+        self._rest_is_zero = False
+
+    def judge(self, result: PartResult) -> Verdict:
+        """Whether ``result`` fits; an accepted one moves the chain on."""
+        part, outcome = result.part, result.outcome
+        if self._part is None or part.base != self._part.base:
+            if part.last and outcome.breaks and part.after_timestamp != self.last_timestamp:
+                # What is left over from a truncation is told by the time of the record before the damage.
+                return Verdict(False, replace(part, after_timestamp=self.last_timestamp))
+            self._close()
+            self.cursor = part.start
+            self._take(result)
+            return Verdict(True)
+        if self._status is Status.BLANK:
+            # Bytes after a BLANK mean nothing, even where they look like records.
+            return Verdict(False)
+        nothing = outcome.first < 0
+        if self._status is Status.END:
+            if outcome.first == self.cursor and (not part.exact or part.start == self.cursor):
+                self._take(result)
+                return Verdict(True)
+            if nothing and self.cursor >= part.end:
+                return Verdict(True)
+        elif self._status is Status.UNWRITTEN and self._rest_is_zero and nothing and outcome.rest_is_zero:
+            self._part = part
+            return Verdict(True)
+        if part.exact and part.start == self.cursor:
+            self._take(result)
+            return Verdict(True)
+        again = replace(part, start=self.cursor, exact=True, after_timestamp=self.last_timestamp)
+        return Verdict(False, again if again.start < again.end else None)
+
+    def finish(self) -> int:
+        """End the batch; the physical offset that it reaches."""
+        self._close()
+        return self.cursor
+
+    def _take(self, result: PartResult) -> None:
+        outcome = result.outcome
+        self._part = result.part
+        self._status = outcome.status
+        self._rest_is_zero = outcome.rest_is_zero
+        self.cursor = outcome.end
+        if result.messages:
+            self.last_timestamp = result.last_timestamp
+        self.findings += outcome.findings
+        self.breaks += outcome.breaks
+
+    def _close(self) -> None:
+        """Leave a segment. Its end is only judged when the batch went up to it."""
+        part = self._part
+        if part is None or part.end < part.base + part.segment_length:
+            return
+        end = part.base + part.segment_size
+        if self._status is Status.BLANK or self.cursor >= end:
+            self.cursor = end
+            return
+        status = Status.UNWRITTEN if self._status is Status.END else self._status
+        data = map_segment(part.path, part.segment_length)
+        if not part.last:
+            self.breaks.append(self.cursor)
+            if self.cursor < part.base + part.segment_length:
+                self.findings.append(missing_range(part, data, self.cursor, end, status))
+            self.cursor = end
+        elif not (status is Status.UNWRITTEN and self._rest_is_zero) and self._status is not Status.END:
+            self.findings.append(torn_tail(part, data, self.cursor, status))

@@ -1,0 +1,165 @@
+"""Building index files from spills: one task a file, in log order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.build.index import KeyRows, put_keys
+from reput.errors import OutputError, ReputError
+from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH, IndexHeader, file_length
+from reput.sink.opened import opened
+from reput.sink.spill import Spill, read
+from reput.store import files
+from reput.store.lock import OutputLock
+from reput.store.ownership import Owner
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """A stretch of keys for one index file.
+
+    Attributes:
+        root: the output.
+        path: the index file.
+        header: its header so far; None for a file that follows a full one, whose last entry is the key
+            before ``first_key``.
+        first_key: ordinal, among the keys of ``spills``, of the first key to put.
+        keys: how many keys to put, at most what the file has room for.
+        spills: in log order; they hold the keys, and the one before them where ``header`` is None.
+        max_hash_slot_num, max_index_num: the file's dimensions.
+        owner: of a file that has to be made; None for the process's own.
+        flush: fsync the file, because the driver's fsync would not reach this host.
+    """
+
+    root: Path
+    path: Path
+    header: IndexHeader | None
+    first_key: int
+    keys: int
+    spills: tuple[Spill, ...]
+    max_hash_slot_num: int
+    max_index_num: int
+    owner: Owner | None
+    flush: bool
+
+
+def build(task: IndexTask) -> IndexHeader | ReputError:
+    """Put the task's keys into its file; the header afterwards, or what went wrong.
+
+    Running it again from the same header writes the same bytes again.
+    """
+    try:
+        with OutputLock(task.root).shared():
+            return _build(task)
+    except ReputError as error:
+        return error
+    except OSError as error:
+        return OutputError("index keys can't be read back", path=error.filename, found=str(error))
+
+
+def _build(task: IndexTask) -> IndexHeader:
+    length = file_length(task.max_hash_slot_num, task.max_index_num)
+    first_entry = HEADER_LENGTH + task.max_hash_slot_num * SLOT_LENGTH
+    with opened(task.path, length, task.owner) as fd:
+        header = task.header
+        if header is None:
+            position, timestamp = message_of_key(task.spills, task.first_key - 1)
+            header = IndexHeader(
+                begin_timestamp=timestamp,
+                end_timestamp=timestamp,
+                begin_physical_offset=position,
+                end_physical_offset=position,
+            )
+        slots = _load_slots(task, fd, header)
+        written_from = first_entry + header.index_count * ENTRY_LENGTH
+        at = written_from
+        for rows, skip in _chunks(task):
+            put = put_keys(header, slots, rows, skip, task.max_index_num)
+            files.pwrite_all(fd, put.entries.data, at)
+            at += len(put.entries)
+            header = put.header
+        files.start_writeback(fd, written_from, at - written_from)
+        files.pwrite_all(fd, slots.astype(">i4").view(np.uint8).data, HEADER_LENGTH)
+        files.pwrite_all(fd, header.encode(), 0)
+        if task.flush:
+            files.fsync_file(fd)
+            files.fsync_dir(task.path.parent)
+    return header
+
+
+def _load_slots(task: IndexTask, fd: int, header: IndexHeader) -> NDArray[np.int32]:
+    if header.index_count <= 1:
+        return np.zeros(task.max_hash_slot_num, np.int32)
+    data = os.pread(fd, task.max_hash_slot_num * SLOT_LENGTH, HEADER_LENGTH)
+    return np.frombuffer(data, ">i4").astype(np.int32)
+
+
+def message_of_key(spills: tuple[Spill, ...], key: int) -> tuple[int, int]:
+    """(physicalOffset, storeTimestamp) of the message that has the ``key``-th key of some spills.
+
+    Raises:
+        OutputError: the spills don't hold so many, so one was cut.
+    """
+    left = key
+    for spill in spills:
+        if left >= spill.keys:
+            left -= spill.keys
+            continue
+        for rows in read(spill.path):
+            if left < len(rows.key_hash):
+                row = int(np.searchsorted(np.cumsum(rows.keys), left, side="right"))
+                return int(rows.position[row]), int(rows.timestamp[row])
+            left -= len(rows.key_hash)
+        break
+    raise OutputError("index keys can't be read back", path=spills[-1].path, expected=f"{key + 1} keys")
+
+
+def _chunks(task: IndexTask) -> Iterator[tuple[KeyRows, int]]:
+    """The task's keys as rows, with how many keys of the first row don't count."""
+    skip, wanted = task.first_key, task.keys
+    for spill in task.spills:
+        if skip >= spill.keys:
+            skip -= spill.keys
+            continue
+        for rows in read(spill.path):
+            if wanted == 0:
+                return
+            keys = len(rows.key_hash)
+            if skip >= keys:
+                skip -= keys
+                continue
+            piece, left = _from_key(rows, skip)
+            skip = 0
+            piece = _cut(piece, left + wanted)
+            wanted -= len(piece.key_hash) - left
+            yield piece, left
+
+
+def _from_key(rows: KeyRows, key: int) -> tuple[KeyRows, int]:
+    """The rows from the one that holds ``key`` on, and which of its keys that is."""
+    if key == 0:
+        return rows, 0
+    ends = np.cumsum(rows.keys)
+    row = int(np.searchsorted(ends, key, side="right"))
+    before = int(ends[row - 1]) if row else 0
+    return (
+        KeyRows(rows.position[row:], rows.timestamp[row:], rows.keys[row:], rows.key_hash[before:]),
+        key - before,
+    )
+
+
+def _cut(rows: KeyRows, keys: int) -> KeyRows:
+    """At most the first ``keys`` keys; the last row may lose some of its own."""
+    if keys >= len(rows.key_hash):
+        return rows
+    ends = np.cumsum(rows.keys)
+    row = int(np.searchsorted(ends, keys, side="left"))
+    counts = rows.keys[: row + 1].copy()
+    counts[row] = keys - (int(ends[row - 1]) if row else 0)
+    return KeyRows(rows.position[: row + 1], rows.timestamp[: row + 1], counts, rows.key_hash[:keys])

@@ -1,0 +1,215 @@
+"""Placing irregular queues again, in log order, after the scan tasks have placed what they could."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from reput.build.placement import Oddity, Placement, last_is_lone_zero, place
+from reput.errors import Finding, OutputError, ReputError
+from reput.format import names
+from reput.format.consumequeue import UNIT, UNIT_LENGTH, unit
+from reput.scan.part import Part
+from reput.sink.journal import QueueState
+from reput.sink.opened import opened
+from reput.sink.queue_files import QueueFiles
+from reput.sink.scan_task import QueueRows, Target, collect
+from reput.store import files
+from reput.store.lock import OutputLock
+
+_EXPECTED = "the queueOffset that is due"
+_OUTCOMES = {
+    "repeated-message": "one unit was kept",
+    "repeated-queue-offset": "the first keeps its place; these can only be read by physical offset",
+    "queue-restarted": "the topic was created anew: only the newest incarnation is kept",
+    "missing-queue-offsets": "the hole was filled with the unit after it, so that consumers lose no message",
+    "queue-offset-jump": "appended at the due place, as the broker's dispatch does",
+}
+_FILL_AT_ONCE = 1 << 16  # units
+
+
+@dataclass(frozen=True, slots=True)
+class Redone:
+    """What came of one irregular queue.
+
+    Attributes:
+        topic, queue_id: the queue.
+        state: as of the end of the batch; None when it has no units at all.
+        restarted: it was created anew in this batch.
+        findings: what was odd.
+    """
+
+    topic: str
+    queue_id: int
+    state: QueueState | None
+    restarted: bool
+    findings: list[Finding]
+
+
+def redo(
+    target: Target,
+    parts: list[Part],
+    committed: dict[tuple[str, int], QueueState | None],
+    breaks: list[int],
+) -> list[Redone] | ReputError:
+    """Clear what a batch may have placed in some queues, and place it anew by the rules.
+
+    Args:
+        parts: the batch's parts in log order.
+        committed: the queues, each with its state before the batch, None if it had none.
+        breaks: physical offsets where messages may be missing from the log, ascending.
+    """
+    try:
+        rows = collect(target, parts, set(committed))
+        result = []
+        file_size = target.settings.consume_queue_file_size
+        with (
+            OutputLock(target.root).shared(),
+            QueueFiles(target.root, file_size, target.owner) as queue_files,
+        ):
+            for (topic, queue_id), state in committed.items():
+                found = rows.get((topic, queue_id))
+                result.append(
+                    _redo_queue(target, parts, queue_files, (topic, queue_id), state, found, breaks)
+                )
+            if target.flush_in_tasks:
+                queue_files.flush()
+        return result
+    except ReputError as error:
+        return error
+    except OSError as error:
+        return OutputError("the output can't be written", path=error.filename, found=str(error))
+
+
+def clear_from(root: Path, file_size: int, topic: str, queue_id: int, queue_offset: int) -> None:
+    """Make every place of a queue from ``queue_offset`` on as if nothing had been written there."""
+    directory = names.queue_directory(root, topic, queue_id)
+    at = queue_offset * UNIT_LENGTH
+    for path in sorted(directory.glob("*")) if directory.is_dir() else []:
+        start = names.parse_offset_name(path.name)
+        if start is None:
+            continue
+        if start >= at:
+            files.remove_tree(path)
+        elif start + file_size > at:
+            with opened(path, file_size, None) as fd:
+                files.zero(fd, at - start, start + file_size - at)
+                files.fsync_file(fd)
+    for empty in (directory, directory.parent):
+        if empty.is_dir() and not any(empty.iterdir()):
+            files.remove_tree(empty)
+
+
+def _redo_queue(
+    target: Target,
+    parts: list[Part],
+    queue_files: QueueFiles,
+    queue: tuple[str, int],
+    committed: QueueState | None,
+    rows: QueueRows | None,
+    breaks: list[int],
+) -> Redone:
+    topic, queue_id = queue
+    file_size = target.settings.consume_queue_file_size
+    if rows is None:
+        clear_from(target.root, file_size, topic, queue_id, committed.next if committed else 0)
+        return Redone(topic, queue_id, committed, False, [])
+    if committed is not None and last_is_lone_zero(committed.next, committed.shift):
+        rows = _with_last_unit(target, queue, committed, rows)
+    placement = place(
+        rows.offset,
+        rows.position,
+        rows.size,
+        committed.first if committed else None,
+        committed.next if committed else 0,
+        committed.end if committed else -1,
+        committed.shift if committed else 0,
+        breaks,
+    )
+    keep = committed.next if committed and not placement.restarted else 0
+    clear_from(target.root, file_size, topic, queue_id, keep)
+    for queue_offset, data in _pieces(rows, placement):
+        queue_files.put(topic, queue_id, queue_offset, data)
+    placed = [(first, stop) for _offset, first, stop in placement.runs]
+    last = placed[-1][1] - 1 if placed else -1
+    state = committed
+    if placement.first is not None:
+        state = QueueState(
+            first=placement.first,
+            next=placement.next,
+            end=int(rows.position[last] + rows.size[last])
+            if placed
+            else (committed.end if committed else -1),
+            units=sum(stop - first for first, stop in placed),
+            bytes=sum(int(rows.size[first:stop].sum()) for first, stop in placed),
+            shift=placement.shift,
+        )
+    findings = [_finding(parts, topic, queue_id, rows, oddity) for oddity in _grouped(placement.oddities)]
+    return Redone(topic, queue_id, state, placement.restarted, findings)
+
+
+def _with_last_unit(
+    target: Target, queue: tuple[str, int], committed: QueueState, rows: QueueRows
+) -> QueueRows:
+    """The rows with the queue's last unit, a lone queueOffset 0, put before them."""
+    file_size = target.settings.consume_queue_file_size
+    at = (committed.next - 1) * UNIT_LENGTH
+    path = names.queue_directory(target.root, *queue) / names.offset_name(at - at % file_size)
+    with opened(path, file_size, target.owner) as fd:
+        position, size, tags = UNIT.unpack(os.pread(fd, UNIT_LENGTH, at % file_size))
+    return QueueRows(
+        np.concatenate([np.zeros(1, np.int64), rows.offset]),
+        np.concatenate([np.array([position], np.int64), rows.position]),
+        np.concatenate([np.array([size], np.int32), rows.size]),
+        np.concatenate([np.array([tags], np.int64), rows.tags]),
+    )
+
+
+def _pieces(rows: QueueRows, placement: Placement) -> Iterator[tuple[int, bytes]]:
+    for queue_offset, first, stop in placement.runs:
+        packed = np.empty(stop - first, np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")]))
+        packed["position"] = rows.position[first:stop]
+        packed["size"] = rows.size[first:stop]
+        packed["tags"] = rows.tags[first:stop]
+        yield queue_offset, packed.tobytes()
+    for queue_offset, end, row in placement.fills:
+        filler = unit(int(rows.position[row]), int(rows.size[row]), int(rows.tags[row]))
+        for start in range(queue_offset, end, _FILL_AT_ONCE):
+            yield start, filler * min(_FILL_AT_ONCE, end - start)
+
+
+def _grouped(oddities: list[Oddity]) -> list[Oddity]:
+    """One oddity a kind, with the count of all; holes are told one by one."""
+    grouped: dict[str, Oddity] = {}
+    holes = []
+    for oddity in oddities:
+        if oddity.kind == "missing-queue-offsets":
+            holes.append(oddity)
+        elif oddity.kind in grouped:
+            first = grouped[oddity.kind]
+            grouped[oddity.kind] = replace(first, count=first.count + oddity.count)
+        else:
+            grouped[oddity.kind] = oddity
+    return [*grouped.values(), *holes]
+
+
+def _finding(parts: list[Part], topic: str, queue_id: int, rows: QueueRows, oddity: Oddity) -> Finding:
+    position = int(rows.position[oddity.row])
+    path = next(part.path for part in parts if part.base <= position < part.base + part.segment_size)
+    return Finding(
+        kind=oddity.kind,
+        path=path,
+        offset=position,
+        end=position + int(rows.size[oddity.row]),
+        expected=f"{_EXPECTED}, {oddity.expected}",
+        found=str(int(rows.offset[oddity.row])),
+        outcome=_OUTCOMES[oddity.kind],
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=oddity.queue_offset,
+        count=oddity.count,
+    )

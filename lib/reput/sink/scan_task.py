@@ -1,0 +1,280 @@
+"""Scanning one part of the log and placing its consume-queue units: what a scan task does.
+
+A unit's place is queueOffset x 20, so tasks write in any order and need no shuffle. Index keys are spilled.
+Only counts, ranges and findings go back.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.build.units import pack
+from reput.errors import OutputError, ReputError
+from reput.scan import output
+from reput.scan.part import Part, PartOutcome, scan_part
+from reput.scan.rules import Rules, rules
+from reput.scan.table import QUEUE_REPEAT, QueueTable
+from reput.settings import StoreSettings
+from reput.sink.queue_files import QueueFiles
+from reput.sink.selection import Selection
+from reput.sink.spill import Spill, SpillWriter
+from reput.store.lock import OutputLock
+from reput.store.ownership import Owner
+from reput.store.segments import map_segment
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a run writes, and what; the same for all its tasks.
+
+    Attributes:
+        settings: the store's.
+        root: gets the store's layout.
+        scratch: for spills.
+        selection: the queues that are wanted.
+        index: index keys are wanted.
+        owner: of new files; None for the process's own.
+        flush_in_tasks: tasks fsync what they wrote, because the driver is on another host.
+    """
+
+    settings: StoreSettings
+    root: Path
+    scratch: Path
+    selection: Selection
+    index: bool
+    owner: Owner | None
+    flush_in_tasks: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the output stands for the whole store: every queue, and the index if the broker has one."""
+        return self.selection.is_all and (self.index or not self.settings.message_index_enable)
+
+    def rules(self) -> Rules:
+        """The scan's switches."""
+        return rules(self.settings, index=self.index)
+
+    def table(self) -> QueueTable:
+        """A table that knows which topics are wanted."""
+        return QueueTable(
+            excludes_lmq=lambda topic: self.settings.dialect.lmq_excludes(topic.decode("utf-8", "replace")),
+            wants_units=self.selection.wants_topic,
+        )
+
+
+@dataclass(slots=True)
+class QueueColumns:
+    """What a part holds of each of its queues; see :class:`reput.scan.table.QueueArrays`."""
+
+    topics: list[str] = field(default_factory=list)
+    topic: list[int] = field(default_factory=list)
+    queue_id: list[int] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
+    next: list[int] = field(default_factory=list)
+    units: list[int] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
+    first_position: list[int] = field(default_factory=list)
+    last_position: list[int] = field(default_factory=list)
+    end: list[int] = field(default_factory=list)
+    first_timestamp: list[int] = field(default_factory=list)
+    last_timestamp: list[int] = field(default_factory=list)
+    irregular: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PartResult:
+    """What came of a part.
+
+    Attributes:
+        part: the part.
+        outcome: where it began and ended, and the findings.
+        messages, message_bytes: of all its records.
+        last_timestamp: storeTimestamp of its last record, ms; the part's ``after_timestamp`` without records.
+        last_position: physical offset of its last record; undefined without records.
+        queues: per queue.
+        without_unit: (topic, messages, physical offset of the first) where a topic got no units.
+        spill: its index keys, None if it has none.
+        seconds: wall time of the task.
+    """
+
+    part: Part
+    outcome: PartOutcome
+    messages: int
+    message_bytes: int
+    last_timestamp: int
+    last_position: int
+    queues: QueueColumns
+    without_unit: list[tuple[bytes, int, int]]
+    spill: Spill | None
+    seconds: float
+
+
+def scan(
+    target: Target, part: Part, attempt: str, floors: Mapping[tuple[str, int], int]
+) -> PartResult | ReputError:
+    """Scan ``part``, place its units, spill its keys.
+
+    Args:
+        attempt: makes the spill's name unique.
+        floors: next queueOffset of each queue as of the last commit. No task writes below: what lies there
+            is committed, and what asks for such a place may be a repeat, or no message at all.
+    """
+    try:
+        with OutputLock(target.root).shared():
+            return _scan(target, part, attempt, floors)
+    except ReputError as error:
+        return error
+    except OSError as error:
+        return OutputError("the output can't be written", path=error.filename, found=str(error))
+
+
+def _scan(target: Target, part: Part, attempt: str, floors: Mapping[tuple[str, int], int]) -> PartResult:
+    started = time.perf_counter()
+    data = map_segment(part.path, part.segment_length)
+    table = target.table()
+    out = _output()
+    outcome = PartOutcome()
+    spill = SpillWriter(target.scratch / f"{part.start:020d}-{attempt}.keys")
+    with QueueFiles(target.root, target.settings.consume_queue_file_size, target.owner) as queue_files:
+        for chunk in scan_part(part, data, target.rules(), table, out, outcome):
+            _place(target.selection, table, chunk, queue_files, floors)
+            spill.add(chunk)
+        if target.flush_in_tasks:
+            queue_files.flush()
+    counts = out.counts
+    return PartResult(
+        part=part,
+        outcome=outcome,
+        messages=int(counts[output.MESSAGES]),
+        message_bytes=int(counts[output.BYTES]),
+        last_timestamp=int(counts[output.LAST_TIMESTAMP]),
+        last_position=int(counts[output.LAST_POSITION]),
+        queues=_columns(table, target.selection),
+        without_unit=[
+            (name, int(table.topics.without_unit[number]), int(table.topics.first_position[number]))
+            for number, name in enumerate(table.topic_names)
+            if table.topics.without_unit[number]
+        ],
+        spill=spill.close(),
+        seconds=time.perf_counter() - started,
+    )
+
+
+@dataclass(slots=True)
+class QueueRows:
+    """One queue's units in log order.
+
+    Attributes:
+        offset, position, tags: int64[rows], queueOffset, physicalOffset, tagsCode.
+        size: int32[rows], bytes.
+        timestamp_first, timestamp_last: storeTimestamp of first and last, ms.
+    """
+
+    offset: NDArray[np.int64]
+    position: NDArray[np.int64]
+    size: NDArray[np.int32]
+    tags: NDArray[np.int64]
+
+
+def collect(
+    target: Target, parts: list[Part], wanted: set[tuple[str, int]]
+) -> dict[tuple[str, int], QueueRows]:
+    """The units of some queues over several parts, in log order; nothing is written.
+
+    Raises:
+        StoreError: a segment can't be read.
+    """
+    pieces: dict[tuple[str, int], list[QueueRows]] = {queue: [] for queue in wanted}
+    scan_rules = target.rules()._replace(index_keys=False, index_tags=False)
+    for part in parts:
+        data = map_segment(part.path, part.segment_length)
+        table = target.table()
+        for chunk in scan_part(part, data, scan_rules, table, _output(), PartOutcome()):
+            used = int(chunk.counts[output.UNITS])
+            unit_queue = chunk.unit_queue[:used]
+            for number in np.unique(unit_queue).tolist():
+                name = table.topic_names[int(table.queues.topic[number])].decode()
+                queue = (name, int(table.queues.queue_id[number]))
+                if queue not in wanted:
+                    continue
+                rows = np.flatnonzero(unit_queue == number)
+                pieces[queue].append(
+                    QueueRows(
+                        chunk.unit_offset[rows],
+                        chunk.unit_position[rows],
+                        chunk.unit_size[rows],
+                        chunk.unit_tags[rows],
+                    )
+                )
+    return {
+        queue: QueueRows(
+            np.concatenate([piece.offset for piece in found]),
+            np.concatenate([piece.position for piece in found]),
+            np.concatenate([piece.size for piece in found]),
+            np.concatenate([piece.tags for piece in found]),
+        )
+        for queue, found in pieces.items()
+        if found
+    }
+
+
+_reused = threading.local()
+
+
+def _output() -> output.OutputArrays:
+    """The thread's scan output: workers are reused, and so are their arrays."""
+    if not hasattr(_reused, "output"):
+        _reused.output = output.output()
+    arrays: output.OutputArrays = _reused.output
+    return arrays
+
+
+def _place(
+    selection: Selection,
+    table: QueueTable,
+    chunk: output.OutputArrays,
+    queue_files: QueueFiles,
+    floors: Mapping[tuple[str, int], int],
+) -> None:
+    queues = table.queues
+    for number, queue_offset, data in pack(chunk, int(table.queue_count[0])).runs():
+        if queues.irregular[number]:
+            continue  # placed in log order later, by one task for the whole batch
+        topic = table.topic_names[int(queues.topic[number])].decode()
+        queue_id = int(queues.queue_id[number])
+        if queue_offset < floors.get((topic, queue_id), 0):
+            queues.irregular[number] |= QUEUE_REPEAT
+        elif selection.wants_queue(topic, queue_id):
+            queue_files.put(topic, queue_id, queue_offset, data)
+
+
+def _columns(table: QueueTable, selection: Selection) -> QueueColumns:
+    queues = table.queues
+    seen = np.flatnonzero(queues.units[: int(table.queue_count[0])])
+    names = [name.decode("utf-8", "replace") for name in table.topic_names]
+    if not selection.is_all:
+        seen = np.array(
+            [
+                number
+                for number in seen.tolist()
+                if selection.wants_queue(names[queues.topic[number]], int(queues.queue_id[number]))
+            ],
+            np.int64,
+        )
+    columns = {
+        name: getattr(queues, name)[seen].tolist() for name in QueueColumns.__slots__ if name != "topics"
+    }
+    return QueueColumns(topics=names, **columns)
+
+
+def attempt_id() -> str:
+    """Unique among all processes that may be writing spills of this run."""
+    return f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns()}"

@@ -1,0 +1,81 @@
+"""Which queues a run writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reput.errors import SettingsError
+
+# Topics that brokers make for themselves, not all of them in topics.json (TopicValidator, 4.9.7 to 5.3.3).
+SYSTEM_TOPICS = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+_SYSTEM_PREFIXES = ("rmq_sys_", "%LMQ%")
+
+
+def is_known(topic: str, known: frozenset[str]) -> bool:
+    """Whether a topic is in ``known`` (those of topics.json), or need not be."""
+    return topic in known or topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The queues that are wanted; the default is all of them.
+
+    Attributes:
+        queues: (topic, queue id or None for all of the topic's); empty: every queue.
+        known: only these topics and the broker's own; None: every topic.
+        left_out: topics that are not written though the log has them.
+    """
+
+    queues: frozenset[tuple[str, int | None]] = frozenset()
+    known: frozenset[str] | None = None
+    left_out: frozenset[str] = frozenset()
+
+    @property
+    def is_all(self) -> bool:
+        """Whether no queue was chosen, so that the output stands for the whole store."""
+        return not self.queues
+
+    def wants_topic(self, topic: bytes) -> bool:
+        """Whether any queue of a topic is written."""
+        name = topic.decode("utf-8", "replace")
+        if name in self.left_out or (self.known is not None and not is_known(name, self.known)):
+            return False
+        return not self.queues or any(chosen == name for chosen, _ in self.queues)
+
+    def wants_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue of a topic that is wanted is written."""
+        return not self.queues or (topic, None) in self.queues or (topic, queue_id) in self.queues
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> Selection:
+        """From ``TOPIC`` and ``TOPIC:ID`` arguments.
+
+        Raises:
+            SettingsError: an id is no number.
+        """
+        queues: set[tuple[str, int | None]] = set()
+        for text in texts:
+            topic, colon, number = text.rpartition(":")
+            if text and not colon:
+                queues.add((text, None))
+            elif topic and number.isdecimal():
+                queues.add((topic, int(number)))
+            else:
+                raise SettingsError(
+                    "a queue can't be understood", expected="TOPIC or TOPIC:ID, e.g. orders:3", found=text
+                )
+        return cls(frozenset(queues))

@@ -1,0 +1,116 @@
+"""Where the pipeline meets Spark: the streaming query, and tasks run by its executors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from reput.errors import ReputError
+from reput.sink.writer import BatchWriter, part_of
+from reput.source import CommitLogDataSource, register
+from reput.spark import spark_error
+from reput.store import files
+from reput.store.segments import CommitLog
+
+
+class SparkRunner:
+    """Runs functions over items as Spark tasks, one an item.
+
+    Attributes:
+        is_local: tasks run on this host, under this process's kernel.
+    """
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self.is_local = str(context.master).startswith("local")
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at once, as of now: a cluster's executors come after the session, one by one."""
+        return max(int(self._context.defaultParallelism), 1)
+
+    def warm_up(self) -> None:
+        """Have the workers started and the kernels loaded while Spark plans the query; returns at once."""
+        items = list(range(self.slots))
+        threading.Thread(target=self.map, args=(abs, items), name="reput-warm-up", daemon=True).start()
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """The results in the items' order."""
+        return self._context.parallelize(items, len(items)).map(function).collect()
+
+
+def run_available(
+    spark: SparkSession, writer: BatchWriter, checkpoint: Path, log: CommitLog, options: dict[str, str]
+) -> None:
+    """Run a query over the parts of the log until everything available is committed.
+
+    Args:
+        checkpoint: absolute, on a file system that the driver has mounted.
+        log: the commit log as the run is to see it; it may leave out segments that the source still lists.
+
+    Raises:
+        ReputError: the writer's, when it failed.
+        SparkError: Spark's own failure.
+    """
+    failures: list[ReputError] = []
+    last = log.segments[-1].base
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        try:
+            parts = [part_of(row) for row in rows.collect()]
+            writer.write([replace(part, last=part.base == last) for part in parts], batch_id)
+        except ReputError as error:
+            failures.append(error)
+            raise
+        except OSError as error:
+            path = Path(error.filename) if error.filename else checkpoint.parent
+            failures.append(files.output_error("the output can't be written", path, error))
+            raise
+
+    try:
+        register(spark)
+        stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
+        query = (
+            stream.writeStream.foreachBatch(write)
+            # With its scheme: where Hadoop's default file system is another one, a bare path would lie there.
+            .option("checkpointLocation", f"file://{checkpoint}")
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            _await(query)
+        finally:
+            query.stop()
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise failures[0] if failures else spark_error(error) from None
+
+
+def _await(query: StreamingQuery) -> None:
+    """Wait for a query's end so that Ctrl-C ends the waiting, not a call into the JVM halfway.
+
+    Raises:
+        PySparkException: the query failed.
+    """
+    ended = threading.Event()
+    failures: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            query.awaitTermination()
+        except BaseException as error:  # noqa: BLE001 - raised below, by the thread that asked
+            failures.append(error)
+        finally:
+            ended.set()
+
+    threading.Thread(target=wait, name="reput-await", daemon=True).start()
+    ended.wait()
+    if failures:
+        raise failures[0]

@@ -1,0 +1,475 @@
+"""The foreachBatch writer: one micro-batch from parts of the log to a committed state.
+
+Order of a batch, each step on disk before the next: consume queues and index files, journal (the commit
+point), ledger, store checkpoint; then Spark commits its offset. docs/protocol.md says what each crash leaves.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from reput.errors import Finding, ReputError
+from reput.format import names
+from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
+from reput.format.checkpoint import StoreCheckpoint
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import IndexHeader, file_length
+from reput.scan.part import Part
+from reput.sink import index_task, redo, scan_task
+from reput.sink.chain import Chain
+from reput.sink.index_builder import IndexBuilder
+from reput.sink.journal import Batch, Journal, QueueState
+from reput.sink.ledger import Ledger
+from reput.sink.queue_files import QueueFiles
+from reput.sink.scan_task import PartResult, Target
+from reput.store import files
+from reput.store.filecache import FileCache
+from reput.store.segments import CommitLog
+
+PART_COLUMNS = (
+    "path",
+    "base",
+    "segmentLength",
+    "segmentSize",
+    "start",
+    "end",
+    "exact",
+    "last",
+)
+
+
+class Runner(Protocol):
+    """Runs functions over items somewhere: on a cluster, or right here."""
+
+    @property
+    def slots(self) -> int:
+        """How many functions run at once."""
+        ...
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """The function's results in the items' order."""
+        ...
+
+
+class NoRunner:
+    """For a writer that has nothing to scan."""
+
+    slots = 0
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """Not to be called."""
+        raise NotImplementedError
+
+
+class Row(Protocol):
+    """A row of the source's parts."""
+
+    def __getitem__(self, name: str) -> object: ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is; handed to the listener after every part."""
+
+    bytes_done: int = 0
+    messages: int = 0
+
+
+@dataclass(slots=True)
+class Stages:
+    """Wall time of a run's stages in seconds, for the benchmark."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, stage: str, since: float) -> float:
+        """Add the time from ``since`` to now; returns now."""
+        now = time.perf_counter()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - since
+        return now
+
+
+def part_of(row: Row) -> Part:
+    """A source row as a part."""
+    return Part(*(row[name] for name in PART_COLUMNS))  # type: ignore[arg-type]
+
+
+class BatchWriter:
+    """Commits micro-batches to one output.
+
+    Args:
+        target: where and what.
+        journal: the output's, open.
+        log: the commit log.
+        runner: runs the tasks.
+        listener: is told the progress.
+        abort_present: the store was not shut down cleanly, so that its broker will start with crash recovery.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        journal: Journal,
+        log: CommitLog,
+        runner: Runner,
+        listener: Callable[[Progress], None] = lambda _progress: None,
+        *,
+        abort_present: bool = False,
+    ) -> None:
+        self._target = target
+        self._journal = journal
+        self._ledger = Ledger(target.root)
+        self._log = log
+        self._runner = runner
+        self._listener = listener
+        self._abort_present = abort_present
+        self.progress = Progress()
+        self.stages = Stages()
+
+    def write(self, parts: list[Part], batch_id: int) -> None:
+        """Process the part of the batch that lies past the cursor, and commit it.
+
+        Raises:
+            ReputError: it could not be written; the committed state is as it was.
+        """
+        at = time.perf_counter()
+        self._ledger.catch_up(self._journal.batches)
+        parts = self._from_cursor(parts)
+        if not parts:
+            return
+        shutil.rmtree(self._target.scratch, ignore_errors=True)
+        files.make_dirs(self._target.scratch)
+        state = self._journal.state
+        chain = Chain(parts[0].start, state.last_timestamp)
+        index = IndexBuilder(self._target, state.index, self._build_index)
+        queues = _Queues(dict(state.queues))
+        accepted: list[PartResult] = []
+        at = self.stages.add("prepare", at)
+        for result in self._scan(parts):
+            for fitting in self._fit(chain, result, queues):
+                accepted.append(fitting)
+                queues.add(fitting)
+                if self._target.index and fitting.messages:
+                    index.offer(fitting.spill, fitting.outcome.first_timestamp)
+                self.progress.bytes_done += max(fitting.outcome.end - fitting.part.start, 0)
+                self.progress.messages += fitting.messages
+                self._listener(self.progress)
+        end = chain.finish()
+        at = self.stages.add("scan", at)
+        with_records = [result for result in accepted if result.messages]
+        last_position = with_records[-1].last_position if with_records else state.last_position
+        findings = [*self._log_findings(state.cursor, end), *chain.findings]
+        log_breaks = (finding.offset for finding in self._log.findings)
+        breaks = sorted([*state.breaks, *chain.breaks, *log_breaks])
+        findings += self._redo(queues, [result.part for result in accepted], breaks)
+        at = self.stages.add("irregular queues", at)
+        if self._target.index:
+            index.finish(last_position)
+        at = self.stages.add("index", at)
+        self._pre_blank(queues)
+        if not self._target.flush_in_tasks:
+            self._flush(queues, index.changed)
+        at = self.stages.add("flush", at)
+        without_unit, unplaceable = _without_unit(accepted)
+        batch = Batch(
+            start=self._journal.state.cursor,
+            end=end,
+            batch_id=batch_id,
+            messages=sum(result.messages for result in accepted),
+            bytes=sum(result.message_bytes for result in accepted),
+            last_position=last_position,
+            last_timestamp=chain.last_timestamp,
+            last_unit_timestamp=(
+                queues.last_unit_timestamp if queues.last_unit_position >= 0 else state.last_unit_timestamp
+            ),
+            queues=queues.changed(),
+            index=list(index.changed.items()),
+            findings=findings + unplaceable,
+            without_unit=without_unit,
+            breaks=chain.breaks,
+            last_unit_position=max(queues.last_unit_position, state.last_unit_position),
+        )
+        if batch.end == batch.start and not self._has_news(batch):
+            shutil.rmtree(self._target.scratch, ignore_errors=True)
+            return
+        self._journal.append(batch)
+        at = self.stages.add("journal", at)
+        self._ledger.catch_up(self._journal.batches)
+        at = self.stages.add("ledger", at)
+        self._write_checkpoint()
+        shutil.rmtree(self._target.scratch, ignore_errors=True)
+        self.stages.add("checkpoint", at)
+
+    def finish(self) -> None:
+        """Make ledger and checkpoint agree with the journal, for a run that had nothing to do."""
+        self._ledger.catch_up(self._journal.batches)
+        self._write_checkpoint()
+
+    def _from_cursor(self, parts: list[Part]) -> list[Part]:
+        """The parts past the cursor, with what lies between cursor and batch put before them."""
+        cursor = self._journal.state.cursor
+        parts = sorted((part for part in parts if part.end > cursor), key=lambda part: part.start)
+        if not parts:
+            return []
+        first = parts[0].start
+        missed = [
+            Part(
+                path=str(segment.path),
+                base=segment.base,
+                segment_length=segment.length,
+                segment_size=self._log.segment_size,
+                start=max(segment.base, cursor),
+                end=min(segment.base + segment.length, first),
+                last=segment is self._log.segments[-1],
+            )
+            for segment in self._log.segments
+            if segment.base < first and segment.base + segment.length > cursor
+        ]
+        parts = [part for part in missed if part.start < part.end] + parts
+        if parts[0].start < cursor:
+            parts[0] = replace(parts[0], start=cursor, exact=True)
+        elif parts[0].start == cursor:
+            parts[0] = replace(parts[0], exact=True)
+        parts[0] = replace(parts[0], after_timestamp=self._journal.state.last_timestamp)
+        return parts
+
+    def _scan(self, parts: list[Part]) -> Iterator[PartResult]:
+        """Scan the parts in waves, two of them under way at once; results come in log order."""
+        size = max(self._runner.slots, 1)
+        waves = [parts[at : at + size] for at in range(0, len(parts), size)]
+        with ThreadPoolExecutor(2, "reput-scan") as pool:
+            under_way: list[Future[list[PartResult]]] = []
+            try:
+                for wave in waves:
+                    under_way.append(pool.submit(self._scan_wave, wave))
+                    if len(under_way) == 2:
+                        yield from under_way.pop(0).result()
+                while under_way:
+                    yield from under_way.pop(0).result()
+            finally:
+                for future in under_way:
+                    future.cancel()
+
+    def _scan_wave(self, parts: list[Part]) -> list[PartResult]:
+        floors = {queue: state.next for queue, state in self._journal.state.queues.items()}
+        return _checked(self._runner.map(_ScanTask(self._target, floors), list(parts)))
+
+    def _fit(self, chain: Chain, result: PartResult, queues: _Queues) -> Iterator[PartResult]:
+        verdict = chain.judge(result)
+        if verdict.accepted:
+            yield result
+            return
+        queues.distrust(result)
+        if verdict.again is not None:
+            (again,) = self._scan_wave([verdict.again])
+            yield from self._fit(chain, again, queues)
+
+    def _build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
+        return self._runner.map(index_task.build, list(tasks))
+
+    def _redo(self, queues: _Queues, parts: list[Part], breaks: list[int]) -> list[Finding]:
+        irregular = queues.irregular()
+        if not irregular:
+            return []
+        ((done),) = _checked(self._runner.map(_RedoTask(self._target, irregular, breaks), [parts]))
+        findings: list[Finding] = []
+        for redone in done:
+            queues.replace(redone)
+            findings += redone.findings
+        return findings
+
+    def _pre_blank(self, queues: _Queues) -> None:
+        file_size = self._target.settings.consume_queue_file_size
+        with QueueFiles(self._target.root, file_size, self._target.owner) as queue_files:
+            for (topic, queue_id), state in queues.new():
+                queue_files.put_pre_blank(topic, queue_id, state.first)
+            if self._target.flush_in_tasks:
+                queue_files.flush()
+
+    def _flush(self, queues: _Queues, index: dict[str, IndexHeader]) -> None:
+        root, file_size = self._target.root, self._target.settings.consume_queue_file_size
+        settings = self._target.settings
+        index_size = file_length(settings.max_hash_slot_num, settings.max_index_num)
+        with FileCache(self._target.owner) as cache:
+            for (topic, queue_id), (start, stop) in queues.ranges(file_size):
+                directory = names.queue_directory(root, topic, queue_id)
+                for at in range(start, stop, file_size):
+                    cache.descriptor(directory / names.offset_name(at), file_size)
+            for name in index:
+                cache.descriptor(root / names.INDEX / name, index_size)
+            cache.flush_all()
+        for directory in (root / names.CONSUME_QUEUE, root / names.INDEX):
+            if directory.is_dir():
+                files.fsync_dirs(directory)
+        files.fsync_dir(root)
+
+    def _has_news(self, batch: Batch) -> bool:
+        """Whether a batch that moves nothing has found something that was not told before."""
+        told = {(finding.kind, finding.offset) for finding in self._journal.state.findings}
+        return any((finding.kind, finding.offset) not in told for finding in batch.findings)
+
+    def _log_findings(self, start: int, end: int) -> list[Finding]:
+        """The gaps and wrong lengths of segments that this batch has passed."""
+        begins = start == self._journal.opening.start
+        return [
+            finding
+            for finding in self._log.findings
+            if start < finding.offset <= end or (begins and finding.offset == start)
+        ]
+
+    def _write_checkpoint(self) -> None:
+        if not self._target.is_whole:
+            return
+        files.write_atomically(
+            self._target.root / names.CHECKPOINT, self._checkpoint().encode(), self._target.owner
+        )
+
+    @property
+    def _knows_logics_offset(self) -> bool:
+        return self._target.settings.dialect.checkpoint_fields >= CHECKPOINT_FIELDS
+
+    def _checkpoint(self) -> StoreCheckpoint:
+        """What a broker of this version leaves; after a crash, what keeps its recovery from the index."""
+        state = self._journal.state
+        full = [header for _, header in state.index[:-1]]
+        if self._abort_present:
+            full = [header for _, header in state.index]
+        return StoreCheckpoint(
+            physic_msg_timestamp=state.last_timestamp,
+            logics_msg_timestamp=state.last_unit_timestamp,
+            index_msg_timestamp=full[-1].end_timestamp if full else 0,
+            logics_physical_offset=max(state.last_unit_position, 0) if self._knows_logics_offset else 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _ScanTask:
+    target: Target
+    floors: dict[tuple[str, int], int]
+
+    def __call__(self, part: Part) -> object:
+        return scan_task.scan(self.target, part, scan_task.attempt_id(), self.floors)
+
+
+@dataclass(frozen=True, slots=True)
+class _RedoTask:
+    target: Target
+    committed: dict[tuple[str, int], QueueState | None]
+    breaks: list[int]
+
+    def __call__(self, parts: list[Part]) -> object:
+        return redo.redo(self.target, parts, self.committed, self.breaks)
+
+
+class _Queues:
+    """The queues as the batch goes on."""
+
+    def __init__(self, committed: dict[tuple[str, int], QueueState]) -> None:
+        self._committed = committed
+        self._now: dict[tuple[str, int], QueueState] = {}
+        self._irregular: set[tuple[str, int]] = set()
+        self._restarted: set[tuple[str, int]] = set()
+        self.last_unit_position = -1
+        self.last_unit_timestamp = 0
+
+    def add(self, result: PartResult) -> None:
+        """Go on by a part."""
+        columns = result.queues
+        for at, topic in enumerate(columns.topic):
+            queue = (columns.topics[topic], columns.queue_id[at])
+            before = self._now.get(queue) or self._committed.get(queue)
+            if columns.irregular[at] or (before is not None and columns.first[at] != before.next):
+                self._irregular.add(queue)
+            here = self._now.get(queue)
+            self._now[queue] = QueueState(
+                first=columns.first[at] if before is None else before.first,
+                next=columns.next[at],
+                end=columns.end[at],
+                units=columns.units[at] + (here.units if here else 0),
+                bytes=columns.bytes[at] + (here.bytes if here else 0),
+            )
+            if columns.last_position[at] > self.last_unit_position:
+                self.last_unit_position = columns.last_position[at]
+                self.last_unit_timestamp = columns.last_timestamp[at]
+
+    def distrust(self, result: PartResult) -> None:
+        """A part's result doesn't count, but its units are in files: place these queues again."""
+        columns = result.queues
+        self._irregular.update(
+            (columns.topics[topic], columns.queue_id[at]) for at, topic in enumerate(columns.topic)
+        )
+
+    def irregular(self) -> dict[tuple[str, int], QueueState | None]:
+        """The queues to place again, with what they were before the batch."""
+        return {queue: self._committed.get(queue) for queue in sorted(self._irregular)}
+
+    def replace(self, redone: redo.Redone) -> None:
+        """Take what the second placing made of a queue."""
+        queue = (redone.topic, redone.queue_id)
+        if redone.state is None or redone.state == self._committed.get(queue):
+            self._now.pop(queue, None)
+        else:
+            self._now[queue] = redone.state
+        if redone.restarted:
+            self._restarted.add(queue)
+
+    def changed(self) -> dict[tuple[str, int], QueueState]:
+        """The queues that the batch changed."""
+        return self._now
+
+    def new(self) -> Iterator[tuple[tuple[str, int], QueueState]]:
+        """Queues that had no units before the batch."""
+        for queue, state in self._now.items():
+            if queue not in self._committed:
+                yield queue, state
+
+    def ranges(self, file_size: int) -> Iterator[tuple[tuple[str, int], tuple[int, int]]]:
+        """For each changed queue, the byte range, in whole files, that it may have written."""
+        for queue, state in self._now.items():
+            before = self._committed.get(queue)
+            fresh = before is None or queue in self._restarted
+            start = (state.first if fresh or before is None else before.next) * UNIT_LENGTH
+            yield queue, (start - start % file_size, state.next * UNIT_LENGTH)
+
+
+def _checked(results: list[object]) -> list[Any]:
+    good = []
+    for result in results:
+        if isinstance(result, ReputError):
+            raise result
+        good.append(result)
+    return good
+
+
+def _without_unit(results: list[PartResult]) -> tuple[dict[str, int], list[Finding]]:
+    """Messages without a unit by topic, and a finding for each topic that no directory can have."""
+    counts: dict[str, int] = {}
+    findings: dict[bytes, Finding] = {}
+    for result in results:
+        for topic, messages, position in result.without_unit:
+            name = topic.decode("utf-8", "backslashreplace")
+            counts[name] = counts.get(name, 0) + messages
+            problem = names.topic_problem(topic)
+            if problem is None:
+                continue
+            known = findings.get(topic)
+            findings[topic] = (
+                replace(known, count=known.count + messages)
+                if known
+                else Finding(
+                    kind="unsafe-topic",
+                    path=result.part.path,
+                    offset=position,
+                    end=position,
+                    expected="a topic that can be a directory of its own",
+                    found=f"{problem}: {name!r}",
+                    outcome="its messages got no units",
+                    topic=name,
+                    count=messages,
+                )
+            )
+    return counts, list(findings.values())

@@ -1,0 +1,49 @@
+"""Arrow arrays from their buffers.
+
+``pyarrow.array`` imports pandas, which costs a worker half a second and is of no use here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def numbers(
+    values: NDArray[Any], kind: pa.DataType | None = None, present: NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """A column over the memory of ``values``, which must not change any more; null where not ``present``."""
+    kind = pa.from_numpy_dtype(values.dtype) if kind is None else kind
+    return pa.Array.from_buffers(kind, len(values), [_validity(present), pa.py_buffer(values)])
+
+
+def booleans(values: Sequence[bool]) -> pa.Array:
+    """A column of truth values."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, _validity(np.array(values, np.bool_))])
+
+
+def pieces(
+    kind: pa.DataType,
+    offsets: NDArray[np.int32],
+    raw: NDArray[np.uint8] | bytes,
+    present: NDArray[np.bool_] | None = None,
+) -> pa.Array:
+    """A column of strings or bytes: ``offsets`` says where each begins in ``raw`` and where the last ends."""
+    buffers = [_validity(present), pa.py_buffer(offsets), pa.py_buffer(raw)]
+    return pa.Array.from_buffers(kind, len(offsets) - 1, buffers)
+
+
+def strings(texts: Sequence[str], present: NDArray[np.bool_] | None = None) -> pa.Array:
+    """A column of Python's strings."""
+    encoded = [text.encode() for text in texts]
+    offsets = np.zeros(len(encoded) + 1, np.int32)
+    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    return pieces(pa.string(), offsets, b"".join(encoded), present)
+
+
+def _validity(present: NDArray[np.bool_] | None) -> pa.Buffer | None:
+    return None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))

@@ -1,0 +1,114 @@
+"""The columns of the source's two tables, and which of them a reader was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from reput.errors import SettingsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: One row for each part of the log; the order is that of :class:`reput.source.parts.LogPart`.
+PART_COLUMNS: Mapping[str, str] = {
+    "path": "string",
+    "base": "bigint",
+    "segmentLength": "bigint",
+    "segmentSize": "bigint",
+    "start": "bigint",
+    "end": "bigint",
+    "exact": "boolean",
+    "last": "boolean",
+}
+
+#: One row for each message. Names as in ``MessageExt`` (rocketmq-all-5.3.3); docs/source.md explains each.
+MESSAGE_COLUMNS: Mapping[str, str] = {
+    "topic": "string",
+    "queueId": "int",
+    "queueOffset": "bigint",
+    "physicalOffset": "bigint",
+    "size": "int",
+    "storeTimestamp": "timestamp",
+    "bornTimestamp": "timestamp",
+    "bornHost": "string",
+    "storeHost": "string",
+    "sysFlag": "int",
+    "flag": "int",
+    "reconsumeTimes": "int",
+    "preparedTransactionOffset": "bigint",
+    "bodyCRC": "int",
+    "tags": "string",
+    "keys": "string",
+    "uniqKey": "string",
+    "properties": "map<string,string>",
+    "body": "binary",
+}
+
+
+_SPARK_TYPES: Mapping[str, DataType] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "boolean": BooleanType(),
+    "binary": BinaryType(),
+    "timestamp": TimestampType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
+
+
+def spark_schema(columns: Mapping[str, str]) -> StructType:
+    """The columns as Spark's schema."""
+    return StructType([StructField(name, _SPARK_TYPES[kind]) for name, kind in columns.items()])
+
+
+def chosen(schema: StructType, columns: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of the columns that ``schema`` asks for: some of ``columns``, in any order.
+
+    Raises:
+        SettingsError: there is no such column, or it has another type.
+    """
+    for field in schema.fields:
+        kind = columns.get(field.name)
+        found = f"{field.name} {field.dataType.simpleString()}"
+        if kind is None:
+            raise SettingsError(
+                "the source has no such column", expected=f"one of {', '.join(columns)}", found=found
+            )
+        if field.dataType.simpleString() != kind or not field.nullable:
+            raise SettingsError(
+                "the column has another type",
+                expected=f"{field.name} {kind}, nullable",
+                found=found if field.nullable else f"{found} not null",
+            )
+    return tuple(schema.fieldNames())
+
+
+def arrow_schema(names: tuple[str, ...], columns: Mapping[str, str]) -> pa.Schema:
+    """What Spark expects in Arrow's terms; each batch of a reader is built from one of these."""
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "boolean": pa.bool_(),
+        "binary": pa.binary(),
+        # An instant: UTC, whatever zone a session shows it in.
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+    }
+    return pa.schema([(name, types[columns[name]]) for name in names])

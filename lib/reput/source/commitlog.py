@@ -1,0 +1,243 @@
+"""The data source ``rocketmq-commitlog`` itself: planning here, reading in :mod:`reput.source.messages`.
+
+Spark plans in Python processes of its own and pickles what they return. This module therefore loads neither
+numba nor pandas: parts are planned by arithmetic, and kernels load where the log is read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+
+from reput.errors import SettingsError, StoreError
+from reput.source.columns import MESSAGE_COLUMNS, PART_COLUMNS, arrow_schema, chosen, spark_schema
+from reput.source.options import MESSAGES, Options
+from reput.source.parts import LogPart, cut, next_place
+from reput.store.segments import CommitLog, discover
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from reput.source.tail import LogEnd
+
+_LOG = logging.getLogger(__name__)
+_OFFSET = "offset"
+
+#: For ``spark.read.format`` and ``spark.readStream.format``.
+NAME = "rocketmq-commitlog"
+
+
+class CommitLogDataSource(DataSource):
+    """A store's commit log: a row a message, or a row a part of the log. docs/source.md lists the options.
+
+    Raises:
+        SettingsError: an option can't be used.
+        UnsupportedError: the store uses a feature that reput doesn't read.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._options = Options.parse(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``spark.read.format``."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """All columns of the chosen content."""
+        return spark_schema(self._columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The batch reader; ``schema`` may name some of the columns."""
+        return _BatchReader(self._options, chosen(schema, self._columns))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """The stream reader; ``schema`` may name some of the columns."""
+        return CommitLogStreamReader(self._options, chosen(schema, self._columns))
+
+    @property
+    def _columns(self) -> Mapping[str, str]:
+        return MESSAGE_COLUMNS if self._options.content == MESSAGES else PART_COLUMNS
+
+
+class _Plan:
+    """What both readers do: find the log's segments and its end, cut ranges into partitions, read them."""
+
+    def __init__(self, options: Options, names: tuple[str, ...]) -> None:
+        self._options = options
+        self._names = names
+        self._log_end: LogEnd | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        # Tasks get the reader, too; what it remembers of the log's end is the planner's alone.
+        return {**self.__dict__, "_log_end": None}
+
+    def start(self, log: CommitLog) -> int:
+        """Where reading begins.
+
+        Raises:
+            SettingsError: startOffset lies behind the log.
+        """
+        start = self._options.start_offset
+        if start is None:
+            return log.start
+        most = log.segments[-1].base + log.segment_size
+        if start > most:
+            raise SettingsError(
+                "startOffset lies behind the commit log",
+                path=log.segments[-1].path,
+                expected=f"at most {most}",
+                found=start,
+            )
+        return start
+
+    def end(self, log: CommitLog) -> int:
+        """Where reading ends: endOffset or the file's end if that comes first, else after the last record."""
+        if self._options.end_offset is not None:
+            return min(self._options.end_offset, log.end)
+        if self._log_end is None:
+            from reput.source.tail import LogEnd
+
+            self._log_end = LogEnd(self._options.settings)
+        return self._log_end.find(log)
+
+    def partitions(self, log: CommitLog, start: int, end: int) -> list[InputPartition]:
+        """A partition a part for messages, one for all parts else: those are a few bytes each."""
+        if start < min(log.start, end):
+            _LOG.warning(
+                "%s: the commit log begins at offset %d; messages from %d on have expired and are left out",
+                log.segments[0].path.parent,
+                log.start,
+                start,
+            )
+        options = self._options
+        parts = list(cut(log, start, end, options.part_bytes, options.start_offset))
+        if options.content == MESSAGES:
+            return [InputPartition([part]) for part in parts]
+        return [InputPartition(parts)] if parts else []
+
+    def discover(self) -> CommitLog:
+        """The log as it is now."""
+        return discover(self._options.settings)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A partition's rows. Spark makes an empty partition up when there are none."""
+        parts: list[LogPart] = partition.value or []
+        if self._options.content == MESSAGES:
+            from reput.source import messages
+
+            for part in parts:
+                yield from messages.read(part, self._options.settings, self._names)
+        elif parts:
+            yield _part_rows(parts, self._names)
+
+
+class _BatchReader(DataSourceReader):
+    """Reads what is there when the query is planned."""
+
+    def __init__(self, options: Options, names: tuple[str, ...]) -> None:
+        self._plan = _Plan(options, names)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """From startOffset or the log's start to endOffset or its last whole record."""
+        log = self._plan.discover()
+        return self._plan.partitions(log, self._plan.start(log), self._plan.end(log))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A partition's rows."""
+        return self._plan.read(partition)
+
+
+class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the log. An offset is ``{"offset": N}``: records that begin before N have been read."""
+
+    def __init__(self, options: Options, names: tuple[str, ...]) -> None:
+        self._plan = _Plan(options, names)
+        self._max_bytes = options.max_bytes_per_trigger
+        self._has_end = options.end_offset is not None
+        self._fixed_end: int | None = None
+        self._seen_end: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """startOffset, or the first segment's first byte."""
+        return {_OFFSET: self._plan.start(self._plan.discover())}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """maxBytesPerTrigger, or everything."""
+        return ReadAllAvailable() if self._max_bytes is None else ReadMaxBytes(self._max_bytes)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """The end of the next micro-batch: of the last whole record, or as far as ``limit`` allows.
+
+        Raises:
+            StoreError: the log ends before ``start``, so it was cut or is another one.
+        """
+        log = self._plan.discover()
+        begin = start[_OFFSET]
+        self._seen_end = end = self._plan.end(log)
+        if self._fixed_end is not None:
+            end = min(end, self._fixed_end)
+        if end <= begin:
+            if self._seen_end < begin and not self._has_end:
+                raise _shrunk(log, begin, self._seen_end)
+            return {_OFFSET: begin}
+        if isinstance(limit, ReadMaxBytes):
+            # Counted from where there is something, so that a gap is not crossed batch by batch.
+            end = min(end, next_place(log, begin) + max(limit.max_bytes, 1))
+        return {_OFFSET: end}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix the end: what is written from now on is for the next run."""
+        self._fixed_end = self._plan.end(self._plan.discover())
+
+    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
+        """The log's end as last seen, for the query's progress."""
+        return None if self._seen_end is None else {_OFFSET: self._seen_end}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """The partitions of a micro-batch; none when it is empty."""
+        if start[_OFFSET] >= end[_OFFSET]:
+            return []
+        return self._plan.partitions(self._plan.discover(), start[_OFFSET], end[_OFFSET])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A partition's rows."""
+        return self._plan.read(partition)
+
+
+def _part_rows(parts: list[LogPart], names: tuple[str, ...]) -> pa.RecordBatch:
+    import numpy as np
+    import pyarrow as pa
+
+    from reput.source import arrow
+
+    make: dict[str, Callable[[Any], pa.Array]] = {
+        "string": arrow.strings,
+        "bigint": lambda values: arrow.numbers(np.array(values, np.int64)),
+        "boolean": arrow.booleans,
+    }
+    values = dict(zip(PART_COLUMNS, zip(*parts, strict=True), strict=True))
+    arrays = [make[PART_COLUMNS[name]](values[name]) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names, PART_COLUMNS))
+
+
+def _shrunk(log: CommitLog, begin: int, end: int) -> StoreError:
+    return StoreError(
+        "the commit log ends before the offset that this query has reached: it was cut, or is another one",
+        path=log.segments[-1].path,
+        offset=begin,
+        expected=f"an end of at least {begin}",
+        found=end,
+        next_step="Start the query with a new checkpoint, and with startOffset where it is to go on",
+    )

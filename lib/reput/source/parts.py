@@ -1,0 +1,66 @@
+"""Cutting the log into parts, by arithmetic alone: nothing is read, and no kernel is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from reput.store.segments import CommitLog
+
+
+class LogPart(NamedTuple):
+    """A range of one segment; the fields are those of :class:`reput.scan.part.Part`, in the same order.
+
+    Attributes:
+        path: the segment.
+        base: physical offset of the segment's first byte.
+        segment_length: bytes of the segment that hold log data.
+        segment_size: bytes that the segment spans in the log.
+        start, end: half-open range of record starts, physical offsets.
+        exact: a record begins at ``start``, if the log is sound.
+        last: no segment follows.
+    """
+
+    path: str
+    base: int
+    segment_length: int
+    segment_size: int
+    start: int
+    end: int
+    exact: bool
+    last: bool
+
+
+def cut(log: CommitLog, start: int, end: int, part_bytes: int, exact_start: int | None) -> Iterator[LogPart]:
+    """The parts of [start, end) in log order; stretches without a segment have none.
+
+    Args:
+        log: the commit log.
+        start, end: physical offsets.
+        part_bytes: parts end at multiples of this, counted from their segment's base.
+        exact_start: a physical offset that is known to be where a record begins.
+    """
+    for segment in log.segments:
+        at = max(start, segment.base)
+        stop = min(end, segment.base + segment.length)
+        while at < stop:
+            cut_at = min(at + part_bytes - (at - segment.base) % part_bytes, stop)
+            yield LogPart(
+                path=str(segment.path),
+                base=segment.base,
+                segment_length=segment.length,
+                segment_size=log.segment_size,
+                start=at,
+                end=cut_at,
+                exact=at in (segment.base, exact_start),
+                last=segment is log.segments[-1],
+            )
+            at = cut_at
+
+
+def next_place(log: CommitLog, offset: int) -> int:
+    """``offset``, or where the log goes on after a gap that it lies in; ``offset`` past the log's end."""
+    for segment in log.segments:
+        if offset < segment.base + segment.length:
+            return max(offset, segment.base)
+    return offset

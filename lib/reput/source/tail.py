@@ -1,0 +1,110 @@
+"""Where a log that is being written ends: after its last whole record.
+
+Only the last written segment is walked, and only from where the walk before stopped. A broker creates the
+next segment ahead of time: a segment without a record is no successor yet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reput.format import commitlog
+from reput.scan.frames import FrameWalk, has_stored_crc, store_timestamp
+from reput.settings import StoreSettings
+from reput.store.segments import CommitLog, Segment, map_segment
+
+#: How far past damage in a growing segment the next record is looked for at each call. The largest message
+#: that a broker takes by default (``maxMessageSize``) is 4 MiB.
+_SEARCH_BYTES = 8 << 20
+#: A record older than this, ms, is no longer being written.
+_SETTLED_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the walk before learned of a segment.
+
+    Attributes:
+        end: position after the last whole record.
+        last_record: its position, -1 if there is none.
+        head: its first bytes, by which it is known again.
+    """
+
+    end: int
+    last_record: int
+    head: bytes
+
+
+class LogEnd:
+    """The physical offset after the log's last whole record, again and again while the log grows.
+
+    Args:
+        settings: the store's.
+        now_ms: the time, ms since the epoch; a record's storeTimestamp is compared with it.
+    """
+
+    def __init__(self, settings: StoreSettings, now_ms: Callable[[], float] | None = None) -> None:
+        self._v2 = settings.dialect.topic_length_v2
+        self._property_crc_only = settings.force_verify_prop_crc
+        self._now_ms = now_ms or (lambda: time.time() * 1000)
+        self._known: dict[str, _Known] = {}
+
+    def find(self, log: CommitLog) -> int:
+        """The end of the log as it is now; the end of the segment after a BLANK.
+
+        Past damage the next whole record is looked for: in the whole segment when it is seen for the first
+        time, in the 8 MiB that follow later on.
+
+        Raises:
+            StoreError: a segment can't be read.
+        """
+        known, self._known = self._known, {}
+        for segment in reversed(log.segments):
+            walk = self._walk(segment, log, known.get(str(segment.path)))
+            if walk.end:
+                return segment.base + walk.end
+        return log.start
+
+    def _walk(self, segment: Segment, log: CommitLog, known: _Known | None) -> FrameWalk:
+        data = map_segment(segment.path, segment.length)
+        view = data.data
+        if known is not None and not _is_there(known, view):
+            known = None
+
+        def is_whole(position: int) -> bool:
+            return has_stored_crc(
+                view, position, property_crc_only=self._property_crc_only
+            ) and self._is_settled(view, position)
+
+        walk = FrameWalk(
+            data,
+            segment.base,
+            log.segment_size,
+            len(data),
+            last=True,
+            topic_length_v2=self._v2,
+            is_whole=is_whole,
+            position=known.end if known else 0,
+            timestamp=store_timestamp(view, known.last_record) if known and known.last_record >= 0 else 0,
+            search_bytes=_SEARCH_BYTES if known else None,
+            search_unwritten=known is None,
+        )
+        walk.advance(len(data))
+        last = walk.last_record if walk.last_record >= 0 else known.last_record if known else -1
+        head = bytes(view[last : last + commitlog.MIN_RECORD_LENGTH]) if last >= 0 else b""
+        self._known[str(segment.path)] = _Known(walk.end, last, head)
+        return walk
+
+    def _is_settled(self, view: memoryview, position: int) -> bool:
+        """Whether a record's last bytes are written, too: the body's CRC doesn't cover its properties."""
+        if abs(self._now_ms() - store_timestamp(view, position)) > _SETTLED_MS:
+            return True
+        return b"\0" not in commitlog.decode(view, position).properties
+
+
+def _is_there(known: _Known, view: memoryview) -> bool:
+    """Whether the record before the known end is still the same; a broker may have cut the log meanwhile."""
+    last = known.last_record
+    return last < 0 or bytes(view[last : last + commitlog.MIN_RECORD_LENGTH]) == known.head

@@ -1,0 +1,213 @@
+"""The Spark session: settings that this pipeline needs, each with its reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from reput.errors import SettingsError, SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: The first Java that Spark 4 runs on.
+LEAST_JAVA = 17
+
+_REQUIRED = {
+    # A task that outlives its batch must not be joined by a second copy of itself.
+    "spark.speculation": "false",
+}
+_SETTINGS = {
+    # The pipeline moves descriptors; the UI, its history and codegen caches only cost start-up time.
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    # PySpark's local Unix sockets instead of TCP: half the latency of a small Python job.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Workers are forked from a daemon that has the kernels loaded.
+    "spark.python.daemon.module": "reput.worker_daemon",
+    # Spark forks readlink and chmod some twenty times a batch without these two.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.streaming.metricsEnabled": "false",
+}
+_LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+}
+_LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+_VERSION = re.compile(r'version\s*=?\s*"(?:1\.)?([0-9]+)', re.IGNORECASE)
+#: What Spark puts around a failure's own words.
+_AROUND = re.compile(r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?|\s*SQLSTATE: \w+$")
+#: Printed by every JVM that Spark starts: it asks for a module that only its linear algebra uses.
+_JVM_NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector"
+
+
+def session(
+    application: str, master: str | None = None, settings: dict[str, str] | None = None
+) -> SparkSession:
+    """A session for one of reput's jobs, or the one that is there.
+
+    Args:
+        application: shown in Spark's lists.
+        master: None leaves it to spark-submit or PYSPARK_SUBMIT_ARGS, and to ``local[*]`` without them.
+        settings: more Spark settings; they win.
+
+    Raises:
+        SparkError: there is no Java, or the session doesn't start.
+        SettingsError: Spark has a setting that reput can't run with.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    elsewhere = is_submitted() or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    chosen = master or (None if elsewhere else "local[*]")
+    # What the operator told spark-submit counts; a builder's settings would win over it unseen.
+    told = _told()
+    wanted = {key: value for key, value in _SETTINGS.items() if key not in told} | _REQUIRED
+    if chosen is not None:
+        wanted |= {"spark.master": chosen, "spark.driver.extraJavaOptions": _LOG4J}
+        if chosen.startswith("local"):
+            wanted |= _LOCAL_SETTINGS
+            wanted["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1"
+            # Executors are this process's children: they find the package where this process did.
+            wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
+    wanted |= {"spark.app.name": application, **(settings or {})}
+    spark = _start(wanted)
+    if is_submitted():
+        spark.sparkContext.setLogLevel("ERROR")
+    limit = spark.conf.get("spark.executor.pyspark.memory", None)
+    if limit is not None:
+        raise SettingsError(
+            "spark.executor.pyspark.memory limits the address space of tasks, which map whole files",
+            found=limit,
+            next_step="Leave the setting out",
+        )
+    return spark
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process, so that master and JVM are its own."""
+    return "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _told() -> frozenset[str]:
+    """The names of the settings that spark-submit was given, by options or its properties file; else none."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return frozenset()
+    from pyspark import SparkConf, SparkContext
+
+    # Its JVM is there already. Elsewhere this would start one, and too early: without settings.
+    SparkContext._ensure_initialized()
+    return frozenset(key for key, _ in SparkConf().getAll())
+
+
+def check_java() -> None:
+    """See that the Java that Spark will start is there, and new enough.
+
+    Raises:
+        SparkError: it isn't.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(Path(home, "bin", "java") if home else "java")
+    expected = f"Java {LEAST_JAVA} or later (17 and 21 are known to work)"
+    next_step = (
+        f"Install it (on Debian and Ubuntu: openjdk-{LEAST_JAVA}-jre-headless), or let JAVA_HOME name one"
+    )
+    if java is None:
+        raise SparkError(
+            "there is no Java, and Spark needs one",
+            path=home,
+            expected=expected,
+            found="no bin/java in JAVA_HOME" if home else "no java on PATH, and no JAVA_HOME",
+            next_step=next_step,
+        )
+    version = _java_version(java)
+    if version is None or version < LEAST_JAVA:
+        raise SparkError(
+            "Spark can't run on this Java",
+            path=java,
+            expected=expected,
+            found="one that doesn't tell its version" if version is None else f"Java {version}",
+            next_step=next_step,
+        )
+
+
+def spark_error(error: BaseException) -> SparkError:
+    """What Spark raised, in a sentence; its Java and Python stack traces are left out."""
+    from py4j.protocol import Py4JNetworkError
+
+    text = str(error)
+    ours = re.findall(r"reput\.errors\.[A-Za-z]+Error: (.+)", text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = ours[-1] if ours else _AROUND.sub("", lines[0]) if lines else type(error).__name__
+    if isinstance(error, ConnectionError | Py4JNetworkError):
+        found = "its JVM is gone: killed, or out of memory"
+    return SparkError(
+        "Spark failed",
+        found=found,
+        next_step="Mend the cause and run the same command again; it goes on from the last committed batch",
+    )
+
+
+def _java_version(java: str) -> int | None:
+    """The major version; from the file beside the JVM, which is read faster than a JVM starts."""
+    release = Path(java).resolve().parents[1] / "release"
+    try:
+        found = _VERSION.search(release.read_text(errors="replace"))
+    except OSError:
+        found = None
+    if found is None:
+        try:
+            told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        found = _VERSION.search(told.stderr + told.stdout)
+    return None if found is None else int(found[1])
+
+
+def _start(settings: dict[str, str]) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        if not is_submitted() and SparkContext._gateway is None:
+            conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+            SparkContext(conf=conf, gateway=_gateway(conf))
+        builder = SparkSession.builder
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+    except (PySparkRuntimeError, Py4JError, OSError) as error:
+        raise spark_error(error) from error
+
+
+def _gateway(conf: object):  # type: ignore[no-untyped-def]
+    """A JVM whose stderr is this process's, but for one line that says nothing."""
+    from pyspark.java_gateway import launch_gateway
+
+    reading, writing = os.pipe()
+    threading.Thread(target=_pass_on, args=(os.fdopen(reading, "rb"),), daemon=True).start()
+    try:
+        return launch_gateway(conf, popen_kwargs={"stderr": writing})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(writing)
+
+
+def _pass_on(lines: IO[bytes]) -> None:
+    with lines:
+        for line in lines:
+            if line.strip() != _JVM_NOISE:
+                os.write(2, line)

@@ -1,0 +1,143 @@
+"""Writing to more files than a process may have open."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.errors import OutputError
+from reput.store import files
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Buffer
+
+    from reput.store.ownership import Owner
+
+
+class FileCache:
+    """Open files of fixed size, written at any place in any order, then flushed together.
+
+    At most ``max_open`` descriptors are open; the file that wasn't used for longest is closed for the next. A
+    file that was closed unflushed is opened again by :meth:`flush_all`: Linux keeps a write error until
+    somebody was told. Not for use by several threads.
+
+    Attributes:
+        owner: for new files and directories.
+        max_open: bound of open descriptors.
+    """
+
+    def __init__(self, owner: Owner | None = None, max_open: int = 256) -> None:
+        self.owner = owner
+        self.max_open = max(1, max_open)
+        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._dirty: dict[Path, bool] = {}  # True: the file is new, so more than its bytes is to be flushed
+        self._dirty_directories: dict[Path, None] = {}
+        self._failure: OutputError | None = None
+
+    def write(self, path: Path, data: Buffer, offset: int, size: int) -> None:
+        """Write into the file ``path`` of ``size`` bytes, which is created, with its directories, if missing.
+
+        Args:
+            path: the file.
+            data: see :func:`~reput.store.files.pwrite_all`.
+            offset: byte offset; ``data`` ends within the file.
+            size: bytes that the file has.
+
+        Raises:
+            OutputError: see :func:`~reput.store.files.create_file` and :func:`~reput.store.files.pwrite_all`.
+            ValueError: the data would make the file longer.
+        """
+        length = memoryview(data).nbytes
+        if offset < 0 or offset + length > size:
+            raise ValueError(f"{length} bytes at {offset} don't fit in {path} of {size} bytes")
+        fd = self.descriptor(path, size)
+        files.pwrite_all(fd, data, offset)
+
+    def descriptor(self, path: Path, size: int) -> int:
+        """A descriptor for writing to ``path``, which counts as written to; good until the next call.
+
+        Raises:
+            OutputError: see :func:`~reput.store.files.create_file`.
+        """
+        if self._failure is not None:
+            raise self._failure
+        fd = self._open.get(path)
+        if fd is None:
+            # Room first: when opening fails, no descriptor is left over.
+            while len(self._open) >= self.max_open:
+                files.system.close(self._open.popitem(last=False)[1])
+            fd = self._open[path] = self._open_file(path, size)
+        else:
+            self._open.move_to_end(path)
+        self._dirty.setdefault(path, False)
+        return fd
+
+    def _open_file(self, path: Path, size: int) -> int:
+        try:
+            fd, created = files.open_sized(path, size, self.owner)
+        except OutputError as error:
+            # Asked by its cause: another task may have made the directory meanwhile.
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            for directory in files.make_dirs(path.parent, self.owner, flush=False):
+                self._dirty_directories[directory] = None
+            fd, created = files.open_sized(path, size, self.owner)
+        if created:
+            self._dirty[path] = True
+            self._dirty_directories[path.parent] = None
+        return fd
+
+    def flush_all(self, threads: int = 16) -> int:
+        """Make everything written since the last flush durable: bytes, new files, new directories.
+
+        Args:
+            threads: how many flushes the disk gets at a time.
+
+        Returns:
+            How many files were flushed.
+
+        Raises:
+            OutputError: and again at every later use: a second try can't make it good.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            files.in_threads(self._flush_file, list(self._dirty.items()), threads)
+            files.in_threads(files.fsync_dir, list(self._dirty_directories), threads)
+        except OutputError as error:
+            self._failure = error
+            raise
+        count = len(self._dirty)
+        self._dirty.clear()
+        self._dirty_directories.clear()
+        return count
+
+    def _flush_file(self, item: tuple[Path, bool]) -> None:
+        path, new = item
+        fd = self._open.get(path)
+        if fd is not None:
+            files.fsync_file(fd, data_only=not new)
+            return
+        with files.reporting("can't open the file to flush it", path):
+            fd = files.system.open(path, os.O_RDWR)
+        try:
+            files.fsync_file(fd, data_only=not new)
+        finally:
+            files.system.close(fd)
+
+    def close(self) -> None:
+        """Close the descriptors; nothing is flushed."""
+        while self._open:
+            files.system.close(self._open.popitem()[1])
+
+    def __enter__(self) -> FileCache:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

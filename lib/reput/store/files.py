@@ -1,0 +1,462 @@
+"""The one layer through which every output byte goes: create, write, flush, rename, remove.
+
+Callers keep to the functions here, and these reach the operating system through :data:`system` alone.
+
+What is durable when:
+
+* bytes and a file's size: after :func:`fsync_file`;
+* a new, renamed or removed name: after :func:`fsync_dir` of its directory. :func:`make_dirs`, :func:`rename`,
+  :func:`exchange`, :func:`write_atomically` and :func:`remove_tree` do that themselves, :func:`create_file`
+  doesn't, since many files share a directory.
+
+A flush that failed can't be tried again: Linux takes the pages for clean once it has told of the error. The
+run has to end, and the next one writes the same bytes anew.
+
+Every failure is an :class:`~reput.errors.OutputError`.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from reput.errors import OutputError
+from reput.store.space import existing_parent, free_bytes, human
+from reput.store.system import System
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from reput.store.ownership import Owner
+
+#: Told by a file system that doesn't know a request, not by one that failed at it.
+_UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
+_ZEROS = 1 << 20
+
+_T = TypeVar("_T")
+
+#: What all functions of this module use; replaced only by tests.
+system = System()
+
+
+def create_file(path: Path, size: int | None, owner: Owner | None = None) -> int:
+    """Open a file for reading and writing, a new one where there is none.
+
+    A new file is sparse: it has its size and takes no space. An empty one counts as new: a crash between
+    creating and sizing leaves it, and another task may be between the two.
+
+    Args:
+        path: the file; its directory exists.
+        size: bytes that the file has to have; None takes it as it is, and empty when new.
+        owner: user, group and mode for a new file.
+
+    Returns:
+        A descriptor, which the caller closes. The new name is durable after ``fsync_dir(path.parent)``.
+
+    Raises:
+        OutputError: also when a file of another size, or no file, is there.
+    """
+    return open_sized(path, size, owner)[0]
+
+
+def open_sized(path: Path, size: int | None, owner: Owner | None) -> tuple[int, bool]:
+    """As :func:`create_file`; also tells whether the file is new, so that its directory has to be flushed.
+
+    Raises:
+        OutputError: see :func:`create_file`.
+    """
+    with reporting("can't open the file for writing", path):
+        try:
+            fd, created = system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), True
+        except FileExistsError:
+            fd, created = system.open(path, os.O_RDWR | os.O_NOFOLLOW), False
+        try:
+            found = os.fstat(fd)
+            if created or (size and not found.st_size and stat.S_ISREG(found.st_mode)):
+                created = True
+                if size:
+                    system.truncate(fd, size)
+                _give(path, owner, directory=False)
+            elif size is not None and found.st_size != size:
+                raise OutputError(
+                    "a file of another size is in the way",
+                    path=path,
+                    expected=f"{size} bytes",
+                    found=f"{found.st_size} bytes",
+                    next_step="Give the broker.conf that it was written with, or take an empty directory.",
+                )
+        except BaseException:
+            system.close(fd)
+            raise
+    return fd, created
+
+
+def pwrite_all(fd: int, data: Buffer, offset: int) -> None:
+    """Write all of ``data`` at byte ``offset``, however many calls it takes.
+
+    Args:
+        fd: open for writing.
+        data: contiguous bytes; a numpy array of another type than uint8 is to be viewed as uint8 before.
+        offset: where in the file, in bytes.
+
+    Raises:
+        OutputError: with the offset of the first byte that wasn't written.
+    """
+    view = memoryview(data)
+    if not view.nbytes:
+        return
+    view = view.cast("B")
+    done = 0
+    try:
+        while done < len(view):
+            count = system.pwrite(fd, view[done:], offset + done)
+            if count <= 0:
+                raise OSError(errno.EIO, "a write that wrote nothing")
+            done += count
+    except OSError as error:
+        raise output_error(f"can't write {len(view)} bytes", path_of(fd), error, offset + done) from error
+
+
+def zero(fd: int, offset: int, length: int) -> None:
+    """Make a range read as zeros; its space is given back where the file system can do that.
+
+    Args:
+        fd: open for writing.
+        offset: first byte.
+        length: bytes.
+
+    Raises:
+        OutputError: the file can't be written.
+    """
+    if length <= 0:
+        return
+    try:
+        system.punch_hole(fd, offset, length)
+        return
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise output_error(f"can't clear {length} bytes", path_of(fd), error, offset) from error
+    zeros = bytes(min(length, _ZEROS))
+    for start in range(0, length, _ZEROS):
+        pwrite_all(fd, memoryview(zeros)[: length - start], offset + start)
+
+
+def fallocate(fd: int, offset: int, length: int) -> None:
+    """Reserve the space of a range, so that writing to it through a map can't meet a full disk (a SIGBUS).
+
+    Raises:
+        OutputError: there isn't enough.
+    """
+    with reporting(f"can't reserve {human(length)}", fd, offset):
+        system.allocate(fd, offset, length)
+
+
+def map_for_writing(fd: int, length: int) -> mmap.mmap:
+    """Map the first ``length`` bytes of a file for reading and writing, their space reserved.
+
+    Raises:
+        OutputError: no space on the disk, or no room in the process.
+    """
+    fallocate(fd, 0, length)
+    with reporting(f"can't map {human(length)}", fd):
+        return mmap.mmap(fd, length)
+
+
+def flush_map(mapping: mmap.mmap, path: Path, offset: int, length: int) -> None:
+    """Flush a range of a mapped file, widened to whole pages.
+
+    Raises:
+        OutputError: the disk didn't take it.
+    """
+    if length <= 0:
+        return
+    start = offset - offset % mmap.PAGESIZE
+    with reporting(f"can't flush {length} mapped bytes", path, offset):
+        system.sync_map(mapping, start, offset + length - start)
+
+
+def start_writeback(fd: int, offset: int, length: int) -> None:
+    """Have the disk begin with a range that is flushed later; a hint, never an error, and nothing durable."""
+    with suppress(OSError):
+        system.start_writeback(fd, offset, length)
+
+
+def fsync_file(fd: int, *, data_only: bool = False) -> None:
+    """Make a file's bytes and size durable; ``data_only`` (fdatasync) leaves out its times and owner.
+
+    Raises:
+        OutputError: what was written since the last flush may be lost; see the module's text.
+    """
+    with reporting("can't flush the file", fd):
+        system.sync(fd, data_only)
+
+
+def fsync_dir(path: Path) -> None:
+    """Make the names in a directory durable.
+
+    Raises:
+        OutputError: the directory isn't there or can't be flushed.
+    """
+    with reporting("can't flush the directory", path):
+        system.sync_directory(path)
+
+
+def fsync_dirs(root: Path) -> None:
+    """Make every name under ``root`` durable: after a process died between creating files and flushing.
+
+    Raises:
+        OutputError: a directory can't be read or flushed.
+    """
+    with reporting("can't read the directory", root):
+        tree = [Path(place) for place, _, _ in os.walk(root, onerror=_raise)]
+    in_threads(fsync_dir, tree, 16)
+
+
+def make_dirs(path: Path, owner: Owner | None = None, *, flush: bool = True) -> list[Path]:
+    """Make a directory and the missing ones above it.
+
+    Args:
+        path: the directory; it may exist, or be made by another process meanwhile.
+        owner: user, group and mode for new directories; those that were there are left alone.
+        flush: False leaves the flushing of the returned directories to the caller.
+
+    Returns:
+        The directories that got a new name.
+
+    Raises:
+        OutputError: also when something else than a directory is in the way.
+    """
+    with reporting("can't make the directory", path):
+        missing = []
+        place = path
+        while not place.is_dir():
+            missing.append(place)
+            place = place.parent
+        for directory in reversed(missing):
+            try:
+                system.make_directory(directory)
+            except FileExistsError:
+                if not directory.is_dir():
+                    raise
+            _give(directory, owner, directory=True)
+    changed = [directory.parent for directory in reversed(missing)]
+    if flush:
+        for directory in changed:
+            fsync_dir(directory)
+    return changed
+
+
+def rename(source: Path, target: Path) -> None:
+    """Rename, durably; a file of the target's name is replaced.
+
+    Raises:
+        OutputError: nothing was renamed, or it was and isn't durable yet.
+    """
+    with reporting(f"can't rename to {target}", source):
+        system.rename(source, target)
+    _flush_parents(target, source)
+
+
+def exchange(left: Path, right: Path) -> None:
+    """Let two existing names change places at once, durably.
+
+    Raises:
+        OSError: with errno ENOTSUP, when this system or file system can't: rename one by one instead.
+        OutputError: any other failure.
+    """
+    try:
+        system.exchange(left, right)
+    except OSError as error:
+        if error.errno in _UNSUPPORTED:
+            raise OSError(errno.ENOTSUP, "names can't be exchanged here", str(left)) from error
+        raise output_error(f"can't exchange it with {right}", left, error) from error
+    _flush_parents(left, right)
+
+
+def write_atomically(path: Path, data: Buffer, owner: Owner | None = None) -> None:
+    """Replace a whole file: after a crash it holds either what it held before or ``data``.
+
+    The temporary file is ``.NAME.tmp`` beside it, so no directory whose file names a broker reads as numbers
+    (commitlog, a consume queue, index) may be given.
+
+    Raises:
+        OutputError: the file is as it was before.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    remove_tree(temporary)
+    fd = create_file(temporary, None, owner)
+    try:
+        try:
+            pwrite_all(fd, data, 0)
+            fsync_file(fd)
+        finally:
+            system.close(fd)
+        rename(temporary, path)
+    except OutputError:
+        with suppress(OutputError):
+            remove_tree(temporary)
+        raise
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file, a symbolic link (not what it leads to) or a whole directory, durably; or nothing.
+
+    Raises:
+        OutputError: some of it couldn't be removed.
+    """
+    if not os.path.lexists(path):
+        return
+    with reporting("can't remove it", path):
+        if path.is_dir() and not path.is_symlink():
+            for place, directories, plain in os.walk(path, topdown=False, onerror=_raise):
+                for name in plain:
+                    system.unlink(Path(place, name))
+                for name in directories:
+                    inner = Path(place, name)
+                    if inner.is_symlink():
+                        system.unlink(inner)
+                    else:
+                        system.remove_directory(inner)
+            system.remove_directory(path)
+        else:
+            system.unlink(path)
+    fsync_dir(path.parent)
+
+
+def give_tree(root: Path, owner: Owner) -> None:
+    """Give a directory and all that is in it to an owner.
+
+    Raises:
+        OutputError: owner or mode of something can't be changed.
+    """
+    with reporting("can't change owner or mode", root):
+        for place, _, found in os.walk(root, onerror=_raise):
+            _give(Path(place), owner, directory=True)
+            for name in found:
+                _give(Path(place, name), owner, directory=False)
+
+
+def in_threads(work: Callable[[_T], object], items: Sequence[_T], threads: int) -> None:
+    """Do ``work`` for every item, some at a time, all before this returns; the first error is raised."""
+    if len(items) < 2 or threads < 2:
+        for item in items:
+            work(item)
+        return
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+        for _ in pool.map(work, items):
+            pass
+
+
+@contextmanager
+def reporting(problem: str, where: Path | int, offset: int | None = None) -> Iterator[None]:
+    """Turn an OSError of the block into an OutputError.
+
+    Args:
+        problem: what couldn't be done, e.g. ``"can't flush the file"``.
+        where: the path, or a descriptor of it.
+        offset: byte offset concerned.
+    """
+    try:
+        yield
+    except OSError as error:
+        path = path_of(where) if isinstance(where, int) else where
+        raise output_error(problem, path, error, offset) from error
+
+
+def output_error(problem: str, path: Path, error: OSError, offset: int | None = None) -> OutputError:
+    """An OutputError that says what the system said, and what the operator can do about it."""
+    code = errno.errorcode.get(error.errno or 0, "no errno")
+    return OutputError(
+        problem,
+        path=path,
+        offset=offset,
+        found=f"{error.strerror or error} ({code})",
+        next_step=_next_step(error.errno, path),
+    )
+
+
+def path_of(fd: int) -> Path:
+    """The path of an open file, for messages."""
+    try:
+        return Path(f"/proc/self/fd/{fd}").readlink()
+    except OSError:
+        return Path(f"file descriptor {fd}")
+
+
+def _give(path: Path, owner: Owner | None, *, directory: bool) -> None:
+    """Set owner and mode where they differ."""
+    if owner is None:
+        return
+    mode = owner.dir_mode if directory else owner.file_mode
+    found = path.stat()
+    uid = -1 if owner.uid is None or owner.uid == found.st_uid else owner.uid
+    gid = -1 if owner.gid is None or owner.gid == found.st_gid else owner.gid
+    if (uid, gid) != (-1, -1):
+        system.own(path, uid, gid)
+        found = path.stat()  # giving a file away may clear bits of its mode
+    if mode is not None and stat.S_IMODE(found.st_mode) != mode:
+        system.set_mode(path, mode)
+
+
+def _flush_parents(*paths: Path) -> None:
+    for parent in dict.fromkeys(path.parent for path in paths):
+        fsync_dir(parent)
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _next_step(code: int | None, path: Path) -> str | None:
+    again = "then run the same command again."
+    if code == errno.ENOSPC:
+        place = existing_parent(path)
+        with suppress(OutputError):
+            return (
+                f"Free space on the file system that holds {place} ({human(free_bytes(place))} left), {again}"
+            )
+    if code == errno.EDQUOT:
+        return f"The user's quota is used up: free space under {existing_parent(path)} or raise it, {again}"
+    if code in (errno.EACCES, errno.EPERM):
+        return f"{_who(path)}: run as a user that may write there, or change owner or mode, {again}"
+    if code == errno.EROFS:
+        return f"{existing_parent(path)} is mounted read-only: mount it for writing, {again}"
+    if code == errno.EFBIG:
+        return (
+            f"Raise the limit on file sizes (ulimit -f), or use a file system that takes such files, {again}"
+        )
+    if code in (errno.EMFILE, errno.ENFILE):
+        return f"Raise the limit on open files (ulimit -n), {again}"
+    if code == errno.ENOMEM:
+        return f"Raise the limit on address space (ulimit -v, spark.executor.pyspark.memory), {again}"
+    if code == errno.EXDEV:
+        return "The two are on different file systems: put both on one."
+    if code == errno.EIO:
+        return "The disk failed: see the kernel's log (dmesg), and write to another one."
+    return None
+
+
+def _who(path: Path) -> str:
+    place = existing_parent(path)
+    me = f"This process is user {_user(os.geteuid())}"
+    try:
+        found = place.stat()
+    except OSError:
+        return me
+    return f"{me}, {place} belongs to {_user(found.st_uid)} and has mode {stat.S_IMODE(found.st_mode):04o}"
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"

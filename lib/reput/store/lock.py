@@ -1,0 +1,362 @@
+"""Who may write: the broker's lock on a store, and reput's own on an output.
+
+A broker holds a POSIX record lock on the first byte of ``<store>/lock`` while it runs
+(``DefaultMessageStore.start``: ``lockFile.getChannel().tryLock(0, 1, false)``; rocketmq-all-4.9.7, 5.3.3, by
+``javap`` 5.5.0). It takes it **after** load(), so a broker that starts has cut and deleted files before it
+meets anybody's lock. It opens ``lock`` before load(), though, and that is looked for, too.
+
+A plain POSIX lock belongs to the process, and closing any descriptor of the file, by whatever part of the
+process, gives it up. On Linux :class:`StoreLock` takes an open file description lock instead: that one
+conflicts with a broker's lock all the same, and only its own descriptor gives it up. Elsewhere the plain lock
+has to do; for its sake nothing here opens a ``lock`` that this process holds.
+
+The output's locks are flock locks, which have no such trap and go when their holder dies.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import platform
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.errors import StoreError, StoreInUseError
+from reput.format import names
+from reput.store import files
+from reput.store.ownership import Owner
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+OUTPUT_LOCK = "lock"
+TASKS_LOCK = "tasks.lock"
+
+#: struct flock: type, whence, start, length, pid on Linux; start, length, pid, type, whence on BSD and macOS.
+_LINUX = sys.platform == "linux"
+_FLOCK = struct.Struct("@hhqqi" if _LINUX else "@qqihh")
+_SET_OWN = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
+_POLL_SECONDS = 0.05
+#: Device and inode of every lock file that this process holds.
+_held: set[tuple[int, int]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Somebody else who uses a store.
+
+    Attributes:
+        pid: its process id; None when the system doesn't say (another container or host, or another reput).
+        what: the same for people.
+    """
+
+    pid: int | None
+    what: str
+
+
+class StoreLock:
+    """The lock that keeps a broker out of a store while reput writes in it. A context manager.
+
+    Attributes:
+        root: the store.
+        owner: for a ``lock`` file that has to be created; None takes that of the store's files: a broker
+            that can't open its own ``lock`` doesn't start.
+    """
+
+    def __init__(self, root: Path, owner: Owner | None = None) -> None:
+        self.root = root
+        self.owner = owner
+        self._fd: int | None = None
+        self._identity = (0, 0)
+
+    def acquire(self) -> None:
+        """Take the lock, without waiting.
+
+        Raises:
+            StoreInUseError: a broker runs or starts, or another reput writes in this store.
+            OutputError: the lock file can't be opened for writing.
+        """
+        path = self.root / names.LOCK
+        if _identity(path) in _held:  # before opening: closing it again could give the lock up
+            raise _in_use(self.root, Holder(os.getpid(), "this very process"))
+        owner = self.owner
+        if owner is None and not path.exists():
+            owner = Owner.of_store(self.root, [self.root / names.COMMIT_LOG])
+        fd = files.create_file(path, None, owner)
+        try:
+            if not _try_lock(fd, path):
+                raise _in_use(self.root, _lock_holder(fd) or Holder(None, "another process"))
+            opener = _opener(path)
+            if opener is not None:
+                raise _in_use(self.root, opener)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+        self._identity = _file_identity(os.fstat(fd))
+        _held.add(self._identity)
+
+    def release(self) -> None:
+        """Give the lock up; the file stays. Does nothing when it isn't held."""
+        if self._fd is not None:
+            _held.discard(self._identity)
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> StoreLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def store_holder(root: Path) -> Holder | None:
+    """Who else uses a store: a broker that runs or starts, another reput that writes in it, or None.
+
+    Nothing is created, locked or changed. A broker in another container is seen once it has its lock, not
+    while it starts; one on another host only if the file system passes locks on.
+
+    Raises:
+        StoreError: the lock file can't be looked at.
+    """
+    path = root / names.LOCK
+    if _identity(path) in _held:
+        return None
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(
+            "can't tell whether a broker runs on this store",
+            path=path,
+            found=error.strerror,
+            next_step="Run the same command as root, or as the user that the broker runs as.",
+        ) from error
+    try:
+        return _lock_holder(fd) or _opener(path)
+    finally:
+        os.close(fd)
+
+
+def is_broker_running(root: Path) -> bool:
+    """Whether anybody but this process uses the store, as :func:`store_holder` tells.
+
+    Raises:
+        StoreError: it can't be told.
+    """
+    return store_holder(root) is not None
+
+
+class OutputLock:
+    """reput's own lock on a directory that it writes to: one writer at a time. A context manager.
+
+    Beside the writer's lock there is one for tasks, which outlive the writer that started them: tasks hold it
+    :meth:`shared`, and what must not meet a late task takes it :meth:`exclusive`.
+
+    Attributes:
+        directory: the output, or the store that is written in place.
+        owner: for the files and directories of the locks.
+    """
+
+    def __init__(self, directory: Path, owner: Owner | None = None) -> None:
+        self.directory = directory
+        self.owner = owner
+        self._fd: int | None = None
+
+    def acquire(self) -> None:
+        """Take the writer's lock, without waiting.
+
+        Raises:
+            StoreInUseError: another reput writes here.
+            OutputError: the lock file can't be written.
+        """
+        path = self.directory / names.REPUT / OUTPUT_LOCK
+        fd = self._open(path)
+        try:
+            if not _try_flock(fd, fcntl.LOCK_EX, path):
+                who = os.pread(fd, 200, 0).decode(errors="replace").strip()
+                raise StoreInUseError(
+                    "another reput writes here",
+                    path=self.directory,
+                    found=who or None,
+                    next_step="Wait until it has ended, or stop it with reput stop.",
+                )
+            note = f"process {os.getpid()} on {platform.node()}\n".encode()
+            files.pwrite_all(fd, note.ljust(len(os.pread(fd, 200, 0))), 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the writer's lock up. Does nothing when it isn't held."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def __enter__(self) -> OutputLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """A task's hold on the output, beside other tasks.
+
+        Raises:
+            StoreInUseError: somebody holds it exclusively, so this task comes too late.
+            OutputError: the lock file can't be written.
+        """
+        with self._tasks(fcntl.LOCK_SH, 0.0, "a recovery is under way here, this task comes too late"):
+            yield
+
+    @contextmanager
+    def exclusive(self, wait_seconds: float = 10.0) -> Iterator[None]:
+        """The output without any task.
+
+        Args:
+            wait_seconds: how long late tasks may take to end.
+
+        Raises:
+            StoreInUseError: some didn't.
+            OutputError: the lock file can't be written.
+        """
+        with self._tasks(fcntl.LOCK_EX, wait_seconds, "tasks of an earlier run still write here"):
+            yield
+
+    @contextmanager
+    def _tasks(self, kind: int, wait_seconds: float, problem: str) -> Iterator[None]:
+        path = self.directory / names.REPUT / TASKS_LOCK
+        fd = self._open(path)
+        try:
+            deadline = time.monotonic() + wait_seconds
+            while not _try_flock(fd, kind, path):
+                if time.monotonic() >= deadline:
+                    raise StoreInUseError(
+                        problem,
+                        path=self.directory,
+                        next_step="Wait until no Spark application writes here, and try again.",
+                    )
+                time.sleep(_POLL_SECONDS)
+            yield
+        finally:
+            os.close(fd)
+
+    def _open(self, path: Path) -> int:
+        files.make_dirs(path.parent, self.owner)
+        return files.create_file(path, None, self.owner)
+
+
+def _file_identity(facts: os.stat_result) -> tuple[int, int]:
+    return facts.st_dev, facts.st_ino
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        return _file_identity(path.stat())
+    except OSError:
+        return None
+
+
+def _request(kind: int) -> bytes:
+    """A struct flock for the first byte."""
+    return _FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0) if _LINUX else _FLOCK.pack(0, 1, 0, kind, os.SEEK_SET)
+
+
+def _try_lock(fd: int, path: Path) -> bool:
+    for command in dict.fromkeys((_SET_OWN, fcntl.F_SETLK)):
+        try:
+            fcntl.fcntl(fd, command, _request(fcntl.F_WRLCK))
+            return True
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            # A kernel or file system without open file description locks says EINVAL.
+            if error.errno != errno.EINVAL or command == fcntl.F_SETLK:
+                raise files.output_error("can't lock it", path, error) from error
+    return False
+
+
+def _lock_holder(fd: int) -> Holder | None:
+    """Who has locked the first byte of an open file."""
+    answer = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _request(fcntl.F_WRLCK)))
+    kind, pid = (answer[0], answer[4]) if _LINUX else (answer[3], answer[2])
+    if kind == fcntl.F_UNLCK:
+        return None
+    if pid > 0:
+        return Holder(pid, _process(pid))
+    return Holder(None, "a process of another container" if pid == 0 else "another reput, or another host")
+
+
+def _opener(path: Path) -> Holder | None:
+    """Another process that has ``path`` open for writing, as far as /proc shows: a broker before its lock."""
+    identity = _identity(path)
+    with suppress(OSError):
+        for process in Path("/proc").iterdir():
+            if process.name.isdecimal() and int(process.name) != os.getpid() and _writes(process, identity):
+                pid = int(process.name)
+                return Holder(
+                    pid, f"{_process(pid)}, which has opened the lock file and hasn't locked it yet"
+                )
+    return None
+
+
+def _writes(process: Path, identity: tuple[int, int] | None) -> bool:
+    # Processes come and go, and those of other users can't be looked into.
+    with suppress(OSError):
+        for fd in (process / "fd").iterdir():
+            if _identity(fd) == identity:
+                info = (process / "fdinfo" / fd.name).read_text()
+                flags = next(line.split()[1] for line in info.splitlines() if line.startswith("flags:"))
+                if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+                    return True
+    return False
+
+
+def _process(pid: int) -> str:
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return f"process {pid}"
+    return f"process {pid} ({name})"
+
+
+def _in_use(root: Path, holder: Holder) -> StoreInUseError:
+    found = holder.what
+    if holder.pid is None:
+        # 5.x writes its pid into abort; as seen from its own container, and left there by a crash.
+        with suppress(OSError):
+            pid = (root / names.ABORT).read_text(errors="replace").strip()
+            found += f"; {names.ABORT} names process {pid}" if pid.isdecimal() else ""
+    return StoreInUseError(
+        "the store is in use",
+        path=root / names.LOCK,
+        expected="no broker running on it, and no other reput writing in it",
+        found=found,
+        next_step="Stop the broker, or rebuild beside the store with --out.",
+    )
+
+
+def _try_flock(fd: int, kind: int, path: Path) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise files.output_error("can't lock it", path, error) from error
+    return True

@@ -1,0 +1,236 @@
+"""Finding the commit log's segments, and reading them. They are only ever opened for reading.
+
+Source: ``MappedFileQueue.load``, ``MultiPathMappedFileQueue`` (rocketmq-all-4.9.7, 5.3.3). A broker refuses
+to start when a segment's length is wrong; reput takes what is there and says what is missing.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.errors import Finding, SettingsError, StoreError
+from reput.format import names
+from reput.settings import StoreSettings
+
+_LOOK_AT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One commit-log file.
+
+    Attributes:
+        path: the file.
+        base: physical offset of its first byte, from its name.
+        length: bytes in the file that belong to the log, at most the segment size.
+    """
+
+    path: Path
+    base: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLog:
+    """The segments of a store in log order.
+
+    Attributes:
+        segments: at least one.
+        segment_size: bytes that each segment spans in the log.
+        findings: gaps between segments and segments of a wrong length.
+    """
+
+    segments: tuple[Segment, ...]
+    segment_size: int
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def start(self) -> int:
+        """Physical offset of the first segment's first byte; above 0 when the head has expired."""
+        return self.segments[0].base
+
+    @property
+    def end(self) -> int:
+        """Physical offset after the last segment's last byte, written or not."""
+        return self.segments[-1].base + self.segments[-1].length
+
+    def segment_at(self, offset: int) -> Segment | None:
+        """The segment that spans a physical offset, None in a gap or outside the log."""
+        for segment in self.segments:
+            if segment.base <= offset < segment.base + self.segment_size:
+                return segment
+        return None
+
+
+def discover(settings: StoreSettings) -> CommitLog:
+    """The commit log of a store.
+
+    Raises:
+        StoreError: there is none, it has no segments, or its segments contradict each other.
+        SettingsError: broker.conf gives another segment size than every segment has.
+    """
+    files = list(_files(settings))
+    if not files:
+        raise StoreError(
+            "the commit log is empty",
+            path=settings.commit_log_dirs[0],
+            expected="segments named by 20 digits",
+            found="none",
+            next_step="Check the STORE argument and storePathCommitLog in broker.conf",
+        )
+    files.sort(key=lambda segment: (segment.base, segment.path))
+    for one, other in pairwise(files):
+        if one.base == other.base:
+            raise StoreError(
+                "two directories hold the same segment",
+                path=other.path,
+                found=f"also {one.path}",
+                next_step="Remove the one that is not part of this store",
+            )
+    if not any(segment.length for segment in files):
+        raise StoreError(
+            "the commit log is empty",
+            path=files[0].path.parent,
+            expected="segments with messages",
+            found=f"{len(files)} segment{'s' * (len(files) > 1)} without a byte",
+            next_step="Check the STORE argument and storePathCommitLog in broker.conf",
+        )
+    while not files[-1].length:
+        files.pop()  # made ahead of time, and no more than made: a 5.x broker deletes it
+    size = _segment_size(settings, files)
+    segments = tuple(replace(segment, length=min(segment.length, size)) for segment in files)
+    findings = [*_wrong_lengths(files, size), *_gaps(files, size)]
+    return CommitLog(segments, size, tuple(findings))
+
+
+def without_unwritten_end(log: CommitLog) -> CommitLog:
+    """The log without the segments at its end that hold nothing but zeros; the first one always stays.
+
+    A broker creates the next segments ahead of time (``AllocateMappedFileService``), and a crash leaves them.
+    Nothing is missing before such a segment: the log ends there, and the broker goes on writing there.
+
+    Raises:
+        StoreError: a segment can't be read.
+    """
+    segments = log.segments
+    while len(segments) > 1 and is_zero(map_segment(segments[-1].path, segments[-1].length)):
+        segments = segments[:-1]
+    dropped = {str(segment.path) for segment in log.segments[len(segments) :]}
+    findings = tuple(finding for finding in log.findings if finding.path not in dropped)
+    return replace(log, segments=segments, findings=findings)
+
+
+def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
+    """The first ``length`` bytes of a segment as a read-only uint8 array over its pages.
+
+    Raises:
+        StoreError: the file can't be read, or is shorter than it was.
+    """
+    try:
+        with open(path, "rb") as file:
+            if not length:
+                return np.empty(0, np.uint8)
+            mapped = mmap.mmap(file.fileno(), length, prot=mmap.PROT_READ)
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            "the segment can't be read",
+            path=path,
+            expected=f"{length} bytes",
+            found=str(error),
+            next_step="Check the file and its permissions, then run the same command again",
+        ) from error
+    return np.frombuffer(mapped, np.uint8)
+
+
+def is_zero(data: NDArray[np.uint8]) -> bool:
+    """Whether all bytes are zero; stops at the first megabyte that isn't."""
+    return not any(data[at : at + _LOOK_AT].any() for at in range(0, len(data), _LOOK_AT))
+
+
+def _files(settings: StoreSettings) -> Iterator[Segment]:
+    for directory in settings.commit_log_dirs:
+        try:
+            entries = sorted(directory.iterdir())
+        except OSError as error:
+            raise StoreError(
+                "the commit log can't be read",
+                path=directory,
+                expected="a directory of segments",
+                found=error.strerror,
+                next_step="Check the STORE argument and storePathCommitLog in broker.conf",
+            ) from error
+        for path in entries:
+            base = names.parse_offset_name(path.name)
+            if base is not None and path.is_file():
+                yield Segment(path, base, path.stat().st_size)
+
+
+def _segment_size(settings: StoreSettings, files: list[Segment]) -> int:
+    lengths = Counter(segment.length for segment in files)
+    if settings.segment_size is not None:
+        # A single file may be cut short; it can't be too long.
+        sure = len(files) > 1 or files[0].length > settings.segment_size
+        if settings.segment_size not in lengths and len(lengths) == 1 and sure:
+            raise SettingsError(
+                "mappedFileSizeCommitLog is not this store's",
+                path=settings.broker_conf,
+                expected=f"{files[0].length}, the length of every segment in {files[0].path.parent}",
+                found=settings.segment_size,
+                next_step="Use the broker.conf of the broker that wrote this store",
+            )
+        size = settings.segment_size
+    else:
+        distances = {other.base - one.base for one, other in pairwise(files)}
+        (usual, _), *_ = lengths.most_common(1)
+        # With several segments the names tell; gaps only make distances larger. But one file of a wrong name
+        # doesn't make all others too long.
+        size = usual if usual in distances or not distances else min(distances)
+    for one, other in pairwise(files):
+        if other.base - one.base < size:
+            raise StoreError(
+                "two segments overlap",
+                path=other.path,
+                offset=other.base,
+                expected=f"a name of at least {names.offset_name(one.base + size)}",
+                found=f"{one.path.name} before it, with segments of {size} bytes",
+                next_step="Check mappedFileSizeCommitLog in broker.conf",
+            )
+    return size
+
+
+def _wrong_lengths(files: Iterable[Segment], size: int) -> Iterator[Finding]:
+    for segment in files:
+        if segment.length == size:
+            continue
+        short = segment.length < size
+        yield Finding(
+            kind="segment-length",
+            path=str(segment.path),
+            offset=segment.base + min(segment.length, size),
+            end=segment.base + size,
+            expected=f"{size} bytes",
+            found=f"{segment.length} bytes",
+            outcome="what is missing was passed over" if short else "what is beyond was not read",
+        )
+
+
+def _gaps(files: list[Segment], size: int) -> Iterator[Finding]:
+    for one, other in pairwise(files):
+        if other.base > one.base + size:
+            yield Finding(
+                kind="missing-segments",
+                path=str(other.path),
+                offset=one.base + size,
+                end=other.base,
+                expected=f"segment {names.offset_name(one.base + size)}",
+                found=f"{other.path.name} as the next one",
+                outcome="the gap was passed over",
+            )

@@ -1,0 +1,456 @@
+"""Putting a rebuilt part of a store into its place, and keeping what was there.
+
+Several directories can't change at once, so the intent is written down first, in ``.reput/swap.json``; then
+each name changes by itself, and a run that finds an intent finishes it, always forwards. What was replaced
+lies, under its own name, in ``replaced-STAMP`` in the store's root: no broker looks for anything there, while
+all that lies in consumequeue/ is a topic to it, and all that lies in index/ an index file. When all is in
+place the intent moves there, too, as the record that :func:`undo` needs.
+
+A name is at up to three places: in the store itself, in staging, and under ``replaced-STAMP``. Where it is
+tells how far it has come:
+
+=======  =======  =====  ===============================================================================
+store    staging  kept   what is left to do
+=======  =======  =====  ===============================================================================
+old      new      --     exchange the two; where the file system can't, keep the old, then as below
+new      old      --     keep the old (this line and the one above differ in the inode of the new one)
+--       new      any    put the new one in place
+new      --       old    nothing
+new      --       --     nothing, if there was no old one to begin with
+=======  =======  =====  ===============================================================================
+
+Anything else is refused: somebody else was at work.
+
+A broker that starts on a half-done swap reads a mixture, and once it has run, the staged files are behind the
+log. It writes to ``lock`` when it starts, which shows in that file's time: such a swap is refused, and
+:func:`abandon` leaves the store to a new rebuild.
+
+Whoever calls holds :class:`~reput.store.lock.StoreLock` and :class:`~reput.store.lock.OutputLock`, has
+flushed what lies in staging, and leaves staging alone as long as :func:`is_pending`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from reput.errors import OutputError
+from reput.format import names
+from reput.store import files
+from reput.store.ownership import Owner
+
+INTENT = "swap.json"
+KEPT = "replaced-"
+
+_STAMP = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
+_STAMP_FORMAT = "%Y%m%dT%H%M%SZ"
+_VERSION = 1
+
+
+class SwapOvertakenError(OutputError):
+    """Since the swap began, or ended, a broker ran on the store or somebody else moved its files."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Intent:
+    """What a swap is going to do; all paths relative to the store.
+
+    Attributes:
+        staging: the directory of the new ones.
+        stamp: names the directory of the kept ones.
+        names: what is put in place, in this order.
+        remove: what is only moved away, after that.
+        created: those of names that had no old one.
+        inodes: of the new ones, by name.
+        broker_mark: see :func:`_broker_mark`, when the swap began.
+        owner: for new directories.
+    """
+
+    staging: str
+    stamp: str
+    names: tuple[str, ...]
+    remove: tuple[str, ...]
+    created: tuple[str, ...]
+    inodes: dict[str, int]
+    broker_mark: int | None
+    owner: Owner
+
+    @property
+    def kept(self) -> str:
+        return KEPT + self.stamp
+
+    def encode(self) -> bytes:
+        return json.dumps({"version": _VERSION, **asdict(self)}, indent=1).encode()
+
+    @classmethod
+    def read(cls, path: Path) -> _Intent | None:
+        """The intent in a file; None where there is no file."""
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise files.output_error("can't read the swap's record", path, error) from error
+        try:
+            facts: dict[str, Any] = json.loads(text)
+            if facts.pop("version") != _VERSION:
+                raise ValueError("another version")
+            for key in ("names", "remove", "created"):
+                facts[key] = tuple(facts[key])
+            intent = cls(**{**facts, "owner": Owner(**facts["owner"])})
+            _check_names(intent.stamp, (*intent.names, *intent.remove))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise OutputError(
+                "this isn't the record of a swap that this version of reput wrote",
+                path=path,
+                found=error,
+                next_step="If another version of reput wrote it, finish the swap with that one.",
+            ) from error
+        return intent
+
+
+def new_stamp(root: Path) -> str:
+    """The time as ``20261121T093000Z``; a second or more later when the store has kept something under it."""
+    moment = datetime.now(UTC)
+    while os.path.lexists(root / f"{KEPT}{moment:{_STAMP_FORMAT}}"):
+        moment += timedelta(seconds=1)
+    return f"{moment:{_STAMP_FORMAT}}"
+
+
+def is_pending(root: Path) -> bool:
+    """Whether a swap of this store was begun and neither finished nor abandoned."""
+    return os.path.lexists(_intent_path(root))
+
+
+class Swap:
+    """One swap, yet to begin.
+
+    Args:
+        root: the store.
+        staging: a directory inside it that holds the new ones, e.g. ``root/.reput/staging``.
+        names: what to put in place, in this order; relative paths such as ``consumequeue``, ``checkpoint`` or
+            ``consumequeue/TopicA/0``, none inside another. An old one needn't exist. Put the checkpoint last.
+        stamp: from :func:`new_stamp`.
+        remove: what to move away without a successor; what isn't there is left out.
+        owner: for new directories; None for the process's own.
+
+    Raises:
+        ValueError: names that can't be meant.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        staging: Path,
+        names: Iterable[str],
+        stamp: str,
+        *,
+        remove: Iterable[str] = (),
+        owner: Owner | None = None,
+    ) -> None:
+        self.root = root
+        self.staging = staging
+        self.names = tuple(names)
+        self.remove = tuple(remove)
+        self.stamp = stamp
+        self.owner = owner or Owner.default()
+        _check_names(stamp, (*self.names, *self.remove))
+        if not staging.is_relative_to(root) or staging == root:
+            raise ValueError(f"{staging} isn't a directory inside {root}")
+
+    def run(self) -> Path:
+        """Do it.
+
+        Returns:
+            The directory that holds what was replaced.
+
+        Raises:
+            OutputError: refused, with nothing changed, or stopped on the way: then :func:`is_pending`, and
+                :meth:`resume` finishes it.
+        """
+        self.check()
+        intent = _Intent(
+            staging=self.staging.relative_to(self.root).as_posix(),
+            stamp=self.stamp,
+            names=self.names,
+            remove=tuple(name for name in self.remove if os.path.lexists(self.root / name)),
+            created=tuple(name for name in self.names if not os.path.lexists(self.root / name)),
+            inodes={name: _inode(self.staging / name) for name in self.names},
+            broker_mark=_broker_mark(self.root),
+            owner=self.owner,
+        )
+        files.make_dirs(self.root / names.REPUT, self.owner)
+        try:
+            files.write_atomically(_intent_path(self.root), intent.encode(), self.owner)
+            return _carry_out(self.root, intent)
+        except OutputError:
+            # What can't even begin is no half-done swap: the next run would only fail the same way.
+            with suppress(OutputError):
+                if not _begun(self.root, intent):
+                    files.remove_tree(_intent_path(self.root))
+                    _remove_empty(self.root / intent.kept)
+            raise
+
+    def check(self) -> None:
+        """See that the swap can be done; changes nothing.
+
+        Raises:
+            OutputError: a swap is pending, something new is missing, or something can't be renamed.
+        """
+        if is_pending(self.root):
+            raise OutputError(
+                "a swap was begun in this store and isn't finished",
+                path=_intent_path(self.root),
+                next_step="Finish it first: run the same command again.",
+            )
+        if os.path.lexists(self.root / (KEPT + self.stamp)):
+            raise OutputError("something is kept here already", path=self.root / (KEPT + self.stamp))
+        mounts = _mount_points()
+        for name in self.names:
+            if not os.path.lexists(self.staging / name):
+                raise OutputError("there is nothing to put in place", path=self.staging / name)
+            _check_movable(self.root, self.root / name, mounts)
+            _check_movable(self.root, self.staging / name, mounts)
+        for name in self.remove:
+            _check_movable(self.root, self.root / name, mounts)
+
+    @staticmethod
+    def resume(root: Path) -> Path | None:
+        """Finish a swap that was interrupted.
+
+        Returns:
+            The directory that holds what was replaced; None when no swap was pending.
+
+        Raises:
+            SwapOvertakenError: it can't be finished any more; :func:`abandon` it and rebuild.
+            OutputError: a name can't be changed; the swap stays pending.
+        """
+        intent = _Intent.read(_intent_path(root))
+        if intent is None:
+            return None
+        _refuse_stale(root, intent, _intent_path(root))
+        return _carry_out(root, intent)
+
+
+def undo(root: Path, kept: Path, stamp: str, *, owner: Owner | None = None) -> Path:
+    """Put back what a finished swap replaced, and keep what it put in place: a swap the other way round.
+
+    Args:
+        root: the store.
+        kept: what :meth:`Swap.run` returned.
+        stamp: a new one.
+        owner: as in :class:`Swap`.
+
+    Returns:
+        The directory that holds what was in place.
+
+    Raises:
+        SwapOvertakenError: a broker ran on the store since, so that the kept files are behind the log.
+        OutputError: ``kept`` has no record of a swap, or see :meth:`Swap.run`.
+    """
+    done = _Intent.read(kept / INTENT)
+    if done is None:
+        raise OutputError(
+            "this directory doesn't hold what a swap replaced", path=kept, expected=f"a file {INTENT}"
+        )
+    _refuse_stale(root, done, kept / INTENT)
+    back = [name for name in (*done.names, *done.remove) if os.path.lexists(kept / name)]
+    return Swap(root, kept, back, stamp, remove=done.created, owner=owner).run()
+
+
+def abandon(root: Path) -> Path | None:
+    """Give up a pending swap, for a rebuild that starts anew.
+
+    Names that are in place stay, new or old; a name with nothing in place gets its old one back. What was
+    kept stays kept, with the record.
+
+    Returns:
+        The directory of the kept ones; None when no swap was pending.
+
+    Raises:
+        OutputError: a name can't be changed; the swap stays pending.
+    """
+    intent = _Intent.read(_intent_path(root))
+    if intent is None:
+        return None
+    for name in intent.names:
+        place, staged, old = root / name, root / intent.staging / name, root / intent.kept / name
+        if not os.path.lexists(place) and os.path.lexists(old):
+            files.rename(old, place)
+        elif _is_new(place, intent, name) and os.path.lexists(staged) and not os.path.lexists(old):
+            _move(staged, old, intent.owner)
+    return _finish(root, intent)
+
+
+def _carry_out(root: Path, intent: _Intent) -> Path:
+    for name in intent.names:
+        _put(root, intent, name)
+    for name in intent.remove:
+        place, old = root / name, root / intent.kept / name
+        if os.path.lexists(place) and not os.path.lexists(old):
+            _move(place, old, intent.owner)
+    return _finish(root, intent)
+
+
+def _put(root: Path, intent: _Intent, name: str) -> None:
+    """Take one name from whatever it is at to its end, by the table above."""
+    place, staged, old = root / name, root / intent.staging / name, root / intent.kept / name
+    match os.path.lexists(place), os.path.lexists(staged), os.path.lexists(old):
+        case True, True, False:
+            if _is_new(staged, intent, name):
+                files.make_dirs(old.parent, intent.owner)
+                try:
+                    files.exchange(place, staged)
+                except OSError:  # not supported; failures are OutputErrors
+                    files.rename(place, old)
+                    files.rename(staged, place)
+                    return
+            elif not _is_new(place, intent, name):
+                raise _overtaken(place, "the old or the new one", "another")
+            _move(staged, old, intent.owner)
+        case False, True, _:
+            _move(staged, place, intent.owner)
+        case True, False, kept if kept or name in intent.created:
+            pass
+        case _:
+            where = [str(path) for path in (place, staged, old) if os.path.lexists(path)]
+            raise _overtaken(place, "the new one here or in staging", ", ".join(where) or "neither")
+
+
+def _finish(root: Path, intent: _Intent) -> Path:
+    kept = root / intent.kept
+    _move(_intent_path(root), kept / INTENT, intent.owner)
+    staging = root / intent.staging
+    if staging.name.startswith(KEPT):  # of an undo: what it recorded is past
+        files.remove_tree(staging / INTENT)
+    _remove_empty(staging)
+    return kept
+
+
+def _begun(root: Path, intent: _Intent) -> bool:
+    return any(
+        not _is_new(root / intent.staging / name, intent, name) or os.path.lexists(root / intent.kept / name)
+        for name in intent.names
+    ) or any(os.path.lexists(root / intent.kept / name) for name in intent.remove)
+
+
+def _move(source: Path, target: Path, owner: Owner) -> None:
+    files.make_dirs(target.parent, owner)
+    files.rename(source, target)
+
+
+def _remove_empty(directory: Path) -> None:
+    """Remove a directory with all the empty ones in it; what holds a file stays."""
+    for place, _, _ in os.walk(directory, topdown=False):
+        if not any(Path(place).iterdir()):
+            files.remove_tree(Path(place))
+
+
+def _intent_path(root: Path) -> Path:
+    return root / names.REPUT / INTENT
+
+
+def _inode(path: Path) -> int:
+    with files.reporting("can't look at it", path):
+        return path.lstat().st_ino
+
+
+def _is_new(path: Path, intent: _Intent, name: str) -> bool:
+    return os.path.lexists(path) and _inode(path) == intent.inodes[name]
+
+
+def _broker_mark(root: Path) -> int | None:
+    """When a broker last started on the store, in ns; None for never.
+
+    Source: ``DefaultMessageStore.start`` writes four bytes to ``lock`` (rocketmq-all-4.9.7, 5.3.3).
+    """
+    path = root / names.LOCK
+    with files.reporting("can't look at it", path):
+        try:
+            facts = path.stat()
+        except FileNotFoundError:
+            return None
+    # An empty one was made by reput's own lock.
+    return facts.st_mtime_ns if facts.st_size else None
+
+
+def _refuse_stale(root: Path, intent: _Intent, record: Path) -> None:
+    if _broker_mark(root) != intent.broker_mark:
+        raise _overtaken(
+            record, "no broker to have run since the swap began", f"{root / names.LOCK} written to since"
+        )
+
+
+def _overtaken(path: Path, expected: str, found: str) -> SwapOvertakenError:
+    return SwapOvertakenError(
+        "the swap can't go on, the store has changed",
+        path=path,
+        expected=expected,
+        found=found,
+        next_step="Rebuild the store again.",
+    )
+
+
+def _check_names(stamp: str, chosen: tuple[str, ...]) -> None:
+    if not _STAMP.fullmatch(stamp):
+        raise ValueError(f"{stamp!r} isn't a time like 20261121T093000Z")
+    seen: set[Path] = set()
+    for name in chosen:
+        path = Path(name)
+        if (
+            path.is_absolute()
+            or path.as_posix() != name
+            or ".." in path.parts
+            or not path.parts
+            or path.parts[0] == names.REPUT
+            or path.parts[0].startswith(KEPT)
+        ):
+            raise ValueError(f"{name!r} isn't a name inside a store")
+        if path in seen or any(path in other.parents or other in path.parents for other in seen):
+            raise ValueError(f"{name!r} stands twice or inside another")
+        seen.add(path)
+
+
+def _check_movable(root: Path, path: Path, mounts: frozenset[str]) -> None:
+    """Refuse what a rename would fail at, or would not do what is meant."""
+    with files.reporting("can't look at it", path):
+        device = root.stat().st_dev
+        for place in (
+            path,
+            *(parent for parent in path.parents if parent.is_relative_to(root) and parent != root),
+        ):
+            if not os.path.lexists(place):
+                continue
+            if place.is_symlink():
+                problem, found = "a symbolic link can't be swapped", f"a link to {place.readlink()}"
+            elif place.lstat().st_dev != device:
+                problem, found = "it can't be renamed to another file system", "another file system"
+            elif os.path.realpath(place) in mounts:
+                problem, found = "a mount point can't be swapped", "a mount point"
+            else:
+                continue
+            raise OutputError(
+                problem,
+                path=place,
+                expected=f"a plain part of the file system that holds {root}",
+                found=found,
+                next_step="Rebuild beside the store with --out, and move the result there by hand.",
+            )
+
+
+def _mount_points() -> frozenset[str]:
+    """Where something is mounted, also from the same file system; nothing where Linux's list is missing."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+            fields = [line.split(" ")[4] for line in table]
+    except (OSError, IndexError):
+        return frozenset()
+    # Blanks and the like stand there as \ooo.
+    return frozenset(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field) for field in fields)

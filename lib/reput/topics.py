@@ -1,0 +1,103 @@
+"""Which topics the broker knows: ``config/topics.json``.
+
+The file holds ``{"dataVersion": {…}, "topicConfigTable": {TOPIC: {…}, …}}``, written by fastjson
+(``TopicConfigManager.encode``); real ones of 4.9.7, 5.3.3 and 5.5.0 are plain JSON with quoted keys. From 5.0
+on a topic has an ``attributes`` map; its keys carry no sign (``+queue.type`` is how an administrator asks for
+``queue.type``, ``AttributeUtil.alterCurrentAttributes``).
+
+A broker whose topics live in RocksDB writes no such file: then nothing is known here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from reput.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+#: ``TopicAttributes.QUEUE_TYPE_ATTRIBUTE`` and the ``CQType`` whose queues are not consume queue files.
+_QUEUE_TYPE = "queue.type"
+_BATCH = "BatchCQ"
+
+
+def known_topics(topics_json: Path) -> set[str] | None:
+    """Names of all topics of the broker; None when there is no file to tell.
+
+    Args:
+        topics_json: ``config/topics.json``; when it is missing, empty or broken, the ``.bak`` beside it is
+            read instead, as ``ConfigManager.load`` does.
+
+    Raises:
+        SettingsError: neither file can be read and at least one is there.
+    """
+    table = _table(topics_json)
+    return None if table is None else set(table)
+
+
+def batch_queue_topics(topics_json: Path) -> set[str]:
+    """Names of the topics with batch consume queues (``QueueTypeUtils.isBatchCq``); empty without a file.
+
+    Raises:
+        SettingsError: as for :func:`known_topics`.
+    """
+    topics = set()
+    for topic, config in (_table(topics_json) or {}).items():
+        attributes = config.get("attributes")
+        if isinstance(attributes, dict) and attributes.get(_QUEUE_TYPE) == _BATCH:
+            topics.add(topic)
+    return topics
+
+
+def _table(topics_json: Path) -> Mapping[str, Mapping[str, object]] | None:
+    """The topicConfigTable of the file or of its backup; None when neither holds a byte."""
+    broken: SettingsError | None = None
+    for path in (topics_json, topics_json.with_name(topics_json.name + ".bak")):
+        try:
+            data = _read(path)
+            if data:
+                return _parse(data, path)
+        except SettingsError as error:
+            broken = broken or error
+    if broken is not None:
+        raise broken
+    return None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise SettingsError("this file of topics can't be read", path=path, found=error.strerror) from error
+
+
+def _parse(data: bytes, path: Path) -> Mapping[str, Mapping[str, object]]:
+    try:
+        # fastjson takes control characters inside strings, and Java replaces what isn't UTF-8.
+        document = json.loads(data.decode("utf-8", "replace"), strict=False)
+    except ValueError as error:
+        raise _broken(path, "JSON", str(error)) from error
+    if not isinstance(document, dict):
+        raise _broken(path, "an object", type(document).__name__)
+    table = document.get("topicConfigTable", {})
+    if not isinstance(table, dict):
+        raise _broken(path, "topicConfigTable to be an object", json.dumps(table)[:40])
+    for topic, config in table.items():
+        if not isinstance(config, dict):
+            raise _broken(path, f"the settings of topic {topic} to be an object", json.dumps(config)[:40])
+    return table
+
+
+def _broken(path: Path, expected: str, found: str) -> SettingsError:
+    return SettingsError(
+        "this file of topics is broken",
+        path=path,
+        expected=expected,
+        found=found,
+        next_step="Repair it, or move it and its .bak away to go on without them.",
+    )

@@ -1,0 +1,1 @@
+"""The command line, as operators and programs use it."""

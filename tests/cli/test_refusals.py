@@ -1,0 +1,279 @@
+"""What is refused: before Spark is started, with exit code 2, a message that helps, and nothing changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reput.format import names
+from reput.store import space
+from reput.store.lock import OutputLock
+from tests.golden.store import GoldenStore
+from tests.rebuilds import (
+    Command,
+    Outcome,
+    broker_conf,
+    broker_lock,
+    environment,
+    golden,
+    run,
+    tree,
+    without_root_powers,
+    words,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def reput(monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    def no_spark() -> SparkSession:
+        raise AssertionError("Spark was to be started")
+
+    command = Command(monkeypatch, no_spark)
+    yield command
+    assert command.sessions == 0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GoldenStore:
+    return golden("5.3.3-no-keys", tmp_path)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def assert_refused(outcome: Outcome, *said: str) -> None:
+    assert outcome.code == 2
+    assert outcome.stdout == ""
+    assert outcome.stderr.startswith("reput: ")
+    assert outcome.stderr.count("\n") == 1, "one line, no stack trace"
+    for text in said:
+        assert text in outcome.stderr
+
+
+@pytest.mark.parametrize("where", [[], ["--out", "x", "--in-place"]])
+def test_either_out_or_in_place(reput: Command, store: GoldenStore, where: list[str]) -> None:
+    assert_refused(
+        reput(*words(store, *where)), "either --out DIR or --in-place", "both" if where else "neither"
+    )
+
+
+def test_no_store(reput: Command, tmp_path: Path, out: Path) -> None:
+    assert_refused(reput("rebuild", tmp_path / "gone", "--out", out), str(tmp_path / "gone"), "found nothing")
+    (tmp_path / "file").touch()
+    assert_refused(reput("rebuild", tmp_path / "file", "--out", out), "found a file")
+    assert_refused(reput("rebuild", tmp_path / "file" / "x", "--out", out), "found nothing")
+    assert not out.exists()
+
+
+def test_no_log(reput: Command, tmp_path: Path, out: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    assert_refused(reput("rebuild", store, "--out", out), "commitlog", "No such file or directory", "STORE")
+    (store / names.COMMIT_LOG).mkdir()
+    assert_refused(
+        reput("rebuild", store, "--out", out), "the commit log is empty", "segments named by 20 digits"
+    )
+    assert not out.exists()
+
+
+def test_output_not_empty(reput: Command, store: GoldenStore, out: Path) -> None:
+    out.mkdir()
+    (out / "holiday.jpg").touch()
+    assert_refused(reput(*words(store, "--out", out)), "not empty", "holiday.jpg", "another directory")
+    assert [path.name for path in out.iterdir()] == ["holiday.jpg"]
+
+
+def test_output_is_a_file_or_below_one(reput: Command, store: GoldenStore, out: Path) -> None:
+    out.write_text("mine")
+    assert_refused(reput(*words(store, "--out", out)), str(out))
+    assert_refused(reput(*words(store, "--out", out / "x" / "y")), "there is a file", f"found {out}.")
+    assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize("place", [".", "commitlog", "commitlog/out", "consumequeue/out", "index"])
+def test_output_inside_the_store(reput: Command, store: GoldenStore, place: str) -> None:
+    before = tree(store.root)
+    outcome = reput(*words(store, "--out", store.root / place))
+    assert_refused(outcome, "--in-place" if place == "." else "Choose a directory elsewhere")
+    assert tree(store.root) == before
+
+
+def test_output_inside_the_store_by_a_link(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(store.root)
+    assert_refused(reput(*words(store, "--out", tmp_path / "link")), "--in-place")
+    assert_refused(
+        reput(*words(store, "--out", tmp_path / "link" / "commitlog" / "out")), "inside the commit log"
+    )
+
+
+def test_output_that_cannot_be_written(store: GoldenStore, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0o555)
+    try:
+        outcome = run(*words(store, "--out", closed / "out"), preexec_fn=without_root_powers)
+    finally:
+        closed.chmod(0o755)
+    assert_refused(outcome, str(closed), "Permission denied", "mode 0555", "run the same command again")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("mappedFileSizeConsumeQueue=6m", "a whole number"),
+        ("maxHashSlotNum=0", "out of range"),
+        ("messageDelayLevel=1s 5x", "'5x'"),
+        ("messageIndexEnable=yes", "true or false"),
+        ("enableConsumeQueueExt=true", "consumequeue_ext"),
+        ("mappedFileSizeCommitLog=1024", "mappedFileSizeCommitLog"),
+    ],
+)
+def test_broker_conf(reput: Command, store: GoldenStore, out: Path, line: str, said: str) -> None:
+    with broker_conf(store).open("a") as file:
+        file.write(line + "\n")
+    assert_refused(reput(*words(store, "--out", out)), said, line.partition("=")[0])
+    assert not out.exists()
+
+
+def test_broker_conf_missing(reput: Command, store: GoldenStore, out: Path) -> None:
+    broker_conf(store).unlink()
+    assert_refused(reput(*words(store, "--out", out)), str(broker_conf(store)), "No such file")
+
+
+def test_unknown_version(reput: Command, store: GoldenStore, out: Path) -> None:
+    assert_refused(reput("rebuild", store.root, "--out", out, "--rocketmq-version", "3.2"), "3.2", "4.9")
+
+
+@pytest.mark.parametrize("queue", ["", ":3", "orders:", "orders:x", "orders:-1", "orders:3.0"])
+def test_queue_syntax(reput: Command, store: GoldenStore, out: Path, queue: str) -> None:
+    assert_refused(reput(*words(store, "--out", out, "--queue", queue)), "TOPIC or TOPIC:ID, e.g. orders:3")
+
+
+@pytest.mark.parametrize("size", ["", "0", "4x", "g", "-1", "1.5g"])
+def test_size_syntax(reput: Command, store: GoldenStore, out: Path, size: str) -> None:
+    assert_refused(
+        reput(*words(store, "--out", out, "--max-bytes-per-trigger", size)), "--max-bytes-per-trigger"
+    )
+
+
+def test_known_topics_only_without_topics(reput: Command, store: GoldenStore, out: Path) -> None:
+    assert_refused(reput(*words(store, "--out", out, "--known-topics-only")), "topics.json", "no such file")
+
+
+def test_batch_queue(reput: Command, store: GoldenStore, out: Path) -> None:
+    config = store.root / names.CONFIG / "topics.json"
+    config.parent.mkdir()
+    config.write_text('{"topicConfigTable": {"Batches": {"attributes": {"queue.type": "BatchCQ"}}}}')
+    assert_refused(reput(*words(store, "--out", out, "--queue", "Batches:0")), "Batches", "BatchCQ")
+
+
+def test_running_broker(reput: Command, store: GoldenStore) -> None:
+    before = tree(store.root)
+    with broker_lock(store.root) as pid:
+        outcome = reput(*words(store, "--in-place"))
+    assert_refused(outcome, "in use", f"process {pid}", "Stop the broker", "--out")
+    assert tree(store.root) == before
+
+
+def test_starting_broker(reput: Command, store: GoldenStore) -> None:
+    """It has opened its lock file, and is changing the store before it locks it."""
+    script = "import sys; file = open(sys.argv[1], 'r+b'); print('open', flush=True); sys.stdin.read()"
+    (store.root / names.LOCK).touch()
+    broker = subprocess.Popen(
+        ["python3", "-c", script, store.root / names.LOCK],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert broker.stdout is not None
+        assert broker.stdout.readline() == "open\n"
+        assert_refused(reput(*words(store, "--in-place")), "in use", f"process {broker.pid}")
+    finally:
+        broker.communicate()
+
+
+def test_another_reput(reput: Command, store: GoldenStore, out: Path) -> None:
+    with OutputLock(out):
+        assert_refused(
+            reput(*words(store, "--out", out)), "another reput writes here", f"process {os.getpid()}"
+        )
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_no_room(
+    reput: Command, store: GoldenStore, out: Path, in_place: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tree(store.root)
+    monkeypatch.setattr(space, "free_bytes", lambda _path: 1 << 20)
+    outcome = reput(*words(store, *(["--in-place"] if in_place else ["--out", out])))
+    assert_refused(outcome, "no room for the rebuild", "found 1.0 MiB free", "Free ")
+    assert tree(store.root) == before
+    assert not out.exists()
+
+
+def test_as_json(reput: Command, tmp_path: Path) -> None:
+    outcome = reput("rebuild", tmp_path / "gone", "--out", tmp_path / "out", "--json")
+    assert outcome.code == 2
+    told = json.loads(outcome.stdout)
+    assert told["exit_code"] == 2
+    assert told["path"] == str(tmp_path / "gone")
+    assert told["expected"] == "a directory with a commit log"
+    assert "there is no store here" in outcome.stderr
+
+
+def test_what_is_not_foreseen_is_no_result(
+    reput: Command, store: GoldenStore, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 1 says that the work was done."""
+
+    def bug(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("reput.cli.app.rebuild", bug)
+    outcome = reput(*words(store, "--out", out, "--json"))
+    assert outcome.code == 2
+    assert json.loads(outcome.stdout)["found"] == "ZeroDivisionError: a bug"
+    assert "Traceback" in outcome.stderr
+
+
+@pytest.mark.parametrize("arguments", [["rebuild"], ["rebuild", "x", "--bogus"], ["bogus"]])
+def test_wrong_usage(reput: Command, arguments: list[str]) -> None:
+    outcome = reput(*arguments)
+    assert outcome.code == 2
+    assert outcome.stdout == ""
+    assert "Usage" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("java", "said"),
+    [
+        (None, "no java on PATH, and no JAVA_HOME"),
+        ("gone", "no bin/java in JAVA_HOME"),
+        ('echo openjdk version \\"11.0.2\\" 2019-01-15 >&2', "Java 11"),
+        ('echo java version \\"1.8.0_201\\" >&2', "Java 8"),
+        ("echo nothing", "doesn't tell its version"),
+    ],
+)
+def test_java(store: GoldenStore, tmp_path: Path, out: Path, java: str | None, said: str) -> None:
+    home = tmp_path / "jdk"
+    (home / "bin").mkdir(parents=True)
+    if java not in (None, "gone"):
+        program = home / "bin" / "java"
+        program.write_text(f"#!/bin/sh\n{java}\n")
+        program.chmod(0o755)
+    env = environment(PATH=str(tmp_path), JAVA_HOME=None if java is None else str(home))
+    outcome = run(*words(store, "--out", out), env=env)
+    assert_refused(outcome, said, "Java 17 or later", "JAVA_HOME")
+    assert not out.exists()

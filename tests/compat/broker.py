@@ -1,0 +1,463 @@
+"""A real broker with its name server, on the loopback, and a real client for it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from tests.compat.conf import conf_text
+from tests.compat.jvm import JavaError, Jvm
+from tests.compat.message import Message
+
+CLUSTER = "DefaultCluster"
+BROKER_NAME = "broker-a"
+
+_READY_TIMEOUT = 60.0
+_PULL_BATCH = 32
+_LARGEST = (1 << 63) - 1
+
+
+class Sent(NamedTuple):
+    """Where the broker put a message that the client sent.
+
+    Attributes:
+        queue_id: its queue.
+        queue_offset: its ordinal there.
+        unique_key: what the client set as UNIQ_KEY.
+    """
+
+    queue_id: int
+    queue_offset: int
+    unique_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message that the client got from the broker.
+
+    Attributes:
+        topic, queue_id, queue_offset: its place in a queue.
+        physical_offset: its place in the commit log.
+        body: as sent.
+        tags, keys: properties TAGS and KEYS, None when absent.
+        unique_key: property UNIQ_KEY.
+        store_timestamp: ms.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    body: bytes
+    tags: str | None
+    keys: str | None
+    unique_key: str | None
+    store_timestamp: int
+
+
+class Broker:
+    """Name server, broker and client, each started when the context is entered; a context manager.
+
+    Two JVMs: one holds the broker, and can be killed by itself; name server and client share the other.
+
+    A 4.9 broker can't be told an address to listen on: it takes all network interfaces, and only does so when
+    ``any_interface`` allows it.
+
+    Args:
+        version: the RocketMQ release.
+        root: the broker's ``storePathRootDir``: a new directory, or a store that is there.
+        config: more properties for broker.conf.
+        any_interface: let the servers listen on all network interfaces.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        root: Path,
+        config: Mapping[str, object] | None = None,
+        *,
+        any_interface: bool = False,
+    ) -> None:
+        if version.startswith("4.") and not any_interface:
+            raise ValueError(f"a {version} broker listens on every network interface: allow it, or take 5.x")
+        self.version = version
+        self.root = Path(root).absolute()
+        self.root.mkdir(parents=True, exist_ok=True)
+        self._config = dict(config or {})
+        self._bind = "0.0.0.0" if any_interface else "127.0.0.1"
+        self._any_interface = any_interface
+        self._stack = ExitStack()
+        self._producer: Any = None
+        self._transactions: Any = None
+        self._puller: Any = None
+        self._controller: Any = None
+        self._name_server_controller: Any = None
+
+    def __enter__(self) -> Self:
+        try:
+            name_server_port, self.port = _free_ports()
+            self._clients = self._stack.enter_context(self._jvm())
+            # Kept, because each step of a package's name is a round trip.
+            self._message_class = self._clients.java.org.apache.rocketmq.common.message.Message
+            self._accessor = self._clients.java.org.apache.rocketmq.common.message.MessageAccessor
+            self._start_name_server(name_server_port)
+            self._broker = self._stack.enter_context(self._jvm(heap="1g"))
+            self._start_broker()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for jvm in (self._clients, self._broker):
+            jvm.describe(error)
+        try:
+            if error is None:
+                self.stop()
+        finally:
+            self._stack.close()
+
+    @property
+    def controller(self) -> Any:
+        """The ``BrokerController``."""
+        return self._controller
+
+    @property
+    def store(self) -> Any:
+        """The broker's message store, a Java object."""
+        return self._controller.getMessageStore()
+
+    def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Create a topic with this many queues."""
+        config = self._broker.java.org.apache.rocketmq.common.TopicConfig(topic, queues, queues, 6)
+        self._controller.getTopicConfigManager().updateTopicConfig(config)
+        self._controller.registerBrokerAll(True, False, True)
+        self._wait_for_route(topic)
+
+    def produce(self, messages: Iterable[Message]) -> list[Sent]:
+        """Send messages, each to its queue, one after the other.
+
+        Of a message go topic, queue, body, tags, keys, unique key, flag, delay level and properties; client
+        and broker add the rest. The topic must have the queue.
+
+        Raises:
+            JavaError: the broker did not store one.
+        """
+        producer = self._producer_of("DefaultMQProducer")
+        queues: dict[tuple[str, int], Any] = {}
+        queue_class = self._clients.java.org.apache.rocketmq.common.message.MessageQueue
+        sent: list[Sent] = []
+        for message in messages:
+            key = message.topic, message.queue_id
+            if key not in queues:
+                queues[key] = queue_class(message.topic, BROKER_NAME, message.queue_id)
+            sent.append(self._sent(producer.send(self._java_message(message), queues[key])))
+        return sent
+
+    def produce_batch(self, messages: Sequence[Message]) -> Sent:
+        """Send messages of one queue as a batch; returns the place of the first.
+
+        Raises:
+            JavaError: the broker did not store them.
+        """
+        java = self._clients.java
+        queue = java.org.apache.rocketmq.common.message.MessageQueue(
+            messages[0].topic, BROKER_NAME, messages[0].queue_id
+        )
+        batch = java.java.util.ArrayList()
+        for message in messages:
+            batch.add(self._java_message(message))
+        return self._sent(self._producer_of("DefaultMQProducer").send(batch, queue))
+
+    def produce_in_transaction(self, message: Message, *, commit: bool) -> None:
+        """Send a prepared message, then commit it or roll it back. The client chooses the queue.
+
+        Raises:
+            JavaError: the broker did not store it.
+        """
+        if self._transactions is None:
+            self._transactions = _Transactions(self._clients, self._name_server)
+        self._transactions.send(self._java_message(message), commit=commit)
+
+    def consume_all(self, topic: str, tags: str = "*") -> list[Received]:
+        """All messages of a topic from its first offsets on, queue by queue, as a consumer gets them."""
+        puller = self._pull_consumer()
+        self._wait_for_route(topic)
+        received: list[Received] = []
+        queues = puller.fetchSubscribeMessageQueues(topic)
+        for queue in sorted(queues, key=lambda queue: int(queue.getQueueId())):
+            offset, end = int(puller.minOffset(queue)), int(puller.maxOffset(queue))
+            while offset < end:
+                result = puller.pull(queue, tags, offset, _PULL_BATCH)
+                if str(result.getPullStatus()) == "FOUND":
+                    received += map(_received, result.getMsgFoundList())
+                following = int(result.getNextBeginOffset())
+                if following <= offset:
+                    raise JavaError(f"{topic}:{queue.getQueueId()}: no way past offset {offset} of {end}")
+                offset = following
+        return received
+
+    def query_by_key(self, topic: str, key: str, maximum: int = 64) -> list[Received]:
+        """Messages that the index holds under this key, as ``mqadmin queryMsgByKey`` finds them."""
+        from py4j.protocol import Py4JJavaError
+
+        puller = self._pull_consumer()
+        self._wait_for_route(topic)
+        try:
+            found = puller.queryMessage(topic, key, maximum, 0, _LARGEST)
+        except Py4JJavaError as error:
+            # The client's way to say that there is none (ResponseCode.QUERY_NOT_FOUND, or an empty answer).
+            if "no message" in str(error) or "CODE: 22" in str(error):
+                return []
+            raise
+        return [_received(message) for message in found.getMessageList()]
+
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Keep a consumer group's place in a queue, as when a consumer reports it."""
+        manager = self._controller.getConsumerOffsetManager()
+        manager.commitOffset("127.0.0.1", group, topic, queue_id, offset)
+
+    def wait_dispatched(self, timeout: float = 60.0) -> None:
+        """Wait until consume queues and index hold all that is in the log.
+
+        Raises:
+            JavaError: they don't within this many seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while self.store.dispatchBehindBytes() > 0:
+            if time.monotonic() > deadline:
+                raise JavaError(
+                    f"the broker did not dispatch everything in {timeout} s; {self._broker.log_tail()}"
+                )
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Stop clients and broker cleanly; the broker takes five to fifteen seconds.
+
+        Raises:
+            JavaError: the broker kept its abort file: something was left undone.
+        """
+        self._stop_clients()
+        if self._controller is not None:
+            controller, self._controller = self._controller, None
+            controller.shutdown()
+            if (self.root / "abort").exists():
+                raise JavaError(f"the broker kept its abort file; {self._broker.log_tail()}")
+
+    def kill(self) -> None:
+        """Crash the broker: SIGKILL. Name server and client go on."""
+        self._controller = None
+        self._broker.kill()
+
+    def _jvm(self, heap: str = "512m") -> Jvm:
+        jvm = Jvm(self.version, heap=heap)
+        conf = jvm.home / "conf"
+        conf.mkdir()
+        # 4.9 insists on finding its log settings here.
+        for name in ("logback_broker.xml", "logback_namesrv.xml"):
+            (conf / name).write_bytes((jvm.home / "logback.configurationFile.xml").read_bytes())
+        jvm.java.java.lang.System.setProperty("rocketmq.home.dir", str(jvm.home))
+        return jvm
+
+    def _start_name_server(self, port: int) -> None:
+        self._name_server = f"127.0.0.1:{port}"
+        arguments = self._arguments(
+            self._clients, "namesrv.conf", {"listenPort": port, "bindAddress": self._bind}
+        )
+        startup = self._clients.java.org.apache.rocketmq.namesrv.NamesrvStartup
+        self._name_server_controller = startup.main0(arguments)
+        if self._name_server_controller is None:
+            raise JavaError(f"the name server did not start; {self._clients.log_tail()}")
+
+    def _start_broker(self) -> None:
+        settings = {
+            "brokerClusterName": CLUSTER,
+            "brokerName": BROKER_NAME,
+            "brokerId": 0,
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "namesrvAddr": self._name_server,
+            "listenPort": self.port,
+            "bindAddress": self._bind,
+            "storePathRootDir": self.root,
+            "storePathCommitLog": self.root / "commitlog",
+            "diskMaxUsedSpaceRatio": 95,
+            **self._config,
+        }
+        arguments = self._arguments(self._broker, "broker.conf", settings)
+        startup = self._broker.java.org.apache.rocketmq.broker.BrokerStartup
+        self._controller = startup.createBrokerController(arguments)
+        started = startup.start(self._controller)
+        if started is None:
+            raise JavaError(f"the broker did not start; {self._broker.log_tail()}")
+        if not self._any_interface:
+            # Replication takes all network interfaces, and a single broker has no use for it.
+            self.store.getHaService().shutdown()
+        self._wait_for_route("TBW102")
+
+    def _arguments(self, jvm: Jvm, name: str, settings: Mapping[str, object]) -> Any:
+        path = jvm.home / name
+        path.write_text(conf_text(settings), encoding="utf-8")
+        arguments = jvm.gateway.new_array(jvm.java.java.lang.String, 2)
+        arguments[0], arguments[1] = "-c", str(path)
+        return arguments
+
+    def _producer_of(self, kind: str) -> Any:
+        if self._producer is None:
+            java = self._clients.java
+            producer = getattr(java.org.apache.rocketmq.client.producer, kind)("reput-producer")
+            producer.setNamesrvAddr(self._name_server)
+            producer.setInstanceName("producer")
+            producer.start()
+            self._producer = producer
+        return self._producer
+
+    def _pull_consumer(self) -> Any:
+        if self._puller is None:
+            consumer = self._clients.java.org.apache.rocketmq.client.consumer.DefaultMQPullConsumer(
+                "reput-consumer"
+            )
+            consumer.setNamesrvAddr(self._name_server)
+            consumer.setInstanceName("consumer")
+            consumer.start()
+            self._puller = consumer
+        return self._puller
+
+    def _wait_for_route(self, topic: str) -> None:
+        """Wait until the name server knows that the broker has this topic."""
+        deadline = time.monotonic() + _READY_TIMEOUT
+        routes = self._name_server_controller.getRouteInfoManager()
+        while routes.pickupTopicRouteData(topic) is None:
+            if time.monotonic() > deadline:
+                raise JavaError(f"no broker has topic {topic}; {self._broker.log_tail()}")
+            time.sleep(0.05)
+
+    def _java_message(self, message: Message) -> Any:
+        java_message = self._clients.java.org.apache.rocketmq.common.message.Message(
+            message.topic, message.body
+        )
+        if message.tags is not None:
+            java_message.setTags(message.tags)
+        if message.keys is not None:
+            java_message.setKeys(message.keys)
+        if message.uniq_key is not None:
+            self._accessor.putProperty(java_message, "UNIQ_KEY", message.uniq_key)
+        if message.flag:
+            java_message.setFlag(message.flag)
+        if message.delay_level is not None:
+            java_message.setDelayTimeLevel(message.delay_level)
+        for name, value in message.properties.items():
+            java_message.putUserProperty(name, value)
+        return java_message
+
+    def _sent(self, result: Any) -> Sent:
+        if str(result.getSendStatus()) != "SEND_OK":
+            raise JavaError(f"the broker answered {result.getSendStatus()}")
+        queue_id = int(result.getMessageQueue().getQueueId())
+        return Sent(queue_id, int(result.getQueueOffset()), str(result.getMsgId()))
+
+    def _stop_clients(self) -> None:
+        for client in (self._producer, self._transactions, self._puller):
+            if client is not None:
+                client.shutdown()
+        self._producer = self._transactions = self._puller = None
+
+
+class _Transactions:
+    """A transactional producer: Java calls back into this process for each message's fate."""
+
+    def __init__(self, jvm: Jvm, name_server: str) -> None:
+        from py4j.java_gateway import CallbackServerParameters
+
+        gateway = jvm.gateway
+        gateway.start_callback_server(
+            CallbackServerParameters(address="127.0.0.1", port=0, daemonize=True, daemonize_connections=True)
+        )
+        server = gateway.java_gateway_server
+        port = gateway.get_callback_server().get_listening_port()
+        server.resetCallbackClient(server.getCallbackClient().getAddress(), port)
+        states = jvm.java.org.apache.rocketmq.client.producer.LocalTransactionState
+        self._gateway = gateway
+        self._listener = _Listener(states.COMMIT_MESSAGE, states.ROLLBACK_MESSAGE)
+        self._producer = jvm.java.org.apache.rocketmq.client.producer.TransactionMQProducer(
+            "reput-transactions"
+        )
+        self._producer.setNamesrvAddr(name_server)
+        self._producer.setInstanceName("transactions")
+        self._producer.setTransactionListener(self._listener)
+        self._producer.start()
+
+    def send(self, message: Any, *, commit: bool) -> None:
+        self._listener.commit = commit
+        result = self._producer.sendMessageInTransaction(message, None)
+        if str(result.getSendStatus()) != "SEND_OK":
+            raise JavaError(f"the broker answered {result.getSendStatus()}")
+
+    def shutdown(self) -> None:
+        with suppress(Exception):  # the producer's last calls may come back after the server has gone
+            self._producer.shutdown()
+        self._gateway.shutdown_callback_server()
+
+
+class _Listener:
+    """``TransactionListener``; the names are Java's."""
+
+    def __init__(self, commit: Any, rollback: Any) -> None:
+        self._states = {True: commit, False: rollback}
+        self.commit = True
+
+    def executeLocalTransaction(self, message: Any, argument: Any) -> Any:  # noqa: N802
+        return self._states[self.commit]
+
+    def checkLocalTransaction(self, message: Any) -> Any:  # noqa: N802
+        return self._states[self.commit]
+
+    class Java:
+        implements = ["org.apache.rocketmq.client.producer.TransactionListener"]  # noqa: RUF012
+
+
+def _received(message: Any) -> Received:
+    properties = message.getProperties()
+    return Received(
+        topic=str(message.getTopic()),
+        queue_id=int(message.getQueueId()),
+        queue_offset=int(message.getQueueOffset()),
+        physical_offset=int(message.getCommitLogOffset()),
+        body=bytes(message.getBody() or b""),
+        tags=properties.get("TAGS"),
+        keys=properties.get("KEYS"),
+        unique_key=properties.get("UNIQ_KEY"),
+        store_timestamp=int(message.getStoreTimestamp()),
+    )
+
+
+def _free_ports() -> tuple[int, int]:
+    """A free port for the name server, and one for the broker: it also takes the ones 2 below and 1 above."""
+    while True:
+        with ExitStack() as stack:
+            name_server, broker = (stack.enter_context(_bound(0)) for _ in range(2))
+            port = int(broker.getsockname()[1])
+            try:
+                for neighbour in (port - 2, port + 1):
+                    stack.enter_context(_bound(neighbour))
+            except OSError:
+                continue
+            return int(name_server.getsockname()[1]), port
+
+
+def _bound(port: int) -> socket.socket:
+    listener = socket.socket()
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,150 @@
+"""The jars of a RocketMQ release, fetched once per user with the Ivy that comes with PySpark.
+
+Run ``python -m tests.compat.jars VERSION`` to fetch a release beforehand (about a minute, 30 to 90 MB).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
+"""Releases with a complete set of jars in Maven Central (5.3.4 and 4.9.8, for example, lack the broker's)."""
+
+# rocketmq-broker brings the store and the client along; the name server is a module of its own.
+_MODULES = ("rocketmq-broker", "rocketmq-namesrv")
+_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
+_TIMEOUT = 900.0
+
+
+class JarsUnavailableError(RuntimeError):
+    """The jars are neither cached nor can be fetched: no Java, no network, or no such release."""
+
+
+def java_executable() -> Path:
+    """The ``java`` of JAVA_HOME, else of PATH.
+
+    Raises:
+        JarsUnavailableError: neither has one.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if found is None:
+        where = f"JAVA_HOME ({home})" if home else "PATH"
+        raise JarsUnavailableError(f"no java in {where}: install Java 17 or 21, or let JAVA_HOME name it")
+    return Path(found)
+
+
+def cache_dir() -> Path:
+    """Where the releases are kept: ``$XDG_CACHE_HOME/reput/rocketmq``, else below ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "reput" / "rocketmq"
+
+
+def jars(version: str) -> list[Path]:
+    """All jars that a store, a broker, a name server and a client of this release need, sorted by name.
+
+    A release's directory appears by a rename, when it is complete, so what is there is reused.
+
+    Args:
+        version: one of :data:`VERSIONS`.
+
+    Raises:
+        ValueError: reput is not tested against this release.
+        JarsUnavailableError: see there.
+    """
+    if version not in VERSIONS:
+        raise ValueError(
+            f"RocketMQ {version} isn't one of the releases tested against: {', '.join(VERSIONS)}"
+        )
+    target = cache_dir() / version
+    if not target.is_dir():
+        _fetch(version, target)
+    found = sorted(target.glob("*.jar"))
+    if not any(jar.name == f"rocketmq-store-{version}.jar" for jar in found):
+        raise JarsUnavailableError(
+            f"{target} lacks rocketmq-store-{version}.jar: remove the directory and try again"
+        )
+    return found
+
+
+def class_path(version: str) -> str:
+    """The jars of :func:`jars` as one class path."""
+    return os.pathsep.join(map(str, jars(version)))
+
+
+def pyspark_jar(prefix: str) -> Path:
+    """The one jar of the installed PySpark whose name starts with this, such as ``"py4j-"``.
+
+    Raises:
+        JarsUnavailableError: there is none.
+    """
+    import pyspark
+
+    found = sorted((Path(pyspark.__file__).parent / "jars").glob(f"{prefix}[0-9]*.jar"))
+    if not found:
+        raise JarsUnavailableError(f"the installed PySpark has no {prefix}*.jar")
+    return found[-1]
+
+
+def _fetch(version: str, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{version}-", dir=target.parent))
+    try:
+        (work / "ivy.xml").write_text(_ivy_module(version), encoding="utf-8")
+        command = [
+            str(java_executable()),
+            *("-jar", str(pyspark_jar("ivy-"))),
+            *("-m2compatible", "-ivy", str(work / "ivy.xml"), "-cache", str(work / "cache")),
+            *("-types", "jar", "bundle", "-retrieve", f"{work}/jars/{_PATTERN}"),
+        ]
+        try:
+            run = subprocess.run(
+                command,
+                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=_TIMEOUT,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise JarsUnavailableError(
+                f"RocketMQ {version} did not arrive in {_TIMEOUT:.0f} s: is Maven Central within reach?"
+            ) from error
+        if run.returncode != 0:
+            tail = "\n".join(run.stdout.splitlines()[-20:])
+            raise JarsUnavailableError(
+                f"fetching RocketMQ {version} failed (exit code {run.returncode}): "
+                f"is Maven Central within reach? Ivy said:\n{tail}"
+            )
+        try:
+            (work / "jars").rename(target)
+        except OSError:
+            # Another process was faster: its directory is as good as ours.
+            if not target.is_dir():
+                raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _ivy_module(version: str) -> str:
+    dependencies = "\n".join(
+        f'    <dependency org="org.apache.rocketmq" name="{name}" rev="{version}" conf="default"/>'
+        for name in _MODULES
+    )
+    return (
+        '<ivy-module version="2.0">\n'
+        '  <info organisation="reput" module="oracle"/>\n'
+        f"  <dependencies>\n{dependencies}\n  </dependencies>\n"
+        "</ivy-module>\n"
+    )
+
+
+if __name__ == "__main__":
+    for release in sys.argv[1:] or VERSIONS:
+        print(f"{release}: {len(jars(release))} jars in {cache_dir() / release}")

@@ -1,0 +1,67 @@
+"""Writes golden stores: ``python -m tests.compat.write_golden [VERSION-WORKLOAD ...]``.
+
+Without names it writes those that are missing; one that is there is replaced only when it is named. CI never
+runs it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.compat.workloads import workload
+from tests.compat.write import write
+from tests.golden.store import ARCHIVE, DIRECTORY, MANIFEST, NAMES, describe, pack
+
+# 5.5 opens a RocksDB beside the store; by default nothing is kept in it, and its files name absolute paths.
+_SKIPPED = "rocksdbstore"
+
+
+def write_golden(name: str) -> None:
+    """Let the real store write one fixture, in place of the one that is there.
+
+    Raises:
+        ValueError: no such fixture.
+    """
+    if name not in NAMES:
+        raise ValueError(f"no such golden store: {name}; there are {', '.join(NAMES)}")
+    version, _, kind = name.partition("-")
+    planned = workload(kind, version)
+    target = DIRECTORY / name
+    with tempfile.TemporaryDirectory(prefix="golden-") as scratch:
+        root = Path(scratch) / "store"
+        written = write(planned, root)
+        target.mkdir(exist_ok=True)
+        shutil.rmtree(root / _SKIPPED, ignore_errors=True)
+        pack(root, target / ARCHIVE)
+        files = describe(root)
+    manifest = {
+        "rocketmq": version,
+        "java": written.java,
+        "written": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "workload": kind,
+        "seed": planned.seed,
+        "config": planned.config,
+        "topics": planned.topics,
+        "crashed": planned.crash,
+        "log": {"start": written.log_start, "end": written.log_end},
+        "counts": dict(sorted(written.counts.items())),
+        "files": files,
+    }
+    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+    (target / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    """Write these fixtures, or all that are missing."""
+    for name in names or [name for name in NAMES if not (DIRECTORY / name / MANIFEST).exists()]:
+        write_golden(name)
+        print(f"{name}: {(DIRECTORY / name / ARCHIVE).stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,148 @@
+"""The golden stores: what the real store once wrote, packed; tests/golden/README.md says how.
+
+A fixture is a directory ``VERSION-WORKLOAD`` with ``store.tar.xz`` and ``manifest.json``. One that is missing
+or differs from its manifest is a failure, never a reason to skip: nothing here can be made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.compat.conf import conf_text
+from tests.compat.workloads import WORKLOADS
+
+DIRECTORY = Path(__file__).parent
+ARCHIVE = "store.tar.xz"
+MANIFEST = "manifest.json"
+
+NAMES = tuple(f"{version}-{name}" for version, makers in WORKLOADS.items() for name in makers)
+"""Every fixture there has to be."""
+
+
+class GoldenError(AssertionError):
+    """A fixture is missing or isn't what its manifest says."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenStore:
+    """An unpacked fixture.
+
+    Attributes:
+        name: ``VERSION-WORKLOAD``.
+        root: the store's directory.
+        manifest: what was read from manifest.json; tests/golden/README.md lists its fields.
+    """
+
+    name: str
+    root: Path
+    manifest: dict[str, Any]
+
+    @property
+    def version(self) -> str:
+        """The RocketMQ release that wrote it."""
+        return str(self.manifest["rocketmq"])
+
+    @property
+    def config(self) -> dict[str, object]:
+        """The MessageStoreConfig properties it was written with."""
+        return dict(self.manifest["config"])
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the store was killed."""
+        return bool(self.manifest["crashed"])
+
+    def write_broker_conf(self, path: Path | None = None) -> Path:
+        """A broker.conf with the store's settings and its present place, by default ``root/broker.conf``."""
+        path = path or self.root / "broker.conf"
+        settings = {
+            "storePathRootDir": self.root,
+            "storePathCommitLog": self.root / "commitlog",
+            **self.config,
+        }
+        path.write_text(conf_text(settings), encoding="utf-8")
+        return path
+
+    def write_topics_json(self) -> Path:
+        """``config/topics.json`` as a broker keeps it, with the attributes of the store's topics."""
+        path = self.root / "config" / "topics.json"
+        path.parent.mkdir(exist_ok=True)
+        table = {
+            topic: {"topicName": topic, "attributes": attributes}
+            for topic, attributes in self.manifest["topics"].items()
+        }
+        path.write_text(json.dumps({"topicConfigTable": table}), encoding="utf-8")
+        return path
+
+
+def unpack(name: str, target: Path) -> GoldenStore:
+    """Unpack a fixture, times of modification included, and check every file against its SHA-256.
+
+    Args:
+        name: one of :data:`NAMES`.
+        target: where the store's directory shall be; made when missing.
+
+    Raises:
+        GoldenError: the fixture is missing or damaged.
+    """
+    source = DIRECTORY / name
+    try:
+        manifest = json.loads((source / MANIFEST).read_text(encoding="utf-8"))
+        target.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(source / ARCHIVE, "r:xz") as archive:
+            archive.extractall(target, filter="data")
+    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, ValueError) as error:
+        raise GoldenError(f"golden store {name} can't be read: {error}") from error
+    found = {path.relative_to(target).as_posix(): path for path in target.rglob("*") if path.is_file()}
+    if found.keys() != manifest["files"].keys():
+        differing = sorted(found.keys() ^ manifest["files"].keys())
+        raise GoldenError(f"golden store {name}: manifest and archive differ in {', '.join(differing)}")
+    for file, facts in manifest["files"].items():
+        if sha256(found[file]) != facts["sha256"]:
+            raise GoldenError(f"golden store {name}: {file} isn't what was written")
+    return GoldenStore(name, target, manifest)
+
+
+def describe(root: Path) -> dict[str, dict[str, object]]:
+    """Size in bytes and SHA-256 of each file below root, as a manifest has them."""
+    return {
+        path.relative_to(root).as_posix(): {"size": path.stat().st_size, "sha256": sha256(path)}
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def pack(root: Path, archive: Path) -> None:
+    """Pack a directory, the same bytes for the same files.
+
+    Args:
+        root: the directory whose content is packed.
+        archive: the file to write, a compressed tar.
+    """
+    with (
+        lzma.open(archive, "wb", preset=9 | lzma.PRESET_EXTREME) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for path in sorted(root.rglob("*")):
+            member = tar.gettarinfo(path, path.relative_to(root).as_posix())
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            if path.is_dir():
+                tar.addfile(member)
+                continue
+            # Times matter: 4.9 looks a message up by the time its queue file was last written.
+            member.mtime = path.stat().st_mtime_ns / 1e9
+            with path.open("rb") as data:
+                tar.addfile(member, data)
+
+
+def sha256(path: Path) -> str:
+    """The file's SHA-256 in hexadecimal."""
+    with path.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()

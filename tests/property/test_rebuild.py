@@ -1,0 +1,395 @@
+"""The whole rebuild, without Spark, against a slow one that shares nothing with it: every file, every byte.
+
+Logs are cut into parts and batches of any size, so that most parts begin in the middle of a message, and
+messages are made to fool the guess at where the next record begins.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from unittest.mock import patch
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from reput.format import commitlog
+from reput.format.commitlog import Record
+from reput.sink import index_builder
+from reput.sink.journal import State
+from tests import slow_rebuild
+from tests.local import Store, index_of, outputs, queues, rebuild_locally, tree, units, write_store
+from tests.property.logs import with_property_crc
+
+TOPICS = (
+    b"TopicA",
+    b"B",
+    "Thema-\u00e9\U0001f600".encode(),
+    b"%RETRY%g",
+    commitlog.SCHEDULE_TOPIC,
+    b"x" * 130,
+)
+VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
+RESTART = -1000
+NOW = 1_700_000_000_000
+BODY = 88  # where a body begins in a record with IPv4 hosts
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A message that has no place yet."""
+
+    topic: int = 0
+    queue: int = 0
+    transaction: int = 0
+    keys: int = 0
+    tags: bool = False
+    body: int = 0
+    later: int = 0
+    delay: str | None = None
+    lmq: tuple[str, ...] = ()
+    fake: int = 0
+    crc: bool = False
+    jump: int = 0  # added to the queueOffset that is due; RESTART: the queue begins anew
+    stray: bool = False  # the jump is this message's alone
+    ipv6: bool = False
+
+
+specs = st.builds(
+    Spec,
+    topic=st.integers(0, len(TOPICS) - 1),
+    queue=st.sampled_from([0, 0, 1, 3]),
+    transaction=st.sampled_from([0, 0, 0, 0, 4, 8, 12]),
+    keys=st.integers(0, 4),
+    tags=st.booleans(),
+    body=st.integers(0, 90),
+    later=st.sampled_from([0, 1, 999, 5000, -700]),
+    delay=st.sampled_from([None, None, "0", "1", "18", "25", "-3"]),
+    lmq=st.lists(st.sampled_from(["%LMQ%a", "%LMQ%b", "plain", "B", "plain2"]), max_size=3).map(tuple),
+    fake=st.sampled_from([0, 0, 0, 1, 2]),
+    crc=st.booleans(),
+    ipv6=st.booleans(),
+)
+
+
+@dataclass
+class Log:
+    """Segments, and how far they reach."""
+
+    segments: list[tuple[int, bytes]] = field(default_factory=list)
+    end: int = 0
+    starts: list[int] = field(default_factory=list)
+
+
+def lay_out(
+    log: list[Spec], *, segment_size: int, base: int = 0, long_topics: bool = True, stale: bool = True
+) -> Log:
+    """The messages in segments that end in a BLANK, with old records after it and zeros after the last."""
+    result = Log()
+    due: dict[tuple[bytes, int], int] = defaultdict(int)
+    data = bytearray()
+    now = NOW
+    for number, spec in enumerate(log):
+        now += spec.later
+        place = base + len(data)
+        record = _record(spec, number, now, place, due, long_topics)
+        left = segment_size - len(data)
+        if len(record) + 8 > left:
+            data += _close(left, base + len(data), stale)
+            result.segments.append((base, bytes(data)))
+            base, data = base + segment_size, bytearray()
+            record = _record(spec, number, now, base, due, long_topics)
+        result.starts.append(base + len(data))
+        _count(spec, due, long_topics)
+        data += record
+    result.end = base + len(data)
+    result.segments.append((base, bytes(data).ljust(segment_size, b"\0")))
+    return result
+
+
+def _close(left: int, place: int, stale: bool) -> bytes:
+    blank = struct.pack(">II", left, commitlog.MAGIC_BLANK)
+    # What an earlier use of the file left there: whole, in its own place, and no part of the log.
+    old = Record(b"stale!", queue_offset=2, physical_offset=place + 8, properties=b"KEYS\x01old")
+    rest = commitlog.encode(old) if stale else b""
+    return (blank + rest if len(blank + rest) <= left else blank).ljust(left, b"\xee")
+
+
+def _queue(spec: Spec, long_topics: bool) -> tuple[bytes, int]:
+    topic = TOPICS[spec.topic]
+    return (topic if long_topics or len(topic) < 128 else b"short"), spec.queue
+
+
+def _record(
+    spec: Spec, number: int, now: int, place: int, due: dict[tuple[bytes, int], int], long_topics: bool
+) -> bytes:
+    topic, queue_id = _queue(spec, long_topics)
+    entries = [b"UNIQ_KEY\x01id%d" % number] if spec.keys else []
+    if spec.keys > 1:
+        entries.append(b"KEYS\x01" + b" ".join(b"k%d" % (key % 3) for key in range(spec.keys - 1)))
+    if spec.tags:
+        entries.append(b"TAGS\x01tag%d" % (number % 3))
+    if spec.delay is not None:
+        entries.append(b"DELAY\x01" + spec.delay.encode())
+    if spec.lmq:
+        wanted = [(name.encode(), _lmq_id(name, queue_id)) for name in spec.lmq]
+        entries.append(b"INNER_MULTI_DISPATCH\x01" + ",".join(spec.lmq).encode())
+        entries.append(b"INNER_MULTI_QUEUE_OFFSET\x01" + b",".join(b"%d" % due[queue] for queue in wanted))
+    properties = b"".join(entry + b"\x02" for entry in entries)
+    body = bytes((number * 7 + at) % 256 for at in range(spec.body))
+    if spec.fake:
+        body = b"".join(_fakes(spec, place + BODY))
+    record = Record(
+        topic=topic,
+        body=body,
+        properties=properties,
+        queue_id=queue_id,
+        queue_offset=0 if spec.transaction in (4, 12) else max(due[topic, queue_id] + spec.jump, 0),
+        physical_offset=place,
+        sys_flag=spec.transaction,
+        store_timestamp=now,
+        version=2 if len(topic) > 127 else 1,
+        store_host=("2001:db8::1", 10911) if spec.ipv6 else ("10.0.0.1", 10911),
+    )
+    if not spec.crc:
+        return commitlog.encode(record)
+    # The CRC is of the whole record without the property, its final size and lengths included.
+    whole = commitlog.encode(replace(record, properties=properties + bytes(20)))
+    return with_property_crc(whole[:-20])
+
+
+def _lmq_id(name: str, queue_id: int) -> int:
+    return 0 if name.startswith("%LMQ%") else queue_id
+
+
+def _fakes(spec: Spec, place: int) -> Iterator[bytes]:
+    """Records inside a body that name the very places where they lie."""
+    for number in range(spec.fake):
+        fake = commitlog.encode(
+            Record(
+                topic=TOPICS[spec.queue % 2] if number else b"fake",
+                queue_id=spec.queue,
+                queue_offset=spec.keys * 3,
+                physical_offset=place,
+                store_timestamp=NOW,
+                properties=b"KEYS\x01fake\x02",
+            )
+        )
+        yield fake
+        place += len(fake)
+
+
+def _count(spec: Spec, due: dict[tuple[bytes, int], int], long_topics: bool) -> None:
+    if spec.transaction in (4, 12):
+        return
+    queue = _queue(spec, long_topics)
+    due[queue] = max(due[queue] + (0 if spec.stray else spec.jump), 0) + 1
+    # A queue that a message names twice gets it once.
+    for name in dict.fromkeys(spec.lmq):
+        due[name.encode(), _lmq_id(name, spec.queue)] += 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a log is cut up."""
+
+    part_bytes: int = 1 << 20
+    ends: tuple[int, ...] = ()
+    flush_in_tasks: bool = False
+
+
+runs = st.builds(
+    Run,
+    part_bytes=st.sampled_from([41, 100, 256, 700, 100_000]),
+    ends=st.lists(st.integers(1, 4000), max_size=4, unique=True).map(lambda ends: tuple(sorted(ends))),
+    flush_in_tasks=st.booleans(),
+)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory in memory where there is such a place: what is tested isn't the disk."""
+    shm = Path("/dev/shm")
+    place = Path(tempfile.mkdtemp(prefix="reput-", dir=shm if shm.is_dir() else None))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place)
+
+
+def store_of(root: Path, log: Log, version: str, multi_dispatch: bool = True, lmq: bool = True) -> Store:
+    return write_store(
+        root,
+        log.segments,
+        version=version,
+        enable_multi_dispatch=multi_dispatch,
+        enable_lmq=lmq,
+    )
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.lists(specs, max_size=14),
+    st.sampled_from(VERSIONS),
+    st.sampled_from([1100, 2000]),
+    st.sampled_from([0, 22_000]),
+    st.booleans(),
+    runs,
+)
+@example([Spec()] * 7 + [Spec(fake=2)], "4.9.7", 1100, 0, False, Run(41, (1,)))
+def test_every_byte_is_that_of_the_slow_rebuild(
+    log: list[Spec], version: str, segment_size: int, base: int, multi_dispatch: bool, run: Run
+) -> None:
+    laid = lay_out(log, segment_size=segment_size, base=base, long_topics=version != "4.9.7")
+    slow = slow_rebuild.rebuild(
+        laid.segments,
+        slow_rebuild.Settings(version=version, multi_dispatch=multi_dispatch, lmq=True),
+    )
+    with scratch() as place:
+        store = store_of(place / "store", laid, version, multi_dispatch)
+        before = tree(store.root)
+        ends = tuple(base + end for end in run.ends)
+        state = rebuild_locally(
+            store, place / "out", part_bytes=run.part_bytes, ends=ends, flush_in_tasks=run.flush_in_tasks
+        )
+        assert tree(store.root) == before
+        assert queues(place / "out") == slow.queues
+        assert index_of(place / "out") == slow.index
+    assert state.messages == slow.messages
+    if not slow.odd:
+        assert state.findings == []
+    assert state.cursor == laid.end
+
+
+def told(state: State) -> Counter[tuple[str, str | None, int | None]]:
+    """What was found, without where: a batch groups what is odd about a queue."""
+    counts: Counter[tuple[str, str | None, int | None]] = Counter()
+    for finding in state.findings:
+        counts[finding.kind, finding.topic, finding.queue_id] += finding.count
+    return counts
+
+
+odd_specs = st.builds(
+    Spec,
+    topic=st.sampled_from([0, 0, 1]),
+    jump=st.sampled_from([0, 0, 0, 1, 2, 40, -1, -2, RESTART]),
+    stray=st.booleans(),
+    body=st.integers(0, 40),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(odd_specs, max_size=16), st.booleans(), runs)
+def test_odd_queue_offsets_are_placed_by_the_rules(log: list[Spec], gap: bool, run: Run) -> None:
+    """Holes, repeats, jumps and queues created anew, with and without a segment missing in between."""
+    laid = lay_out(log, segment_size=500)
+    segments = laid.segments
+    if gap and len(segments) > 2:
+        segments = [segments[0], *segments[2:]]
+    slow = slow_rebuild.rebuild(segments, slow_rebuild.Settings())
+    with scratch() as place:
+        store = store_of(place / "store", replace(laid, segments=segments), "5.5.0")
+        state = rebuild_locally(store, place / "out", part_bytes=run.part_bytes, ends=run.ends)
+        assert queues(place / "out") == slow.queues
+    told_of = {(finding.topic, finding.queue_id) for finding in state.findings if finding.topic}
+    assert told_of == slow.odd
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Bytes that are changed: where, as a share of the log, how many, to what (None: a bit is flipped)."""
+
+    at: float
+    length: int = 1
+    byte: int | None = None
+
+    def apply(self, segments: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        log = bytearray(b"".join(data for _, data in segments))
+        start = int(self.at * (len(log) - 1))
+        end = min(start + self.length, len(log))
+        log[start:end] = bytes([log[start] ^ 16 if self.byte is None else self.byte]) * (end - start)
+        size = len(segments[0][1])
+        return [(base, bytes(log[at : at + size])) for at, (base, _) in zip(count(0, size), segments)]
+
+
+damages = st.builds(
+    Damage,
+    at=st.floats(0, 1),
+    length=st.sampled_from([1, 1, 1, 8, 150, 700]),
+    byte=st.sampled_from([None, None, 0, 0, 0xFF]),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.lists(specs, max_size=12),
+    st.sampled_from(VERSIONS),
+    st.lists(damages, max_size=2),
+    st.sampled_from([0, 0, 1, 50, 400]),
+    runs,
+    runs,
+)
+def test_parts_and_batches_leave_no_trace(
+    log: list[Spec], version: str, damage: list[Damage], cut: int, one: Run, other: Run
+) -> None:
+    """Not in the files, not in their names, not in what is known of the queues, whatever the log is like."""
+    laid = lay_out(log, segment_size=1200, long_topics=version != "4.9.7")
+    for harm in damage:
+        laid.segments = harm.apply(laid.segments)
+    if cut:
+        base, data = laid.segments[-1]
+        laid.segments[-1] = base, data[: max(len(data) - cut, 1)]
+    found = []
+    # A time in the future, which only damage brings, counts as now in the name of an index file.
+    clock = patch.object(index_builder.time, "time", lambda: NOW / 1000 + 1e6)
+    with scratch() as place, clock:
+        store = store_of(place / "store", laid, version)
+        for number, run in enumerate((one, other)):
+            out = place / str(number)
+            state = rebuild_locally(store, out, part_bytes=run.part_bytes, ends=run.ends)
+            known = {queue: (facts.first, facts.next, facts.end) for queue, facts in state.queues.items()}
+            found.append((outputs(out), known, state.index, told(state), state.messages, state.cursor))
+    assert found[0] == found[1]
+
+
+plain_specs = st.builds(
+    Spec,
+    topic=st.sampled_from([0, 1]),
+    keys=st.integers(0, 2),
+    body=st.integers(0, 60),
+    later=st.sampled_from([0, 1, 5000]),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(plain_specs, min_size=1, max_size=12), damages, st.integers(1, 700), runs)
+def test_damage_costs_the_messages_that_it_touches(
+    log: list[Spec], damage: Damage, length: int, run: Run
+) -> None:
+    """Every other one is in its queue, and in its own place."""
+    laid = lay_out(log, segment_size=600, stale=False)
+    whole = laid.segments
+    harm = replace(damage, length=length, byte=damage.byte or 0)
+    laid.segments = harm.apply(whole)
+    before, after = (b"".join(data for _, data in segments) for segments in (whole, laid.segments))
+    touched = [at for at, (one, other) in enumerate(zip(before, after, strict=True)) if one != other]
+    with scratch() as place:
+        store = store_of(place / "store", laid, "5.5.0")
+        state = rebuild_locally(store, place / "out", part_bytes=run.part_bytes, ends=run.ends)
+        found = {
+            (topic, position): offset
+            for topic, _ in state.queues
+            for offset, (position, _, _) in enumerate(units(place / "out", topic))
+        }
+    assert touched or not state.findings
+    for base, data in whole:
+        for message in slow_rebuild.read(base, data, slow_rebuild.Settings()):
+            if not any(message.position <= at < message.end for at in touched):
+                assert found[message.topic, message.position] == message.queue_offset

@@ -1,0 +1,436 @@
+"""What a broker's live dispatch writes from a sound commit log: slow, in one place, to compare with.
+
+Nothing here is shared with the code under test. It follows ``CommitLog.checkMessageAndReturnSize``,
+``ConsumeQueue.putMessagePositionInfoWrapper``, ``IndexService.buildIndex`` and ``IndexFile.putKey``
+(rocketmq-all-4.9.7, 5.3.3): one message after the other, one byte array a file.
+
+Three versions are known, by what tells them apart: 4.9 (no long topics, no excluded LMQ topics, an empty
+index file counts 0), 5.3, and 5.4+ (tags are indexed).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from zlib import crc32
+
+V1, V2, BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
+DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+class DamagedError(Exception):
+    """The log isn't sound: what a broker would do with it isn't asked here."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """broker.conf, as far as it matters; sizes in bytes."""
+
+    version: str = "5.5"
+    queue_file_size: int = 100
+    slots: int = 7
+    entries: int = 9
+    multi_dispatch: bool = False
+    lmq: bool = False
+    index: bool = True
+
+    @property
+    def minor(self) -> tuple[int, int]:
+        major, minor = self.version.split(".")[:2]
+        return int(major), int(minor)
+
+
+@dataclass
+class Message:
+    """One record."""
+
+    position: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp: int
+    properties: dict[str, str]
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size
+
+    @property
+    def transaction(self) -> str:
+        return {0: "none", 4: "prepared", 8: "commit", 12: "rollback"}[self.sys_flag & 12]
+
+
+@dataclass
+class Rebuilt:
+    """What was written.
+
+    Attributes:
+        queues: consume-queue files by their path below consumequeue/.
+        index: index files in order.
+        messages: how many records the log has.
+        odd: queues whose queueOffsets don't simply go on.
+    """
+
+    queues: dict[str, bytes] = field(default_factory=dict)
+    index: list[bytes] = field(default_factory=list)
+    messages: int = 0
+    odd: set[tuple[str, int]] = field(default_factory=set)
+
+
+def rebuild(segments: Iterable[tuple[int, bytes]], settings: Settings) -> Rebuilt:
+    """The files of a whole store.
+
+    Raises:
+        DamagedError: a record isn't sound.
+    """
+    segments = sorted(segments)
+    queues: dict[tuple[str, int], Queue] = {}
+    index = Index(settings)
+    result = Rebuilt()
+    breaks = [
+        base + len(data)
+        for (base, data), (following, _) in pairwise(segments)
+        if base + len(data) != following
+    ]
+    for base, data in segments:
+        for message in read(base, data, settings):
+            result.messages += 1
+            dispatch(message, queues, settings, breaks)
+            index.build(message)
+    for (topic, queue_id), queue in queues.items():
+        for start, content in queue.files(settings.queue_file_size):
+            result.queues[f"{topic}/{queue_id}/{start:020d}"] = content
+        if queue.odd:
+            result.odd.add((topic, queue_id))
+    if settings.index:
+        result.index = [file.content() for file in index.all_files]
+    return result
+
+
+def read(base: int, data: bytes, settings: Settings) -> Iterable[Message]:
+    """The messages of a segment."""
+    at = 0
+    while at < len(data):
+        if len(data) - at < 8:
+            raise DamagedError("no room for a size and a magic")
+        size, magic = struct.unpack_from(">iI", data, at)
+        if magic == BLANK:
+            return
+        if size == 0 and magic == 0:
+            if any(data[at:]):
+                raise DamagedError("something after the end")
+            return
+        if magic not in ((V1,) if settings.minor < (5, 1) else (V1, V2)):
+            raise DamagedError(f"magic {magic:x} at {at}")
+        if not 0 < size <= len(data) - at:
+            raise DamagedError(f"size {size} at {at}")
+        try:
+            yield parse(data[at : at + size], base + at, magic, settings)
+        except (struct.error, IndexError) as error:
+            raise DamagedError(f"record at {at}: {error}") from error
+        at += size
+
+
+def parse(record: bytes, place: int, magic: int, settings: Settings) -> Message:
+    """One message from its bytes."""
+    size, _magic, body_crc, queue_id, _flag, queue_offset, physical_offset, sys_flag = struct.unpack_from(
+        ">iIiiiqqi", record
+    )
+    if physical_offset != place:
+        raise DamagedError("another place")
+    at = 40 + 8 + (20 if sys_flag & 0x10 else 8)
+    (store_timestamp,) = struct.unpack_from(">q", record, at)
+    at += 8 + (20 if sys_flag & 0x20 else 8) + 4 + 8
+    (body_length,) = struct.unpack_from(">i", record, at)
+    at += 4
+    if body_length > 0:
+        body = record[at : at + body_length]
+        if crc32(body) & 0x7FFFFFFF != body_crc:
+            raise DamagedError("body CRC")
+        at += body_length
+    topic_length = struct.unpack_from(">b" if magic == V1 else ">h", record, at)[0]
+    at += 1 if magic == V1 else 2
+    if topic_length < 0:
+        raise DamagedError("topic length")
+    topic = record[at : at + topic_length]
+    at += topic_length
+    (properties_length,) = struct.unpack_from(">h", record, at)
+    at += 2
+    raw = record[at : at + max(properties_length, 0)]
+    at += max(properties_length, 0)
+    if at != size:
+        raise DamagedError("lengths")
+    properties = parse_properties(text(raw))
+    digits = properties.get("__CRC32#", "")
+    if len(digits) == 10 and raw.endswith(b"\x01" + digits.encode() + b"\x02"):
+        number = sum((ord(digit) - 48) * 10**place for place, digit in enumerate(digits))
+        if number != crc32(record[: size - 20]) & 0x7FFFFFFF:
+            raise DamagedError("property CRC")
+    return Message(place, size, text(topic), queue_id, queue_offset, sys_flag, store_timestamp, properties)
+
+
+def text(data: bytes) -> str:
+    """UTF-8 as Java reads it; of what isn't UTF-8, only what Java and Python replace alike is taken."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        if any(one > 127 and other > 127 for one, other in pairwise(data)):
+            raise DamagedError("not UTF-8") from error
+        return data.decode(errors="replace")
+
+
+def parse_properties(line: str) -> dict[str, str]:
+    found = {}
+    for entry in line.split("\x02"):
+        name, _, value = entry.partition("\x01")
+        if name and value:
+            found[name] = value
+    return found
+
+
+def hash_code(string: str) -> int:
+    """String.hashCode."""
+    value = 0
+    encoded = string.encode("utf-16-be", "surrogatepass")
+    for (unit,) in struct.iter_unpack(">H", encoded):
+        value = (31 * value + unit) % 2**32
+    return value - 2**32 if value >= 2**31 else value
+
+
+def parse_long(string: str, bits: int = 64) -> int | None:
+    """Long.parseLong of ASCII digits."""
+    digits = string[1:] if string[:1] in "+-" else string
+    if not digits or any(digit not in "0123456789" for digit in digits):
+        return None
+    return int(string) if -(2 ** (bits - 1)) <= int(string) < 2 ** (bits - 1) else None
+
+
+# --- consume queues -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Queue:
+    """A consume queue: its units by place, and where a broker would write next."""
+
+    units: dict[int, bytes] = field(default_factory=dict)
+    first: int = -1
+    next: int = 0
+    end: int = -1
+    last_end: int = -1
+    last_offset: int = -2
+    lone_zero: bytes | None = None
+    odd: bool = False
+
+    def put(self, message: Message, queue_offset: int, tags_code: int, breaks: list[int]) -> None:
+        """A broker's rules, and those that reput documents where a broker's lose messages."""
+        unit = struct.pack(">qiq", message.position, message.size, tags_code)
+        if message.end <= self.last_end:  # the second time in one message
+            self.odd = True
+            return
+        self.last_end = message.end
+        if self.first < 0:
+            self.first = self.next = queue_offset
+        if queue_offset != self.next:
+            self.odd = True
+        zero, self.lone_zero = self.lone_zero, None
+        stored = queue_offset
+        if queue_offset == 1 and zero is not None:  # created anew: a live broker has nothing older
+            self.units, self.first, self.next = {0: zero}, 0, 1
+        elif queue_offset == 0 and self.next > 0:  # appended, as by a broker, unless 1 comes next
+            queue_offset = self.next
+            self.lone_zero = unit
+        before, self.last_offset = self.last_offset, stored
+        if queue_offset < self.next:  # the first of a repeat wins
+            return
+        if queue_offset > self.next:
+            goes_on = queue_offset == before + 1
+            lost = not goes_on and any(self.end <= place <= message.position for place in breaks)
+            if not (lost and queue_offset - self.next <= (message.position - self.end) // 91):
+                queue_offset = self.next  # appended, as by a broker
+            for hole in range(self.next, queue_offset):
+                self.units[hole] = unit
+        self.units[queue_offset] = unit
+        self.next, self.end = queue_offset + 1, message.end
+
+    def files(self, size: int) -> Iterable[tuple[int, bytes]]:
+        """(first byte, content) of each file."""
+        per_file = size // 20
+        for start in range(self.first // per_file * per_file, self.next, per_file):
+            content = bytearray()
+            for place in range(start, start + per_file):
+                if place < self.first:
+                    content += struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
+                else:
+                    content += self.units.get(place, bytes(20))
+            yield start * 20, bytes(content)
+
+
+def dispatch(
+    message: Message, queues: dict[tuple[str, int], Queue], settings: Settings, breaks: list[int]
+) -> None:
+    """One message's units."""
+    properties = message.properties
+    tags_code = hash_code(properties["TAGS"]) if "TAGS" in properties else 0
+    if message.topic == "SCHEDULE_TOPIC_XXXX" and "DELAY" in properties:
+        level = parse_long(properties["DELAY"], 32)
+        if level is None:
+            raise DamagedError("DELAY")
+        if level > 0:
+            delays = [
+                int(word[:-1]) * {"s": 1000, "m": 60_000, "h": 3_600_000}[word[-1]]
+                for word in DELAYS.split(" ")
+            ]
+            tags_code = message.store_timestamp + delays[min(level, len(delays)) - 1]
+    inner = properties.get("INNER_BASE"), properties.get("INNER_NUM")
+    both = settings.minor >= (5, 0) and None not in inner
+    if both and None in (parse_long(str(inner[0])), parse_long(str(inner[1]), 16)):
+        raise DamagedError("inner batch")
+    if message.transaction in ("prepared", "rollback"):
+        return
+    _put(message, message.topic, message.queue_id, message.queue_offset, tags_code, queues, breaks)
+    if not settings.multi_dispatch or _no_lmq(message.topic, settings):
+        return
+    names = properties.get("INNER_MULTI_DISPATCH", "")
+    offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "")
+    if not names.strip() or not offsets.strip():
+        return
+    if len(java_split(names)) != len(java_split(offsets)):
+        raise DamagedError("LMQ counts")
+    for name, number in zip(java_split(names), java_split(offsets), strict=True):
+        if settings.minor >= (5, 2) and "/" in name:
+            continue
+        queue_offset = parse_long(number)
+        if queue_offset is None:
+            raise DamagedError("LMQ offset")
+        queue_id = 0 if settings.lmq and name.startswith("%LMQ%") else message.queue_id
+        _put(message, name, queue_id, queue_offset, tags_code, queues, breaks)
+
+
+def _put(
+    message: Message,
+    topic: str,
+    queue_id: int,
+    queue_offset: int,
+    tags_code: int,
+    queues: dict[tuple[str, int], Queue],
+    breaks: list[int],
+) -> None:
+    if "\ufffd" in topic:
+        raise DamagedError("no UTF-8, so no directory of its own")
+    if not topic or topic in (".", "..") or "/" in topic or "\0" in topic or len(topic.encode()) > 255:
+        raise DamagedError("no directory can have this name")
+    if queue_offset < 0 or queue_offset * 20 + 20 > 2**63:
+        raise DamagedError("queueOffset")
+    queues.setdefault((topic, queue_id), Queue()).put(message, queue_offset, tags_code, breaks)
+
+
+def _no_lmq(topic: str, settings: Settings) -> bool:
+    if settings.minor < (5, 2):
+        return False  # 4.9.7
+    return topic.startswith(("%RETRY%", "rmq_sys_")) or topic == "SCHEDULE_TOPIC_XXXX"
+
+
+def java_split(string: str) -> list[str]:
+    """String.split(","): empty strings at the end are dropped."""
+    words = string.split(",")
+    while words and not words[-1]:
+        del words[-1]
+    return words
+
+
+# --- index files ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class IndexFile:
+    """One index file."""
+
+    settings: Settings
+    begin_time: int = 0
+    end_time: int = 0
+    begin_offset: int = 0
+    end_offset: int = 0
+    slot_count: int = 0
+    count: int = 1
+    slots: dict[int, int] = field(default_factory=dict)
+    entries: list[bytes] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.settings.entries
+
+    def put(self, key: str, message: Message) -> None:
+        """IndexFile.putKey."""
+        key_hash = abs(hash_code(key))
+        self.put_hash(0 if key_hash == 2**31 else key_hash, message)
+
+    def put_hash(self, key_hash: int, message: Message) -> None:
+        """A key by the hash that is stored."""
+        slot = key_hash % self.settings.slots
+        seconds = 0
+        if self.begin_time > 0:
+            seconds = min(max((message.store_timestamp - self.begin_time) // 1000, 0), 2**31 - 1)
+        previous = self.slots.get(slot, 0)
+        self.entries.append(struct.pack(">iqii", key_hash, message.position, seconds, previous))
+        self.slots[slot] = self.count
+        if self.count <= 1:
+            self.begin_time, self.begin_offset = message.store_timestamp, message.position
+        self.slot_count += previous == 0
+        self.count += 1
+        self.end_time, self.end_offset = message.store_timestamp, message.position
+
+    def content(self) -> bytes:
+        """The file's bytes after a clean stop."""
+        count = self.count
+        if not self.entries:
+            count = 0 if self.settings.minor < (5, 0) else 1
+        header = struct.pack(
+            ">qqqqii",
+            self.begin_time,
+            self.end_time,
+            self.begin_offset,
+            self.end_offset,
+            self.slot_count,
+            count,
+        )
+        slots = b"".join(struct.pack(">i", self.slots.get(slot, 0)) for slot in range(self.settings.slots))
+        entries = bytes(20) + b"".join(self.entries)
+        return header + slots + entries.ljust(20 * self.settings.entries, b"\0")
+
+
+class Index:
+    """IndexService."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.all_files: list[IndexFile] = []
+
+    def build(self, message: Message) -> None:
+        """One message's keys."""
+        self._last()
+        if message.transaction == "rollback":
+            return
+        properties, topic = message.properties, message.topic
+        keys = [properties["UNIQ_KEY"]] if "UNIQ_KEY" in properties else []
+        keys += [word for word in properties.get("KEYS", "").split(" ") if word]
+        if self.settings.minor >= (5, 4) and "TAGS" in properties:
+            keys.append("T#" + properties["TAGS"])
+        for key in keys:
+            self._last().put(f"{topic}#{key}", message)
+
+    def _last(self) -> IndexFile:
+        """The file that the next key goes to, a new one where the last is full."""
+        if not self.all_files:
+            self.all_files.append(IndexFile(self.settings))
+        elif self.all_files[-1].is_full:
+            before = self.all_files[-1]
+            self.all_files.append(
+                IndexFile(
+                    self.settings, before.end_time, before.end_time, before.end_offset, before.end_offset
+                )
+            )
+        return self.all_files[-1]

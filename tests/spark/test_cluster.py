@@ -1,0 +1,268 @@
+"""spark-submit against a real master and workers: bytes, exit codes, settings, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from reput.cluster import Cluster
+from reput.cluster.standalone import kernels_can_be_cached
+from reput.cluster.trial import default_store, entry_point, open_store
+from reput.errors import SparkError, StoreError
+from reput.format import names
+from reput.store.compare import compare
+from tests.golden.store import GoldenStore, unpack
+
+pytestmark = pytest.mark.spark
+
+LIB = Path(__file__).parents[2] / "lib"
+ARCHIVE = Path(__file__).parents[1] / "golden" / "5.3.3-mixed" / "store.tar.xz"
+
+PROBE = """
+import json, os, sys
+from pathlib import Path
+from reput.cli import main
+from reput.sink.streaming import SparkRunner
+from reput.spark import session
+
+def look(_):
+    import time
+    time.sleep(0.3)  # so that no executor does it all
+    return {
+        "daemon": sys.modules["__main__"].__spec__.name,
+        "kernels": "reput.scan.kernel" in sys.modules,
+        "directory": os.getcwd(),
+    }
+
+spark = session("probe")
+runner = SparkRunner(spark.sparkContext)
+conf = dict(spark.sparkContext.getConf().getAll())
+seen = runner.map(look, list(range(4)))
+Path(sys.argv[1]).write_text(json.dumps({
+    "seen": seen,
+    "slots": runner.slots,
+    "is_local": runner.is_local,
+    "conf": {key: value for key, value in conf.items() if "secret" not in key},
+}))
+main(["rebuild", *sys.argv[2:]])
+"""
+
+
+def running_under(directory: Path) -> list[str]:
+    """Processes that were started with a configuration below ``directory``, whoever their parent is now."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            conf = process.environ().get("SPARK_CONF_DIR", "")
+            if Path(conf).is_relative_to(directory):
+                found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+def assert_nothing_runs(directory: Path) -> None:
+    deadline = time.monotonic() + 10
+    while (left := running_under(directory)) and time.monotonic() < deadline:
+        time.sleep(0.1)  # a Python daemon ends when it sees that its executor did
+    assert left == []
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def cluster(work: Path) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(LIB))
+        # Another session of this test run, or the shell, may have left words about other clusters.
+        patch.setenv("SPARK_HOME", "/nowhere")
+        patch.setenv("PYSPARK_SUBMIT_ARGS", "--master local[7] pyspark-shell")
+        patch.setenv("HADOOP_CONF_DIR", "/nowhere")
+        with Cluster(work) as running:
+            pids = running.pids
+            assert list(pids) == ["master", "worker-1", "worker-2"]
+            yield running
+        assert not any(psutil.pid_exists(pid) for pid in pids.values())
+        assert_nothing_runs(work)
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
+    store = unpack("5.3.3-mixed", tmp_path_factory.mktemp("golden") / "store")
+    store.write_broker_conf(store.root.with_name("broker.conf"))
+    return store
+
+
+def arguments(golden: GoldenStore, store: Path, out: Path) -> list[str]:
+    conf = golden.root.with_name("broker.conf")
+    where = [str(store), "--out", str(out), "--broker-conf", str(conf)]
+    return [*where, "--rocketmq-version", golden.version, "--json"]
+
+
+def test_two_workers_write_the_brokers_bytes(
+    cluster: Cluster, work: Path, golden: GoldenStore, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = cluster.submit(entry_point(work), arguments(golden, golden.root, out))
+    assert done.exit_code == 0, done.stdout
+    found = compare(golden.root, out)
+    assert found.differences == ()
+    assert found.differing_bytes == 0
+    assert found.queue_bytes > 0
+    assert found.index_bytes > 0
+    assert json.loads(done.stdout)["findings"] == []
+    assert len(done.tasks) == 2, "both workers' executors had tasks"
+    assert min(done.tasks.values()) >= 1
+
+
+def test_settings_count_on_executors_and_findings_are_exit_code_1(
+    cluster: Cluster, work: Path, golden: GoldenStore, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden.root / names.COMMIT_LOG, store / names.COMMIT_LOG)
+    segment = min((store / names.COMMIT_LOG).iterdir())
+    with segment.open("r+b") as file:
+        file.seek(4)
+        file.write(b"\0\0\0\0")  # the first record's magic
+    script, facts = work / "probe.py", tmp_path / "facts.json"
+    script.write_text(PROBE, encoding="utf-8")
+    words = [str(facts), *arguments(golden, store, tmp_path / "out")]
+    done = cluster.submit(script, words, settings={"spark.sql.shuffle.partitions": "3"})
+    assert done.exit_code == 1, done.stdout
+    assert json.loads(done.stdout)["findings"]
+    told = json.loads(facts.read_bytes())
+    assert told["is_local"] is False
+    assert told["slots"] == 2
+    for seen in told["seen"]:
+        assert seen["daemon"] == "reput.worker_daemon"
+        assert seen["kernels"]
+    assert len({seen["directory"] for seen in told["seen"]}) == 2
+    conf = told["conf"]
+    assert conf["spark.master"] == cluster.master
+    assert conf["spark.speculation"] == "false"
+    assert conf["spark.sql.shuffle.partitions"] == "3", "the operator's word counts"
+    assert conf["spark.executor.memory"] == "512m"
+
+
+def test_a_refusal_is_exit_code_2_and_stdout_holds_json_alone(
+    cluster: Cluster, work: Path, golden: GoldenStore
+) -> None:
+    done = cluster.submit(
+        entry_point(work), arguments(golden, golden.root, golden.root), stderr=subprocess.PIPE
+    )
+    assert done.exit_code == 2
+    assert json.loads(done.stdout)["exit_code"] == 2
+    assert "reput: " in done.stderr
+    assert "the output is the store itself" in done.stderr
+    assert done.tasks == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_everything(tmp_path: Path, number: signal.Signals) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(LIB), "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reput.cluster", str(ARCHIVE), "--workers", "1"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        assert "is up" in process.stderr.readline()
+        assert running_under(tmp_path)
+        process.send_signal(number)
+        process.stderr.read()
+    assert process.returncode == 128 + number
+    assert_nothing_runs(tmp_path)
+    assert list(tmp_path.glob("reput-cluster-*")) == []
+
+
+def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    with pytest.raises(SparkError, match=r"Java"), Cluster(tmp_path):
+        pytest.fail("started without Java")
+
+
+def test_a_master_that_ends_is_told_with_its_last_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.cluster.standalone._JAVA_OPTIONS", "-XX:NoSuchOption")
+    with pytest.raises(SparkError, match=r"(?s)master ended with 1.*NoSuchOption"), Cluster(tmp_path):
+        pytest.fail("started with a JVM that can't")
+    assert_nothing_runs(tmp_path)
+
+
+def test_the_default_store_is_a_whole_one(tmp_path: Path) -> None:
+    store = default_store(tmp_path)
+    assert (store.root / names.COMMIT_LOG).is_dir()
+    assert store.has_output
+    assert store.broker_conf is not None
+    assert store.rocketmq_version is not None
+    arguments = store.arguments(tmp_path / "out")
+    assert arguments[:3] == [str(store.root), "--out", str(tmp_path / "out")]
+    assert arguments[3:] == [
+        *("--broker-conf", str(store.broker_conf)),
+        *("--rocketmq-version", store.rocketmq_version),
+    ]
+
+
+def test_a_store_is_a_directory_or_an_archive(tmp_path: Path) -> None:
+    packed = open_store(ARCHIVE, tmp_path)
+    assert packed.rocketmq_version == "5.3.3"
+    assert packed.broker_conf is not None
+    assert "maxIndexNum=" in packed.broker_conf.read_text()
+    plain = open_store(packed.root, tmp_path, Path("broker.conf"), "4.9")
+    assert plain.root == packed.root
+    assert plain.broker_conf == Path.cwd() / "broker.conf"
+    assert plain.rocketmq_version == "4.9"
+    with pytest.raises(StoreError, match="no store here"):
+        open_store(tmp_path / "none", tmp_path / "elsewhere")
+
+
+def test_the_entry_point_of_a_wheel_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reput.cluster.trial._CHECKOUT", tmp_path / "none")
+    script = entry_point(tmp_path)
+    done = subprocess.run(
+        [sys.executable, str(script), "--help"],
+        env={**os.environ, "PYTHONPATH": str(LIB)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "STORE" in done.stdout
+    assert "--broker-conf" in done.stdout
+
+
+def test_executors_get_a_place_for_kernels_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr("reput.cluster.standalone._can_write", lambda directory: False)
+    assert not kernels_can_be_cached()
+    prepared = Cluster(tmp_path)._prepare()
+    assert prepared["NUMBA_CACHE_DIR"] == str(tmp_path / "numba")
+    defaults = (tmp_path / "conf" / "spark-defaults.conf").read_text()
+    assert f"spark.executorEnv.NUMBA_CACHE_DIR {tmp_path / 'numba'}\n" in defaults
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert kernels_can_be_cached()
+
+
+def test_only_the_owner_can_read_the_secret(tmp_path: Path) -> None:
+    Cluster(tmp_path)._prepare()
+    defaults = tmp_path / "conf" / "spark-defaults.conf"
+    assert defaults.stat().st_mode & 0o077 == 0
+    assert "spark.authenticate true\n" in defaults.read_text()

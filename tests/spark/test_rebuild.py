@@ -1,0 +1,506 @@
+"""``reput rebuild``: what it does with a store, through a real Spark session."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from reput.format import names
+from reput.format.checkpoint import StoreCheckpoint
+from reput.job import RebuildOptions, rebuild
+from reput.sink.journal import read
+from reput.store import swap
+from reput.store.compare import compare
+from tests.golden.store import GoldenStore
+from tests.rebuilds import (
+    Command,
+    assert_same,
+    broker_conf,
+    broker_lock,
+    golden,
+    overwrite,
+    record_starts,
+    tree,
+    words,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SEGMENT = 65_536
+#: Of the store ``restart``, and in the middle of it.
+MIDDLE = SEGMENT
+QUEUES = ("--queue", "Orders", "--queue", "Payments:2")
+
+
+@pytest.fixture
+def reput(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Command:
+    return Command(monkeypatch, lambda: request.getfixturevalue("spark"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GoldenStore:
+    return golden("5.3.3-restart", tmp_path)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def derived(root: Path) -> dict[str, str]:
+    """What a broker reads of an output."""
+    return tree(root, names.COMMIT_LOG, names.LEDGER, names.REPUT)
+
+
+def cut_log(store: GoldenStore, offset: int, keep: int = 0) -> Callable[[], None]:
+    """Take back what was written from a physical offset on, but for ``keep`` bytes; returns what restores it.
+
+    The segment after it stays, as a broker has it: made ahead of time.
+    """
+    log = store.root / names.COMMIT_LOG
+    whole = store.root.parent / "whole-log"
+    shutil.copytree(log, whole)
+    for path in sorted(log.iterdir()):
+        base = int(path.name)
+        size = path.stat().st_size
+        begin = min(max(offset + keep - base, 0), size)
+        with path.open("r+b") as file:
+            file.seek(begin)
+            file.write(bytes(size - begin))
+        if base > offset + SEGMENT:
+            path.unlink()
+
+    def restore() -> None:
+        for path in whole.iterdir():
+            shutil.copyfile(path, log / path.name)
+
+    return restore
+
+
+def rows(root: Path, kind: str) -> list[dict[str, Any]]:
+    table = DeltaTable(str(root / names.LEDGER)).to_pyarrow_table()
+    found = [row for row in table.to_pylist() if row["kind"] == kind]
+    return sorted(found, key=lambda row: (row["batch_end"], str(row["topic"]), row["queue_id"], row["file"]))
+
+
+# --- beside the store ------------------------------------------------------------------------------------
+
+
+def test_the_ledger_tells_what_each_batch_did(reput: Command, store: GoldenStore, out: Path) -> None:
+    outcome = reput(*words(store, "--out", out, "--max-bytes-per-trigger", "50k", "--json"))
+    assert outcome.code == 0
+    summary = json.loads(outcome.stdout)
+    assert_same(store.root, out)
+
+    batches = rows(out, "batch")
+    assert len(batches) == summary["batches"] > 2
+    assert [row["batch_start"] for row in batches[1:]] == [row["batch_end"] for row in batches[:-1]]
+    assert batches[0]["batch_start"] == store.manifest["log"]["start"] == summary["start"]
+    assert batches[-1]["batch_end"] == store.manifest["log"]["end"] == summary["end"]
+    assert sum(row["messages"] for row in batches) == summary["messages"]
+    assert sum(row["bytes"] for row in batches) == summary["bytes"]
+    queues = rows(out, "queue")
+    assert sum(row["units"] for row in queues) == summary["units"]
+    assert len({(row["topic"], row["queue_id"]) for row in queues}) == summary["queues"]
+    files = {str(row["file"]): row for row in rows(out, "index")}
+    assert sorted(files) == sorted(path.name for path in (out / names.INDEX).iterdir())
+    assert sum(int(str(row["index_count"])) - 1 for row in files.values()) == summary["index_entries"]
+    assert rows(out, "finding") == []
+
+
+def test_the_ledger_is_a_table_to_sql(
+    reput: Command, store: GoldenStore, out: Path, spark: SparkSession
+) -> None:
+    """Its files are plain Parquet, whose versions delta-spark reads."""
+    assert reput(*words(store, "--out", out)).code == 0
+    table = DeltaTable(str(out / names.LEDGER))
+    read_by_spark = spark.read.parquet(*table.file_uris())
+    assert read_by_spark.count() == table.to_pyarrow_table().num_rows
+
+
+def test_a_finished_output_is_left_alone(reput: Command, store: GoldenStore, out: Path) -> None:
+    first = reput(*words(store, "--out", out, "--json"))
+    assert (first.code, reput.sessions) == (0, 1)
+    before = tree(out)
+    second = reput(*words(store, "--out", out, "--json"))
+    assert (second.code, reput.sessions) == (0, 1), "without Spark"
+    assert tree(out) == before
+    changing = {"seconds", "stages", "new_messages", "new_bytes"}
+    one, other = (json.loads(outcome.stdout) for outcome in (first, second))
+    assert {name: one[name] for name in one.keys() - changing} == {
+        name: other[name] for name in other.keys() - changing
+    }
+    assert (other["new_messages"], other["new_bytes"]) == (0, 0)
+    assert reput(*words(store, "--out", out)).stdout.startswith("Nothing to do: ")
+
+
+def test_what_is_missing_of_a_finished_output_comes_back(
+    reput: Command, store: GoldenStore, out: Path
+) -> None:
+    assert reput(*words(store, "--out", out, "--max-bytes-per-trigger", "100k")).code == 0
+    before, batches = derived(out), rows(out, "batch")
+    (out / names.CHECKPOINT).unlink()
+    shutil.rmtree(out / names.LEDGER)
+    assert reput(*words(store, "--out", out)).code == 0
+    assert derived(out) == before
+    assert rows(out, "batch") == batches
+    assert reput.sessions == 1
+
+
+@pytest.mark.parametrize("at_a_boundary", [True, False])
+def test_a_log_that_has_grown(reput: Command, store: GoldenStore, out: Path, at_a_boundary: bool) -> None:
+    """Only what is new is read, from where a broker goes on writing: not from the segment made ahead."""
+    records = record_starts(store.root, MIDDLE)
+    restore = cut_log(store, MIDDLE if at_a_boundary else records[len(records) // 2])
+    outcome = reput(*words(store, "--out", out, "--json"))
+    assert outcome.code == 0
+    first = json.loads(outcome.stdout)
+    assert first["end"] == (MIDDLE if at_a_boundary else records[len(records) // 2])
+    restore()
+    second = json.loads(reput(*words(store, "--out", out, "--json")).stdout)
+    assert second["new_messages"] == second["messages"] - first["messages"] > 0
+    assert rows(out, "batch")[-1]["batch_start"] == first["end"]
+    assert_same(store.root, out)
+    assert second["findings"] == []
+
+
+def test_beside_a_running_broker(reput: Command, store: GoldenStore, out: Path) -> None:
+    """What it is just writing is no damage."""
+    records = record_starts(store.root, MIDDLE)
+    half = records[len(records) // 2]
+    restore = cut_log(store, half, keep=60)
+    with broker_lock(store.root):
+        outcome = reput(*words(store, "--out", out, "--json"))
+    assert outcome.code == 0
+    assert json.loads(outcome.stdout)["end"] == half
+    restore()
+    assert reput(*words(store, "--out", out)).code == 0
+    assert_same(store.root, out)
+
+
+def test_a_torn_end(reput: Command, store: GoldenStore, out: Path) -> None:
+    """Without a broker that is at work on it, it is damage; said once, and every time."""
+    records = record_starts(store.root, MIDDLE)
+    half = records[len(records) // 2]
+    restore = cut_log(store, half, keep=60)
+    # The last batch begins where the damage does: it moves no offset, and is told of nevertheless.
+    command = words(store, "--out", out, "--json", "--max-bytes-per-trigger", str(half))
+    for _ in range(2):
+        outcome = reput(*command)
+        assert outcome.code == 1
+        summary = json.loads(outcome.stdout)
+        assert summary["end"] == half
+        assert [(finding["kind"], finding["offset"]) for finding in summary["findings"]] == [
+            ("torn-tail", half)
+        ]
+    assert [(row["finding"], row["begin_offset"]) for row in rows(out, "finding")] == [("torn-tail", half)]
+    assert reput.sessions == 1
+    restore()
+    assert reput(*command).code == 1, "the output was made from a log with that end"
+    assert_same(store.root, out)
+
+
+def test_a_log_that_was_cut_and_written_anew(reput: Command, store: GoldenStore, out: Path) -> None:
+    records = record_starts(store.root, MIDDLE)
+    restore = cut_log(store, records[20])
+    assert reput(*words(store, "--out", out)).code == 0
+    before = tree(out)
+    cut = restore
+    restore()
+    shutil.rmtree(store.root.parent / "whole-log")
+    cut = cut_log(store, records[10])
+    outcome = reput(*words(store, "--out", out))
+    assert outcome.code == 2
+    assert "the log isn't the one that this output was made from" in outcome.stderr
+    assert f"remove {out} and run again".lower() in outcome.stderr.lower()
+    assert tree(out) == before
+    cut()
+    assert reput(*words(store, "--out", out)).code == 0
+    assert_same(store.root, out)
+
+
+def test_a_log_whose_next_segments_have_expired(reput: Command, store: GoldenStore, out: Path) -> None:
+    restore = cut_log(store, record_starts(store.root, 0)[-1])
+    assert reput(*words(store, "--out", out)).code == 0
+    restore()
+    (store.root / names.COMMIT_LOG / names.offset_name(0)).unlink()
+    outcome = reput(*words(store, "--out", out))
+    assert outcome.code == 2
+    assert "the log has lost segments that this output hasn't got yet" in outcome.stderr
+
+
+def test_other_settings_than_it_was_begun_with(reput: Command, store: GoldenStore, out: Path) -> None:
+    assert reput(*words(store, "--out", out)).code == 0
+    before = tree(out)
+    for more, said in (
+        (["--no-index"], ("expected index=true", "found index=false")),
+        (["--queue", "Orders"], ('queues=["Orders"]',)),
+    ):
+        outcome = reput(*words(store, "--out", out, *more))
+        assert outcome.code == 2
+        for text in ("begun with other settings", *said, f"remove {out}"):
+            assert text in outcome.stderr
+    with broker_conf(store).open("a") as file:
+        file.write("maxIndexNum=500\n")
+    outcome = reput(*words(store, "--out", out))
+    assert outcome.code == 2
+    assert "expected max_index_num=400, found max_index_num=500" in outcome.stderr
+    assert tree(out) == before
+    other = golden("5.3.3-no-keys", out.parent / "other")
+    outcome = reput(*words(other, "--out", out))
+    assert outcome.code == 2
+    assert "begun from another store" in outcome.stderr
+    assert tree(out) == before
+
+
+def test_chosen_queues(reput: Command, store: GoldenStore, out: Path) -> None:
+    outcome = reput(*words(store, "--out", out, *QUEUES, "--json"))
+    assert outcome.code == 0
+    wanted = {
+        name: digest
+        for name, digest in tree(store.root).items()
+        if name.startswith(("consumequeue/Orders/", "consumequeue/Payments/2/")) and digest
+    }
+    assert {name: digest for name, digest in derived(out).items() if digest} == wanted
+    summary = json.loads(outcome.stdout)
+    assert summary["queues"] == len({Path(name).parent for name in wanted})
+    assert summary["without_units"] == {}, "the rest was left out by choice"
+    assert "  index      none\n" in reput(*words(store, "--out", out, *QUEUES)).stdout
+
+
+def test_a_queue_that_is_not_in_the_log(reput: Command, store: GoldenStore, out: Path) -> None:
+    outcome = reput(
+        *words(store, "--out", out, "--queue", "Orders:0", "--queue", "Ordres", "--queue", "Orders:77")
+    )
+    assert outcome.code == 1
+    assert "the log has no message for Orders:77, Ordres" in outcome.stdout
+
+
+def test_no_index(reput: Command, store: GoldenStore, out: Path) -> None:
+    assert reput(*words(store, "--out", out, "--no-index")).code == 0
+    found = compare(store.root, out)
+    assert {line.split()[0] for line in found.differences} == {"index"}
+    assert not (out / names.INDEX).exists()
+    assert not (out / names.CHECKPOINT).exists(), "it would cover an index that isn't there"
+
+
+def test_topics_that_the_broker_does_not_know(reput: Command, store: GoldenStore, out: Path) -> None:
+    config = store.root / names.CONFIG / "topics.json"
+    config.parent.mkdir(exist_ok=True)
+    topics = {path.name for path in (store.root / names.CONSUME_QUEUE).iterdir()}
+    config.write_text(json.dumps({"topicConfigTable": {topic: {} for topic in topics - {"Orders"}}}))
+    outcome = reput(*words(store, "--out", out))
+    assert outcome.code == 0
+    assert "unknown    not in config/topics.json: Orders\n" in outcome.stdout
+    assert_same(store.root, out)
+
+    only = out.with_name("only")
+    outcome = reput(*words(store, "--out", only, "--known-topics-only"))
+    assert outcome.code == 0
+    assert "left out   Orders: " in outcome.stdout
+    left = {line.split("/")[1] for line in compare(store.root, only).differences}
+    assert left == {"Orders"}
+
+
+def test_damage_in_the_middle(reput: Command, store: GoldenStore, out: Path) -> None:
+    """The rest of the log is rebuilt, and what is lost is said and kept."""
+    records = record_starts(store.root, MIDDLE)
+    broken = records[len(records) // 2]
+    overwrite(store.root, SEGMENT, broken + 4, b"\xba\xad\xf0\x0d")
+    outcome = reput(*words(store, "--out", out))
+    assert outcome.code == 1
+    segment = store.root / names.COMMIT_LOG / names.offset_name(MIDDLE)
+    end = records[len(records) // 2 + 1]
+    said = f"{segment} at physical offset {broken} to {end}: bad-magic: "
+    assert said in outcome.stdout
+    assert "0xbaadf00d" in outcome.stdout
+    assert outcome.stderr.count("\n") <= 1
+    found = [row for row in rows(out, "finding") if row["finding"] == "bad-magic"]
+    assert [(row["begin_offset"], row["end_offset"], row["file"]) for row in found] == [
+        (broken, end, str(segment))
+    ]
+    queues = [line for line in compare(store.root, out).differences if line.startswith("consumequeue/")]
+    assert len(queues) <= 1, "only the queue that the message was in"
+    again = reput(*words(store, "--out", out))
+    assert again.code == 1, "still not sound"
+    assert said in again.stdout
+
+
+def test_progress_goes_to_the_listener(store: GoldenStore, out: Path, spark: SparkSession) -> None:
+    seen: list[tuple[int, int, int]] = []
+    options = RebuildOptions(
+        store.root, out, broker_conf(store), store.version, max_bytes_per_trigger=60_000, part_bytes=20_000
+    )
+    summary = rebuild(
+        options,
+        lambda: spark,
+        lambda progress, total: seen.append((progress.bytes_done, progress.messages, total)),
+    )
+    assert len(seen) > 5
+    assert seen == sorted(seen)
+    assert seen[-1][1] == summary.messages
+    assert all(done <= total for done, _, total in seen)
+    assert_same(store.root, out)
+
+
+# --- in place --------------------------------------------------------------------------------------------
+
+
+def spoil(store: GoldenStore) -> dict[str, str]:
+    """Damage what is derived; returns what was there after that."""
+    shutil.rmtree(store.root / names.INDEX)
+    (store.root / names.INDEX).mkdir()
+    for path in (store.root / names.CONSUME_QUEUE / "Orders" / "0").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    return tree(store.root)
+
+
+def assert_clean(store: GoldenStore) -> None:
+    """Nothing of the work is left."""
+    assert not (store.root / names.REPUT / "staging").exists()
+    assert not swap.is_pending(store.root)
+
+
+def test_in_place(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    shutil.copytree(store.root, good)
+    before = spoil(store)
+    outcome = reput(*words(store, "--in-place", "--json"))
+    assert outcome.code == 0
+    assert_same(good, store.root)
+    assert_clean(store)
+    summary = json.loads(outcome.stdout)
+    kept = Path(summary["kept"])
+    assert kept.parent == store.root
+    assert kept.name.startswith("replaced-")
+    after = tree(store.root)
+    for name, digest in before.items():
+        first = name.split("/")[0]
+        if first in (names.CONSUME_QUEUE, names.INDEX, names.CHECKPOINT):
+            assert after[f"{kept.name}/{name}"] == digest, "kept"
+        else:
+            assert after[name] == digest, "the log and all else untouched"
+    assert len(rows(store.root, "batch")) == summary["batches"]
+
+    swap.undo(store.root, kept, swap.new_stamp(store.root))
+    assert before.items() <= tree(store.root).items()
+
+
+def test_in_place_keeps_owner_and_mode(reput: Command, store: GoldenStore) -> None:
+    uid, gid = (12_345, 23_456) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    for path in (store.root, *store.root.rglob("*")):
+        os.chown(path, uid, gid)
+        path.chmod(0o750 if path.is_dir() else 0o640)
+    assert reput(*words(store, "--in-place")).code == 0
+    for path in store.root.rglob("*"):
+        facts = path.stat()
+        assert (facts.st_uid, facts.st_gid) == (uid, gid), path
+        mode = stat.S_IMODE(facts.st_mode)
+        if path.relative_to(store.root).parts[0] not in (names.REPUT, names.LOCK):
+            assert mode == (0o750 if path.is_dir() else 0o640), path
+
+
+def test_in_place_chosen_queues(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    shutil.copytree(store.root, good)
+    before = spoil(store)
+    outcome = reput(*words(store, "--in-place", "--queue", "Orders:0", "--json"))
+    assert outcome.code == 0
+    after = tree(store.root, names.REPUT, names.LOCK, Path(json.loads(outcome.stdout)["kept"]).name)
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert {str(Path(name).parent) for name in changed} == {"consumequeue/Orders/0"}
+    assert [line for line in compare(good, store.root).differences if not line.startswith("index")] == []
+    assert_clean(store)
+
+
+def test_in_place_of_nothing(reput: Command, store: GoldenStore) -> None:
+    before = tree(store.root, names.REPUT, names.LOCK)
+    outcome = reput(*words(store, "--in-place", "--queue", "Ordres"))
+    assert outcome.code == 1
+    assert "Replaced nothing" in outcome.stdout
+    assert "the log has no message for Ordres" in outcome.stdout
+    assert tree(store.root, names.REPUT, names.LOCK) == before
+    assert_clean(store)
+
+
+def test_in_place_says_which_queues_are_gone(reput: Command, store: GoldenStore) -> None:
+    """Their messages have expired, and with the last file goes what the next queueOffset is."""
+    expired = store.root / names.CONSUME_QUEUE / "Expired" / "3"
+    expired.mkdir(parents=True)
+    (expired / names.offset_name(0)).write_bytes(bytes(1000))
+    outcome = reput(*words(store, "--in-place"))
+    assert outcome.code == 0
+    assert "gone       the log has no message any more for Expired:3\n" in outcome.stdout
+    assert not expired.exists()
+
+
+def test_in_place_after_a_crash(reput: Command, tmp_path: Path) -> None:
+    """A broker that finds ``abort`` deletes index files newer than indexMsgTimestamp: none may be."""
+    store = golden("5.3.3-crash", tmp_path)
+    assert (store.root / names.ABORT).exists()
+    assert reput(*words(store, "--in-place")).code == 0
+    checkpoint = StoreCheckpoint.decode((store.root / names.CHECKPOINT).read_bytes())
+    last = max((store.root / names.INDEX).iterdir()).read_bytes()
+    assert checkpoint.index_msg_timestamp == int.from_bytes(last[8:16], "big") > 0
+    assert (store.root / names.ABORT).exists()
+
+
+def test_in_place_goes_on_after_a_failure(
+    reput: Command, store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = tmp_path / "good"
+    shutil.copytree(store.root, good)
+    before = spoil(store)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device", str(store.root))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("reput.job._swap", fail)
+        assert reput(*words(store, "--in-place")).code == 2
+    assert tree(store.root, names.REPUT, names.LOCK) == {
+        name: digest for name, digest in before.items() if name != names.LOCK
+    }, "nothing was replaced"
+    outcome = reput(*words(store, "--in-place"))
+    assert (outcome.code, reput.sessions) == (0, 1), "what was staged is used"
+    assert_same(good, store.root)
+    assert_clean(store)
+
+
+def test_in_place_looks_again_before_it_replaces(
+    reput: Command, store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = spoil(store)
+    staging = store.root / names.REPUT / "staging"
+
+    def stop(*_: object) -> None:
+        raise OSError(5, "Input/output error", str(store.root))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("reput.job._swap", stop)
+        assert reput(*words(store, "--in-place")).code == 2
+    _, batches = read(staging / names.REPUT / "journal")
+    (topic, queue_id), queue = next(iter(batches[-1].queues.items()))
+    at = (queue.next - 1) * 20
+    path = names.queue_directory(staging, topic, queue_id) / names.offset_name(at - at % 1000)
+    with path.open("r+b") as file:
+        file.seek(at % 1000)
+        file.write(bytes(20))
+    outcome = reput(*words(store, "--in-place"))
+    assert outcome.code == 2
+    assert "the queue's last unit is not what was written" in outcome.stderr
+    assert {name: digest for name, digest in before.items() if name != names.LOCK} == tree(
+        store.root, names.REPUT, names.LOCK
+    )

@@ -1,0 +1,53 @@
+"""Small commit logs on disk, written record by record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from reput.format import commitlog, names
+from reput.format.commitlog import Record
+
+
+@dataclass
+class LogWriter:
+    """Appends to a commit log as a broker does: preallocated segments, each closed by a BLANK.
+
+    Attributes:
+        root: the store.
+        segment_size: bytes of a segment.
+        end: physical offset where the next record goes.
+        records: what was appended, each with its place.
+    """
+
+    root: Path
+    segment_size: int = 1000
+    end: int = 0
+    records: list[Record] = field(default_factory=list)
+
+    def append(self, *records: Record) -> None:
+        for record in records:
+            left = self.segment_size - self.end % self.segment_size
+            size = len(commitlog.encode(record))
+            if size + commitlog.BLANK_LENGTH > left:
+                self._write(commitlog.encode_blank(left))
+            placed = replace(record, physical_offset=self.end)
+            self._write(commitlog.encode(placed))
+            self.records.append(commitlog.decode(commitlog.encode(placed)))
+
+    def preallocate(self, base: int) -> Path:
+        path = self.root / names.COMMIT_LOG / names.offset_name(base)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_bytes(bytes(self.segment_size))
+        return path
+
+    def overwrite(self, offset: int, data: bytes) -> None:
+        base = offset - offset % self.segment_size
+        with self.preallocate(base).open("r+b") as file:
+            file.seek(offset - base)
+            file.write(data)
+
+    def _write(self, data: bytes) -> None:
+        self.overwrite(self.end, data)
+        self.end += len(data)

@@ -1,0 +1,59 @@
+"""The disk space that a rebuild is likely to take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reput.estimate import Estimate, estimate
+from reput.format.commitlog import Record
+from tests.local import Store, rebuild_locally, tree, write_store
+from tests.property.logs import lay_out
+
+GIB = 1 << 30
+
+
+def store_of(tmp_path: Path, messages: int, segments: int = 1) -> Store:
+    record = Record(b"T", b"x" * 50, b"UNIQ_KEY\x01u\x02KEYS\x01a b\x02TAGS\x01t\x02", store_timestamp=1)
+    one = len(lay_out([record]))
+    size = one * messages + 8
+    log = [
+        (base, lay_out([record] * messages, base) + b"\0\0\0\x08\xcb\xd4\x31\x94")
+        for base in range(0, size * segments, size)
+    ]
+    return write_store(tmp_path / "store", log, max_index_num=1000, max_hash_slot_num=500)
+
+
+def guess(store: Store, index: bool = True, bytes_per_batch: int = GIB) -> Estimate:
+    return estimate(store.settings, store.log, index=index, bytes_per_batch=bytes_per_batch)
+
+
+def test_a_log_of_equal_messages_is_guessed_well(tmp_path: Path) -> None:
+    store = store_of(tmp_path, 300, segments=3)
+    found = guess(store)
+    assert found.messages == pytest.approx(900, rel=0.01)
+    assert found.keys == pytest.approx(3600, rel=0.01)  # three words and, from 5.4 on, the tag
+
+
+def test_no_index_takes_less(tmp_path: Path) -> None:
+    store = store_of(tmp_path, 300)
+    assert guess(store, index=False).keys == 0
+    assert guess(store, index=False).output_bytes < guess(store).output_bytes
+
+
+def test_many_segments_are_sampled(tmp_path: Path) -> None:
+    assert guess(store_of(tmp_path, 20, segments=40)).messages == pytest.approx(800, rel=0.01)
+
+
+def test_it_is_enough(tmp_path: Path) -> None:
+    store = store_of(tmp_path, 500)
+    rebuild_locally(store, tmp_path / "out")
+    assert sum(map(len, tree(tmp_path / "out").values())) < guess(store).output_bytes
+
+
+def test_nothing_to_sample(tmp_path: Path) -> None:
+    for number, data in enumerate([bytes(1000), b"\xff" * 1000]):
+        store = write_store(tmp_path / str(number), [(0, data)])
+        assert guess(store) == Estimate(0, 0, guess(store).output_bytes)
+        assert guess(store).output_bytes > 0

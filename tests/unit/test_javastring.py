@@ -1,0 +1,80 @@
+"""Strings as Java has them. The table is what OpenJDK 17 answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from reput.format.javastring import decode, hash_code, parse_integer, utf16_units
+
+# bytes, new String(bytes, UTF_8).hashCode(), its UTF-16 code units
+JAVA = [
+    ("", 0, ""),
+    ("61", 97, "0061"),
+    ("616263", 96354, "0061 0062 0063"),
+    ("0001", 1, "0000 0001"),
+    ("c3a9", 233, "00e9"),
+    ("e697a5e69cac", 835047, "65e5 672c"),
+    ("f09f9880", 1772899, "d83d de00"),
+    ("f48fbfbf", 1803232, "dbff dfff"),
+    # Lone bytes, and sequences that end too early.
+    ("80", 65533, "fffd"),
+    ("ff", 65533, "fffd"),
+    ("c3", 65533, "fffd"),
+    ("c341", 2031588, "fffd 0041"),
+    ("e4", 65533, "fffd"),
+    ("e4b8", 65533, "fffd"),
+    ("e4b841", 2031588, "fffd 0041"),
+    ("e441b8", 63044761, "fffd 0041 fffd"),
+    ("e4b8ade4", 685936, "4e2d fffd"),
+    ("f0", 65533, "fffd"),
+    ("f09f", 65533, "fffd"),
+    ("f09f98", 65533, "fffd"),
+    ("f09f9841", 2031588, "fffd 0041"),
+    ("f09f41", 2031588, "fffd 0041"),
+    # Longer than they need be, beyond the last character, surrogates: Python replaces these otherwise.
+    ("c080", 2097056, "fffd fffd"),
+    ("e08080", 65074269, "fffd fffd fffd"),
+    ("f0808080", 2017367872, "fffd fffd fffd fffd"),
+    ("f4908080", 2017367872, "fffd fffd fffd fffd"),
+    ("f5808080", 2017367872, "fffd fffd fffd fffd"),
+    ("f888808080", -1886039875, "fffd fffd fffd fffd fffd"),
+    ("eda080", 65533, "fffd"),
+    ("eda0bdedb880", 2097056, "fffd fffd"),
+]
+
+
+@pytest.mark.parametrize(("data", "hashed", "units"), JAVA)
+def test_bytes_are_decoded_and_hashed_as_by_java(data: str, hashed: int, units: str) -> None:
+    assert [f"{unit:04x}" for unit in utf16_units(bytes.fromhex(data))] == units.split()
+    assert hash_code(bytes.fromhex(data)) == hashed
+    assert decode(bytes.fromhex(data)).encode("utf-16-be").hex(" ", 2) == units
+
+
+def test_a_hash_goes_on_from_another() -> None:
+    assert hash_code(b"orders#id") == hash_code(b"#id", hash_code(b"orders"))
+    assert hash_code(b"polygenelubricants") == -0x8000_0000
+
+
+@pytest.mark.parametrize(
+    ("text", "bits", "value"),
+    [
+        (b"0", 32, 0),
+        (b"+7", 32, 7),
+        (b"-0012", 32, -12),
+        (b"2147483647", 32, 2147483647),
+        (b"2147483648", 32, None),
+        (b"-2147483648", 32, -2147483648),
+        (b"-32769", 16, None),
+        (b"9223372036854775807", 64, 9223372036854775807),
+        (b"9223372036854775808", 64, None),
+        (b"", 64, None),
+        (b"+", 64, None),
+        (b"--1", 64, None),
+        (b" 1", 64, None),
+        (b"1_000", 64, None),
+        (b"1.0", 64, None),
+        (b"0x10", 64, None),
+    ],
+)
+def test_integers_are_those_that_java_takes(text: bytes, bits: int, value: int | None) -> None:
+    assert parse_integer(text, bits) == value

@@ -1,0 +1,294 @@
+"""A run that ends at any call to the operating system is gone on with, and comes to the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from reput.errors import ReputError
+from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.sink import ledger
+from reput.sink.journal import State
+from reput.sink.rollback import roll_back
+from reput.store import files
+from reput.store.system import System
+from tests.crash import Dying, Failing, KilledError, LosingPower, died
+from tests.local import Store, directories, opened_output, outputs, rebuild_locally, target_of, tree, units
+from tests.property.test_rebuild import RESTART, Damage, Spec, lay_out, scratch, store_of
+
+ENDS = (300, 700, 1500)
+PART_BYTES = 200
+
+#: Several segments, index files and queues; a hole, a repeat, a queue created anew; bodies that fool a guess.
+LOG = [
+    Spec(keys=2),
+    Spec(keys=3, tags=True, lmq=("%LMQ%a", "plain")),
+    Spec(queue=1, fake=2, keys=1),
+    Spec(topic=1, body=80),
+    Spec(keys=1, jump=2),
+    Spec(transaction=4, keys=1),
+    Spec(topic=4, delay="3"),
+    Spec(keys=2, jump=-4),
+    Spec(topic=1, keys=4, lmq=("%LMQ%a",)),
+    Spec(queue=1, keys=1, fake=1),
+    Spec(topic=1, jump=RESTART, keys=3),
+    Spec(topic=1, keys=2),
+    Spec(keys=2),
+    Spec(topic=1, keys=1, lmq=("%LMQ%a", "%LMQ%a")),
+]
+
+
+@pytest.fixture
+def place() -> Any:
+    with scratch() as path:
+        yield path
+
+
+@pytest.fixture
+def store(place: Path) -> Store:
+    laid = lay_out(LOG, segment_size=800)
+    laid.segments = Damage(0.52, 40, 0).apply(laid.segments)
+    return store_of(place / "store", laid, "5.5.0")
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> Callable[[System], None]:
+    return lambda one: monkeypatch.setattr(files, "system", one)
+
+
+def known(state: State) -> dict[str, object]:
+    """What the journal says in the end, whatever the batches were."""
+    queues = {
+        queue: (facts.first, facts.next, facts.end, facts.shift) for queue, facts in state.queues.items()
+    }
+    facts = {"queues": queues, "index": state.index, "cursor": state.cursor}
+    return {**facts, "messages": state.messages, "bytes": state.bytes, "without": state.without_unit}
+
+
+@pytest.fixture
+def expected(store: Store, place: Path) -> tuple[dict[str, bytes], dict[str, object]]:
+    state = rebuild_locally(store, place / "expected", part_bytes=PART_BYTES, ends=ENDS)
+    # An uninterrupted run's own way of cutting the log leaves no trace either.
+    assert outputs(place / "expected") == _outputs_of_one_batch(store, place)
+    assert {"queue-restarted", "queue-offset-jump", "repeated-queue-offset"} <= {
+        finding.kind for finding in state.findings
+    }
+    assert len(state.index) > 2
+    return outputs(place / "expected"), known(state)
+
+
+def _outputs_of_one_batch(store: Store, place: Path) -> dict[str, bytes]:
+    rebuild_locally(store, place / "one")
+    return outputs(place / "one")
+
+
+def check(out: Path, state: State, expected: tuple[dict[str, bytes], dict[str, object]]) -> None:
+    assert outputs(out) == expected[0]
+    assert known(state) == expected[1]
+    assert {path.name for path in (out / names.REPUT).iterdir()} <= {"journal", "lock", "tasks.lock"}
+    assert not [path for path in directories(out) if "tmp" in path]
+
+
+def ways(number: int) -> dict[str, Any]:
+    """How the run that goes on cuts the log: not as the one before."""
+    return [
+        {"part_bytes": PART_BYTES, "ends": ENDS},
+        {"part_bytes": 1 << 20},
+        {"part_bytes": 97, "ends": (100, 500, 900, 1000, 1700)},
+    ][number % 3]
+
+
+def calls_of(store: Store, out: Path, system: Callable[[System], None]) -> int:
+    counting = Dying()
+    system(counting)
+    rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS)
+    return counting.calls
+
+
+@pytest.mark.parametrize("first", [1, 4])
+def test_killed_at_every_call(
+    store: Store,
+    place: Path,
+    system: Callable[[System], None],
+    expected: tuple[dict[str, bytes], dict[str, object]],
+    first: int,
+) -> None:
+    for last in range(first, calls_of(store, place / "count", system) + 1, 7):
+        out = place / str(last)
+        system(Dying(last))
+        assert died(lambda: rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS))  # noqa: B023
+        system(System())
+        check(out, rebuild_locally(store, out, **ways(last)), expected)
+
+
+def test_killed_again_and_again(
+    store: Store,
+    place: Path,
+    system: Callable[[System], None],
+    expected: tuple[dict[str, bytes], dict[str, object]],
+) -> None:
+    """Also while what was left over is taken back."""
+    calls = calls_of(store, place / "count", system)
+    for seed in range(25):
+        random = Random(seed)
+        out = place / str(seed)
+        for _ in range(4):
+            system(Dying(random.choice([random.randint(1, 30), random.randint(1, calls)])))
+            died(lambda: rebuild_locally(store, out, **ways(random.randint(0, 2))))  # noqa: B023
+        system(System())
+        check(out, rebuild_locally(store, out, **ways(seed)), expected)
+
+
+def test_every_call_refused_once(
+    store: Store,
+    place: Path,
+    system: Callable[[System], None],
+    expected: tuple[dict[str, bytes], dict[str, object]],
+) -> None:
+    """A disk that fails ends the run with an error that says where, never with another one."""
+    for last in range(1, calls_of(store, place / "count", system) + 1, 5):
+        out = place / str(last)
+        failing = Failing(last)
+        system(failing)
+        with suppress(ReputError):
+            rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS)
+        system(System())
+        check(out, rebuild_locally(store, out, **ways(last)), expected)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_power_lost_at_any_call(
+    store: Store,
+    place: Path,
+    system: Callable[[System], None],
+    expected: tuple[dict[str, bytes], dict[str, object]],
+    seed: int,
+) -> None:
+    """What was not flushed is there, or not, or in part: nothing that was committed depends on it."""
+    calls = calls_of(store, place / "count", system)
+    random = Random(seed)
+    for round_number in range(15):
+        out = place / str(round_number)
+        out.mkdir()
+        for _ in range(random.choice([1, 1, 2])):
+            losing = LosingPower(out, random.randint(1, calls))
+            system(losing)
+            died(lambda: rebuild_locally(store, out, **ways(random.randint(0, 2))))  # noqa: B023
+            losing.lose(random)
+        system(System())
+        check(out, rebuild_locally(store, out, **ways(round_number)), expected)
+
+
+def test_each_batch_is_in_the_ledger_once(
+    store: Store,
+    place: Path,
+    system: Callable[[System], None],
+    monkeypatch: pytest.MonkeyPatch,
+    expected: tuple[dict[str, bytes], dict[str, object]],
+) -> None:
+    """Killed before, in and after commits to the ledger."""
+    write = ledger.write_deltalake
+
+    def dying_write(*arguments: Any, **options: Any) -> None:
+        files.system.tick()  # type: ignore[attr-defined]
+        write(*arguments, **options)
+        files.system.tick()  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(ledger, "write_deltalake", dying_write)
+    counting = Dying()
+    system(counting)
+    rebuild_locally(store, place / "count", part_bytes=PART_BYTES, ends=ENDS, ledger=True)
+    for last in range(20, counting.calls, 41):
+        out = place / str(last)
+        system(Dying(last))
+        assert died(
+            lambda: rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS, ledger=True)  # noqa: B023
+        )
+        system(Dying())
+        state = rebuild_locally(store, out, ledger=True, **ways(last))
+        check(out, state, expected)
+        rows = DeltaTable(str(out / names.LEDGER)).to_pyarrow_table().to_pylist()
+        batches = sorted(
+            (row["batch_start"], row["batch_end"], row["messages"]) for row in rows if row["kind"] == "batch"
+        )
+        starts = [0, *(end for _, end, _ in batches)]
+        assert [start for start, _, _ in batches] == starts[:-1]
+        assert starts[-1] == state.cursor
+        assert sum(messages for _, _, messages in batches) == state.messages
+        assert len(batches) == state.batches
+
+
+def test_nothing_is_taken_back_after_a_clean_end(store: Store, place: Path) -> None:
+    rebuild_locally(store, place / "out")
+    before = tree(place / "out")
+    target = target_of(store, place / "out")
+    with opened_output(target, store.log) as journal:
+        roll_back(target, journal.state)
+    assert tree(place / "out") == before
+
+
+def test_what_was_never_committed_is_taken_back(store: Store, place: Path) -> None:
+    """Units past a queue's end, queues and index files that the journal doesn't name, late index entries."""
+    out = place / "out"
+    rebuild_locally(store, out)
+    before = outputs(out)
+    target = target_of(store, out)
+    queue = out / names.CONSUME_QUEUE / "%LMQ%a" / "0"
+    *_, last = sorted(queue.iterdir())
+    first_free = len(units(out, "%LMQ%a")) * UNIT_LENGTH % 100
+    assert first_free, "the last file has room"
+    with last.open("r+b") as file:
+        file.seek(first_free)
+        file.write(b"\1" * UNIT_LENGTH)
+    (queue / names.offset_name(100_000)).write_bytes(bytes(100))
+    stray = out / names.CONSUME_QUEUE / "stray" / "5"
+    stray.mkdir(parents=True)
+    (stray / names.offset_name(0)).write_bytes(b"\1" * 100)
+    (out / names.INDEX / "20990101000000000").write_bytes(b"\1" * 8)
+    *_, index = [path for path in sorted((out / names.INDEX).iterdir()) if path.name < "2099"]
+    data = bytearray(index.read_bytes())
+    data[:8], data[40:44], data[-1] = b"\1" * 8, b"\0\0\0\5", 7
+    index.write_bytes(data)
+    target.scratch.mkdir()
+    with opened_output(target, store.log) as journal:
+        roll_back(target, journal.state)
+    assert outputs(out) == before
+    assert not target.scratch.exists()
+    assert "consumequeue/stray" not in directories(out)
+
+
+def test_a_batch_that_failed_leaves_the_journal_as_it_was(
+    store: Store, place: Path, system: Callable[[System], None]
+) -> None:
+    out = place / "out"
+    rebuild_locally(store, out, ends=ENDS)
+    calls = calls_of(store, place / "count", system)
+    system(Dying(calls // 2))
+    with suppress(KilledError):
+        rebuild_locally(store, place / "other", part_bytes=PART_BYTES, ends=ENDS)
+    system(System())
+    with opened_output(target_of(store, place / "other"), store.log) as journal:
+        state = journal.state
+        starts = [0, *(batch.end for batch in journal.batches)]
+        assert [batch.start for batch in journal.batches] == starts[:-1]
+        assert state.cursor == starts[-1] < rebuild_locally(store, out).cursor
+
+
+def test_a_selection_of_queues_leaves_the_rest_alone(place: Path) -> None:
+    from reput.sink.selection import Selection
+
+    store = store_of(
+        place / "store", lay_out([replace(spec, fake=0) for spec in LOG], segment_size=800), "5.5.0"
+    )
+    selection = Selection.parse(["B:0", "%LMQ%a"])
+    state = rebuild_locally(store, place / "out", selection=selection, index=False, part_bytes=PART_BYTES)
+    assert set(state.queues) == {("B", 0), ("%LMQ%a", 0)}
+    assert {path.split("/")[1] for path in outputs(place / "out")} == {"B", "%LMQ%a"}

@@ -1,0 +1,156 @@
+"""Finding the segments of a commit log. What is refused, and what is said of damage: test_bad_input.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reput.errors import SettingsError, StoreError
+from reput.format import names
+from reput.settings import StoreSettings
+from reput.store.segments import discover, is_zero, map_segment, without_unwritten_end
+from tests.local import kinds
+
+
+def make(directory: Path, lengths: dict[int, int]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for base, length in lengths.items():
+        (directory / names.offset_name(base)).write_bytes(bytes(length))
+
+
+def settings(tmp_path: Path, *lines: str) -> StoreSettings:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("\n".join(lines))
+    return StoreSettings.load(tmp_path / "store", conf, None)
+
+
+def test_segments_in_order(tmp_path: Path) -> None:
+    make(tmp_path / "store" / "commitlog", {200: 100, 0: 100, 100: 100})
+    log = discover(settings(tmp_path))
+    assert [segment.base for segment in log.segments] == [0, 100, 200]
+    assert (log.segment_size, log.start, log.end, log.findings) == (100, 0, 300, ())
+
+
+def test_other_files_are_none(tmp_path: Path) -> None:
+    directory = tmp_path / "store" / "commitlog"
+    make(directory, {0: 100})
+    (directory / names.offset_name(100)).mkdir()
+    (directory / "00000000000000000000.bak").write_bytes(b"x")
+    (directory / ".nfs0001").write_bytes(b"x")
+    assert len(discover(settings(tmp_path)).segments) == 1
+
+
+def test_several_directories(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    make(store / "a", {0: 100, 200: 100})
+    make(store / "b", {100: 100})
+    make(store / "old", {300: 100})
+    log = discover(
+        settings(
+            tmp_path,
+            f"storePathRootDir={store}",
+            f"storePathCommitLog={store}/a,{store}/b",
+            f"readOnlyCommitLogStorePaths={store}/old",
+        )
+    )
+    assert [segment.path.parent.name for segment in log.segments] == ["a", "b", "a", "old"]
+    assert log.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "conf", "size", "found"),
+    [
+        ({0: 100}, None, 100, []),
+        ({0: 70}, 100, 100, ["segment-length"]),
+        ({0: 100, 100: 100, 200: 70}, None, 100, ["segment-length"]),
+        ({0: 70, 100: 70}, None, 100, ["segment-length"] * 2),
+        ({0: 100, 300: 100, 400: 100}, None, 100, ["missing-segments"]),
+        ({0: 100, 300: 100}, 100, 100, ["missing-segments"]),
+        ({0: 100, 100: 0}, None, 100, []),
+        ({0: 100, 100: 130}, 100, 100, ["segment-length"]),
+    ],
+)
+def test_the_size_that_segments_span(
+    tmp_path: Path, lengths: dict[int, int], conf: int | None, size: int, found: list[str]
+) -> None:
+    make(tmp_path / "store" / "commitlog", lengths)
+    log = discover(settings(tmp_path, f"mappedFileSizeCommitLog={conf}" if conf else ""))
+    assert log.segment_size == size
+    assert kinds(log.findings) == found
+    assert all(segment.length <= size for segment in log.segments)
+
+
+def test_the_segment_at_an_offset(tmp_path: Path) -> None:
+    make(tmp_path / "store" / "commitlog", {100: 100, 300: 60})
+    log = discover(settings(tmp_path, "mappedFileSizeCommitLog=100"))
+    found = {offset: log.segment_at(offset) for offset in (99, 100, 199, 200, 300, 399, 400)}
+    assert {offset: None if at is None else at.base for offset, at in found.items()} == {
+        99: None,
+        100: 100,
+        199: 100,
+        200: None,
+        300: 300,
+        399: 300,
+        400: None,
+    }
+
+
+def test_a_mapped_segment_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"abc")
+    data = map_segment(path, 3)
+    assert data.tobytes() == b"abc"
+    assert data.dtype == np.uint8
+    with pytest.raises(ValueError, match="read-only"):
+        data[0] = 1
+    assert len(map_segment(path, 0)) == 0
+
+
+@pytest.mark.parametrize("length", [3, 1 << 40])
+def test_a_segment_that_is_not_what_it_was(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "segment"
+    if length > 3:
+        path.write_bytes(b"abc")
+    with pytest.raises(StoreError, match=f"the segment can't be read; expected {length} bytes") as caught:
+        map_segment(path, length)
+    assert caught.value.path == str(path)
+
+
+def test_segments_that_were_only_made_ahead(tmp_path: Path) -> None:
+    directory = tmp_path / "store" / "commitlog"
+    make(directory, {0: 100, 100: 100, 200: 100, 300: 40})
+    log = discover(settings(tmp_path, "mappedFileSizeCommitLog=100"))
+    assert [finding.kind for finding in log.findings] == ["segment-length"]
+    assert [segment.base for segment in without_unwritten_end(log).segments] == [0], "one always stays"
+    with (directory / names.offset_name(100)).open("r+b") as file:
+        file.seek(99)
+        file.write(b"x")
+    trimmed = without_unwritten_end(log)
+    assert [segment.base for segment in trimmed.segments] == [0, 100]
+    assert trimmed.findings == (), "what is said of those left out is left out, too"
+    assert (trimmed.segment_size, trimmed.end) == (100, 200)
+
+
+def test_what_is_said_of_a_segment_that_stays_stays(tmp_path: Path) -> None:
+    directory = tmp_path / "store" / "commitlog"
+    make(directory, {0: 100, 300: 100, 400: 100})
+    (directory / names.offset_name(300)).write_bytes(b"x" * 120)
+    log = without_unwritten_end(discover(settings(tmp_path, "mappedFileSizeCommitLog=100")))
+    assert kinds(log.findings) == ["segment-length", "missing-segments"]
+
+
+@pytest.mark.parametrize("at", [0, 1_048_575, 1_048_576, 2_500_000])
+def test_a_single_byte_is_seen(at: int) -> None:
+    data = np.zeros(2_500_001, np.uint8)
+    assert is_zero(data)
+    data[at] = 1
+    assert not is_zero(data)
+
+
+@pytest.mark.parametrize(("length", "size"), [(200, 100), (101, 100)])
+def test_one_segment_that_is_longer_than_broker_conf_says(tmp_path: Path, length: int, size: int) -> None:
+    make(tmp_path / "store" / "commitlog", {0: length})
+    with pytest.raises(SettingsError, match=f"expected {length}, the length of every segment"):
+        discover(settings(tmp_path, f"mappedFileSizeCommitLog={size}"))

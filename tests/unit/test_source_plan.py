@@ -1,0 +1,363 @@
+"""Planning: options, parts, the log's end; without Spark, and without what planning mustn't load."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+from pyspark.sql.types import StructType
+
+from reput.errors import ReputError, SettingsError, StoreError
+from reput.format import commitlog, names
+from reput.format.commitlog import Record
+from reput.settings import StoreSettings
+from reput.source import CommitLogDataSource
+from reput.source import options as options_module
+from reput.source.columns import MESSAGE_COLUMNS, PART_COLUMNS
+from reput.source.commitlog import CommitLogStreamReader
+from reput.source.options import Options
+from reput.source.parts import LogPart
+from reput.source.tail import LogEnd
+from reput.store.segments import CommitLog, discover
+from tests.conftest import LIB
+from tests.stores import LogWriter
+
+ALL = ReadAllAvailable()
+
+
+def source(root: Path, **options: object) -> CommitLogDataSource:
+    texts = {name: str(value) for name, value in options.items()}
+    return CommitLogDataSource(CaseInsensitiveDict({"path": str(root), **texts}))
+
+
+def stream(root: Path, **options: object) -> CommitLogStreamReader:
+    one = source(root, **options)
+    reader = one.streamReader(one.schema())
+    assert isinstance(reader, CommitLogStreamReader)
+    return reader
+
+
+def parts_of(partitions: object) -> list[LogPart]:
+    assert isinstance(partitions, list)
+    return [part for partition in partitions for part in partition.value]
+
+
+def batch_parts(root: Path, **options: object) -> list[LogPart]:
+    one = source(root, content="parts", **options)
+    return parts_of(one.reader(one.schema()).partitions())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogWriter:
+    return LogWriter(tmp_path / "store", segment_size=1000)
+
+
+def message(number: int, **fields: object) -> Record:
+    return Record(topic=b"orders", body=b"%d" % number, queue_offset=number, **fields)  # type: ignore[arg-type]
+
+
+def found(log: LogWriter) -> CommitLog:
+    return discover(StoreSettings.load(log.root, None, None))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"content": "units"},
+            r"content isn't one that the source has; expected messages or parts, found 'units'",
+        ),
+        ({"startOffset": "-1"}, r"startOffset isn't a physical offset; expected .*, found '-1'"),
+        ({"startOffset": ""}, r"startOffset isn't a physical offset"),
+        ({"endOffset": "9223372036854775808"}, r"endOffset isn't a physical offset"),
+        (
+            {"startOffset": "2", "endOffset": "1"},
+            r"startOffset lies behind endOffset; expected at most 1, found 2",
+        ),
+        ({"partBytes": "0"}, r"partBytes isn't a size"),
+        ({"maxBytesPerTrigger": "5 apples"}, r"maxBytesPerTrigger isn't a size; .* found '5 apples'"),
+        ({"maxBytesPerTrigger": "9999999t"}, r"maxBytesPerTrigger isn't a size"),
+        ({"offset": "1"}, r"the source has no such option; .* found offset"),
+        ({"rocketmqVersion": "3.2"}, r"this RocketMQ version isn't known"),
+        ({"brokerConf": "/nowhere/broker.conf"}, r"/nowhere/broker.conf: this broker.conf can't be read"),
+        ({"path": ""}, r"the source needs a path"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        Options.parse({"path": "store", **options})
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("4096", 4096),
+        ("3k", 3072),
+        ("512m", 512 << 20),
+        ("4G", 4 << 30),
+        ("1 tb", 1 << 40),
+        ("2MiB", 2 << 20),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert Options.parse({"path": "store", "MAXBYTESPERTRIGGER": text}).max_bytes_per_trigger == size
+
+
+def test_parts_are_cut_at_multiples_from_each_segments_base(log: LogWriter) -> None:
+    for base in (3000, 4000):
+        log.preallocate(base)
+    path = log.root / names.COMMIT_LOG
+    first, second = str(path / names.offset_name(3000)), str(path / names.offset_name(4000))
+    assert batch_parts(log.root, startOffset=3100, endOffset=4500, partBytes=400) == [
+        LogPart(first, 3000, 1000, 1000, 3100, 3400, True, False),
+        LogPart(first, 3000, 1000, 1000, 3400, 3800, False, False),
+        LogPart(first, 3000, 1000, 1000, 3800, 4000, False, False),
+        LogPart(second, 4000, 1000, 1000, 4000, 4400, True, True),
+        LogPart(second, 4000, 1000, 1000, 4400, 4500, False, True),
+    ]
+    assert [(part.start, part.end) for part in batch_parts(log.root, endOffset=9999)] == [
+        (3000, 4000),
+        (4000, 5000),
+    ]
+    assert batch_parts(log.root, startOffset=5000, endOffset=5000) == []
+    with pytest.raises(
+        SettingsError, match="startOffset lies behind the commit log; expected at most 5000, found 5001"
+    ):
+        batch_parts(log.root, startOffset=5001)
+
+
+def test_gaps_and_short_segments_have_no_parts(log: LogWriter) -> None:
+    for base in (0, 1000, 3000):
+        log.preallocate(base)
+    with log.preallocate(1000).open("r+b") as file:
+        file.truncate(300)
+    assert [(part.start, part.end) for part in batch_parts(log.root, endOffset=4000)] == [
+        (0, 1000),
+        (1000, 1300),
+        (3000, 4000),
+    ]
+
+
+def test_all_parts_of_a_batch_are_one_partition_and_messages_one_each(log: LogWriter) -> None:
+    log.append(*(message(number) for number in range(30)))
+    one = source(log.root, content="parts", partBytes=100)
+    assert len(one.reader(one.schema()).partitions()) == 1
+    one = source(log.root, partBytes=500)
+    partitions = one.reader(one.schema()).partitions()
+    assert len(partitions) == len(parts_of(partitions)) == -(-log.end // 500)
+
+
+def test_a_reader_can_be_pickled_after_it_has_looked_at_the_log(log: LogWriter) -> None:
+    log.append(message(1))
+    reader = stream(log.root)
+    assert reader.latestOffset({"offset": 0}, ALL) == {"offset": log.end}
+    again = pickle.loads(pickle.dumps(reader))
+    assert again.latestOffset({"offset": 0}, ALL) == {"offset": log.end}
+
+
+def test_columns_that_are_not_there_are_refused(log: LogWriter) -> None:
+    one = source(log.root)
+    with pytest.raises(SettingsError, match=r"the source has no such column; .* found topics string"):
+        one.reader(StructType().add("topics", "string"))
+    with pytest.raises(
+        SettingsError, match=r"another type; expected queueId int, nullable, found queueId bigint"
+    ):
+        one.reader(StructType().add("queueId", "long"))
+    with pytest.raises(SettingsError, match=r"found topic string not null"):
+        one.reader(StructType().add("topic", "string", nullable=False))
+
+
+def test_planning_parts_loads_neither_numba_nor_pandas(log: LogWriter) -> None:
+    log.append(*(message(number) for number in range(30)))
+    script = f"""
+import pickle, sys
+from pyspark.sql.datasource import CaseInsensitiveDict
+from reput.source import CommitLogDataSource
+source = CommitLogDataSource(CaseInsensitiveDict(
+    {{"path": {str(log.root)!r}, "content": "parts", "endOffset": "9999", "maxBytesPerTrigger": "100"}}))
+reader = pickle.loads(pickle.dumps(source)).streamReader(source.schema())
+reader.prepareForTriggerAvailableNow()
+end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+assert end == {{"offset": 100}}, end
+(partition,) = pickle.loads(pickle.dumps(reader.partitions({{"offset": 0}}, {{"offset": 9999}})))
+(rows,) = reader.read(partition)
+assert rows.num_rows == {len(found(log).segments)}, rows
+print(sorted({{"numba", "pandas"}} & set(sys.modules)))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": str(LIB)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.stdout.strip(), run.stderr) == ("[]", "")
+
+
+# Where the log ends.
+
+
+def end_of(log: LogWriter, end: LogEnd | None = None) -> int:
+    return (end or LogEnd(StoreSettings.load(log.root, None, None))).find(found(log))
+
+
+def test_the_end_grows_with_the_log_and_crosses_segments(log: LogWriter) -> None:
+    log.preallocate(0)
+    end = LogEnd(StoreSettings.load(log.root, None, None))
+    assert end_of(log, end) == 0
+    for number in range(40):
+        log.append(message(number))
+        assert end_of(log, end) == end_of(log) == log.end
+
+
+def test_a_segment_made_ahead_of_time_is_no_successor(log: LogWriter) -> None:
+    log.append(message(1))
+    log.preallocate(1000)
+    end = LogEnd(StoreSettings.load(log.root, None, None))
+    assert end_of(log, end) == end_of(log, end) == log.end
+    log.append(message(2))
+    assert end_of(log, end) == end_of(log) == log.end
+
+
+def test_after_a_blank_the_end_is_the_next_segment(log: LogWriter) -> None:
+    log.append(message(1))
+    log.overwrite(log.end, commitlog.encode_blank(1000 - log.end))
+    assert end_of(log) == 1000
+    log.preallocate(1000)
+    assert end_of(log) == 1000
+
+
+def test_a_half_written_record_waits_byte_by_byte(log: LogWriter) -> None:
+    now = 1_700_000_000_000
+    log.append(message(1))
+    whole = commitlog.encode(
+        message(2, physical_offset=log.end, properties=b"TAGS\x01paid\x02", store_timestamp=now)
+    )
+    end = LogEnd(StoreSettings.load(log.root, None, None), lambda: float(now + 50))
+    for count in range(len(whole)):
+        log.overwrite(log.end, whole[:count])
+        assert end_of(log, end) == log.end, f"after {count} bytes"
+    log.overwrite(log.end, whole)
+    assert end_of(log, end) == log.end + len(whole)
+
+
+def test_a_record_with_zeros_in_its_properties_counts_once_it_is_old_or_followed(log: LogWriter) -> None:
+    now = 1_700_000_000_000
+    log.append(message(1, properties=b"a\x01\0\x02", store_timestamp=now))
+    settings = StoreSettings.load(log.root, None, None)
+    assert end_of(log, LogEnd(settings, lambda: float(now + 1999))) == 0
+    assert end_of(log, LogEnd(settings, lambda: float(now + 2001))) == log.end
+    log.append(message(2, store_timestamp=now))
+    assert end_of(log, LogEnd(settings, lambda: float(now))) == log.end
+
+
+def test_damage_in_the_tail_is_passed_over(log: LogWriter) -> None:
+    log.append(*(message(number) for number in range(8)))
+    log.overwrite(log.records[2].physical_offset, b"\xff" * 200)
+    assert end_of(log) == log.end
+    log.overwrite(log.records[2].physical_offset, bytes(200))
+    assert end_of(log) == log.end
+    end = LogEnd(StoreSettings.load(log.root, None, None))
+    assert end_of(log, end) == log.end
+    at = log.end
+    log.append(message(8), message(9))
+    log.overwrite(at, b"\xff" * 20)
+    assert end_of(log, end) == log.end
+
+
+def test_a_log_that_was_cut_and_written_again_is_walked_again(log: LogWriter) -> None:
+    log.append(*(message(number) for number in range(6)))
+    end = LogEnd(StoreSettings.load(log.root, None, None))
+    assert end_of(log, end) == log.end
+    log.end = log.records[2].physical_offset
+    log.append(Record(topic=b"another", body=b"x" * 30))
+    log.overwrite(log.end, bytes(1000 - log.end))
+    assert end_of(log, end) == log.end
+
+
+# The stream's offsets.
+
+
+def test_offsets_advance_by_at_most_the_limit_and_always_by_something(log: LogWriter) -> None:
+    log.append(*(message(number) for number in range(30)))
+    reader = stream(log.root, maxBytesPerTrigger="700")
+    assert reader.getDefaultReadLimit() == ReadMaxBytes(700)
+    assert stream(log.root).getDefaultReadLimit() == ALL
+    offset = reader.initialOffset()
+    assert offset == {"offset": 0}
+    assert reader.reportLatestOffset() is None
+    assert reader.latestOffset(offset, ReadMaxBytes(700)) == {"offset": 700}
+    assert reader.latestOffset({"offset": 700}, ReadMaxBytes(1)) == {"offset": 701}
+    assert reader.latestOffset({"offset": 700}, ALL) == {"offset": log.end}
+    assert reader.latestOffset({"offset": log.end}, ALL) == {"offset": log.end}
+    assert reader.reportLatestOffset() == {"offset": log.end}
+    assert reader.partitions({"offset": log.end}, {"offset": log.end}) == []
+
+
+def test_available_now_fixes_the_end(log: LogWriter) -> None:
+    log.append(message(1))
+    reader = stream(log.root)
+    reader.prepareForTriggerAvailableNow()
+    fixed = log.end
+    log.append(*(message(number) for number in range(20)))
+    assert reader.latestOffset({"offset": 0}, ALL) == {"offset": fixed}
+    assert reader.latestOffset({"offset": fixed}, ALL) == {"offset": fixed}
+    assert reader.reportLatestOffset() == {"offset": log.end}
+
+
+def test_an_end_offset_is_taken_as_it_is_up_to_the_files_end(log: LogWriter) -> None:
+    log.append(message(1))
+    assert stream(log.root, endOffset=600).latestOffset({"offset": 0}, ALL) == {"offset": 600}
+    assert stream(log.root, endOffset=6000).latestOffset({"offset": 0}, ALL) == {"offset": 1000}
+    assert stream(log.root, endOffset=600).latestOffset({"offset": 700}, ALL) == {"offset": 700}
+
+
+def test_an_expired_head_is_stepped_over_and_said(log: LogWriter, caplog: pytest.LogCaptureFixture) -> None:
+    log.append(*(message(number) for number in range(30)))
+    (log.root / names.COMMIT_LOG / names.offset_name(0)).unlink()
+    (log.root / names.COMMIT_LOG / names.offset_name(1000)).unlink()
+    reader = stream(log.root, content="parts", partBytes=500)
+    # The limit counts from where the log begins now, so that no batch is empty.
+    end = reader.latestOffset({"offset": 100}, ReadMaxBytes(300))
+    assert end == {"offset": 2300}
+    assert [(part.start, part.end) for part in parts_of(reader.partitions({"offset": 100}, end))] == [
+        (2000, 2300)
+    ]
+    assert "the commit log begins at offset 2000; messages from 100 on have expired" in caplog.text
+
+
+def test_a_log_that_shrank_is_an_error(log: LogWriter) -> None:
+    log.append(message(1))
+    with pytest.raises(
+        StoreError, match=r"the commit log ends before the offset .* expected an end of at least 500"
+    ):
+        stream(log.root).latestOffset({"offset": 500}, ALL)
+
+
+def test_an_empty_store_is_an_error(log: LogWriter) -> None:
+    (log.root / names.COMMIT_LOG).mkdir(parents=True)
+    with pytest.raises(ReputError, match="the commit log is empty"):
+        stream(log.root).initialOffset()
+
+
+def test_the_partition_that_spark_makes_up_has_no_rows(log: LogWriter) -> None:
+    log.append(message(1))
+    for content in ("messages", "parts"):
+        one = source(log.root, content=content)
+        assert list(one.reader(one.schema()).read(InputPartition(None))) == []
+
+
+def test_the_page_names_every_option_and_column() -> None:
+    page = (LIB.parent / "docs" / "source.md").read_text(encoding="utf-8")
+    cells = [line.split("|")[1:4] for line in page.splitlines() if line.startswith("| `")]
+    named = [(name, kind.strip()) for cell, kind, _ in cells for name in re.findall(r"`(\w+)`", cell)]
+    options = len(options_module.NAMES)
+    assert [name for name, _ in named[:options]] == list(options_module.NAMES)
+    assert named[options:] == [*MESSAGE_COLUMNS.items(), *PART_COLUMNS.items()]

@@ -1,0 +1,65 @@
+"""What is said of Spark's failures and of Java, without either."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from reput import spark
+from reput.errors import SparkError
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (
+            Exception(
+                "[STREAM_FAILED] Query [id = 1-2, runId = 3-4] terminated with exception: Broken pipe "
+                "SQLSTATE: XXKST\n\tat org.apache.spark.Nowhere"
+            ),
+            "Broken pipe",
+        ),
+        (
+            Exception(
+                "[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback\n  File x\n"
+                "reput.errors.StoreError: /s/commitlog: it can't be read; found Permission denied\n"
+            ),
+            "/s/commitlog: it can't be read; found Permission denied",
+        ),
+        (Exception("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "Java gateway process exited"),
+        (ConnectionRefusedError(111, "Connection refused"), "its JVM is gone: killed, or out of memory"),
+        (Py4JNetworkError("Answer from Java side is empty"), "its JVM is gone: killed, or out of memory"),
+        (Exception(), "Exception"),
+    ],
+)
+def test_failures_in_a_sentence(error: Exception, found: str) -> None:
+    said = spark.spark_error(error)
+    assert said.found == found
+    assert "run the same command again" in str(said)
+
+
+@pytest.mark.parametrize(
+    ("release", "accepted"),
+    [
+        ('IMPLEMENTOR="x"\nJAVA_VERSION="17.0.15"\n', True),
+        ('JAVA_VERSION="21"\n', True),
+        ('JAVA_VERSION="16.0.2"\n', False),
+        ('JAVA_VERSION="1.8.0_412"\n', False),
+    ],
+)
+def test_the_release_file_tells_the_version(
+    release: str, accepted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    (tmp_path / "release").write_text(release)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if accepted:
+        spark.check_java()
+        return
+    with pytest.raises(SparkError, match=r"can't run on this Java; expected Java 17 or later"):
+        spark.check_java()
