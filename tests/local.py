@@ -11,6 +11,7 @@ from typing import Any
 
 from reput.errors import Finding
 from reput.format import names
+from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.scan.part import Part
 from reput.settings import StoreSettings
 from reput.sink.journal import Journal, Opening, State
@@ -194,13 +195,17 @@ def index_of(root: Path) -> list[bytes]:
 
 def units(root: Path, topic: str, queue_id: int = 0) -> list[tuple[int, int, int]]:
     """The units of a queue in order, (physicalOffset, size, tagsCode), without the zeros at its end."""
-    from reput.format.consumequeue import UNIT
-
     data = b"".join(data for path, data in queues(root).items() if path.startswith(f"{topic}/{queue_id}/"))
     found = list(UNIT.iter_unpack(data))
     while found and found[-1] == (0, 0, 0):
         found.pop()
     return found
+
+
+def first_place(root: Path, topic: str, queue_id: int = 0) -> int:
+    """The queueOffset where a queue's first file begins; the units of :func:`units` count from there."""
+    first = min(path for path in queues(root) if path.startswith(f"{topic}/{queue_id}/"))
+    return int(Path(first).name) // UNIT_LENGTH
 
 
 def kinds(findings: Iterable[Finding]) -> list[str]:

@@ -25,7 +25,17 @@ from reput.format.commitlog import Record
 from reput.sink import index_builder
 from reput.sink.journal import State
 from tests import slow_rebuild
-from tests.local import Store, index_of, outputs, queues, rebuild_locally, tree, units, write_store
+from tests.local import (
+    Store,
+    first_place,
+    index_of,
+    outputs,
+    queues,
+    rebuild_locally,
+    tree,
+    units,
+    write_store,
+)
 from tests.property.logs import with_property_crc
 
 TOPICS = (
@@ -370,6 +380,7 @@ plain_specs = st.builds(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(plain_specs, min_size=1, max_size=12), damages, st.integers(1, 700), runs)
+@example([Spec()] * 6, Damage(at=0.0, byte=0), 392, Run(41))  # the queue's first file isn't at 0
 def test_damage_costs_the_messages_that_it_touches(
     log: list[Spec], damage: Damage, length: int, run: Run
 ) -> None:
@@ -386,7 +397,9 @@ def test_damage_costs_the_messages_that_it_touches(
         found = {
             (topic, position): offset
             for topic, _ in state.queues
-            for offset, (position, _, _) in enumerate(units(place / "out", topic))
+            for offset, (position, _, _) in enumerate(
+                units(place / "out", topic), first_place(place / "out", topic)
+            )
         }
     assert touched or not state.findings
     for base, data in whole:
