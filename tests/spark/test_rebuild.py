@@ -468,7 +468,7 @@ def test_in_place_goes_on_after_a_failure(
         raise OSError(28, "No space left on device", str(store.root))
 
     with monkeypatch.context() as patched:
-        patched.setattr("reput.job._swap", fail)
+        patched.setattr("reput.job.run._swap", fail)
         assert reput(*words(store, "--in-place")).code == 2
     assert tree(store.root, names.REPUT, names.LOCK) == {
         name: digest for name, digest in before.items() if name != names.LOCK
@@ -489,7 +489,7 @@ def test_in_place_looks_again_before_it_replaces(
         raise OSError(5, "Input/output error", str(store.root))
 
     with monkeypatch.context() as patched:
-        patched.setattr("reput.job._swap", stop)
+        patched.setattr("reput.job.run._swap", stop)
         assert reput(*words(store, "--in-place")).code == 2
     _, batches = read(staging / names.REPUT / "journal")
     (topic, queue_id), queue = next(iter(batches[-1].queues.items()))

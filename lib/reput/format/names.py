@@ -18,7 +18,10 @@ ABORT = "abort"
 LOCK = "lock"
 CONFIG = "config"
 LEDGER = "ledger"
-REPUT = ".reput"  # everything that is reput's own and no broker's
+REPUT = ".reput"  # everything that is reput's own and no broker's; below it:
+JOURNAL = "journal"
+SCRATCH = "scratch"  # there while the files may hold more than the journal says
+SPARK_CHECKPOINT = "spark-checkpoint"
 
 OFFSET_DIGITS = 20
 _OFFSET_NAME = re.compile(r"\d{20}", re.ASCII)

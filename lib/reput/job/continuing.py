@@ -1,0 +1,127 @@
+"""Whether an output that was begun is gone on with: same store, same settings, same log."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.errors import OutputError
+from reput.format import commitlog
+from reput.scan.reference import Frame, frame
+from reput.store.segments import CommitLog, map_segment
+
+if TYPE_CHECKING:
+    from reput.job.options import RebuildOptions
+    from reput.settings import StoreSettings
+    from reput.sink.journal import Journal, Opening, State
+    from reput.sink.selection import Selection
+
+_LONGEST_VALUE = 60
+#: What StoreSettings.describe tells and no output byte depends on.
+_PLACES = frozenset({"store", "broker_conf", "commit_log_dirs", "segment_size"})
+
+
+def deciding(settings: StoreSettings, options: RebuildOptions, selection: Selection) -> dict[str, object]:
+    """Everything that decides what the output holds, JSON-ready."""
+    return {
+        **{name: value for name, value in settings.describe().items() if name not in _PLACES},
+        "index": options.index,
+        "queues": sorted(
+            topic if queue_id is None else f"{topic}:{queue_id}" for topic, queue_id in selection.queues
+        ),
+        "known_topics": None if selection.known is None else sorted(selection.known),
+        "left_out_topics": sorted(selection.left_out),
+    }
+
+
+def fingerprint(deciding: dict[str, object]) -> str:
+    """One text for everything that decides what the output holds."""
+    # What the version is called, and whom else it holds for, says no more than the rules it stands for.
+    facts = {name: value for name, value in deciding.items() if not name.startswith("rocketmq_")}
+    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def check_continues(journal: Journal, now: Opening, root: Path) -> None:
+    """See that the output was begun from this store, with these settings.
+
+    Raises:
+        OutputError: it was not.
+    """
+    begun = journal.opening
+    if begun.store != now.store:
+        raise OutputError(
+            "the output was begun from another store",
+            path=root,
+            expected=begun.store,
+            found=now.store,
+            next_step="Choose another directory, or remove this one",
+        )
+    if begun.fingerprint != now.fingerprint:
+        changed = [
+            name
+            for name in sorted(begun.settings.keys() | now.settings.keys())
+            if name != "fingerprint" and begun.settings.get(name) != now.settings.get(name)
+        ]
+        raise OutputError(
+            "the output was begun with other settings",
+            path=root,
+            expected=_told(begun.settings, changed),
+            found=_told(now.settings, changed),
+            next_step=f"Run with the settings it was begun with, or remove {root} and run again",
+        )
+
+
+def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
+    """See that the log still holds what the output was made from: a broker may have cut it, or expired it.
+
+    Raises:
+        OutputError: it does not.
+    """
+    state = journal.state
+    if state.cursor < log.start:
+        problem, expected, found = (
+            "the log has lost segments that this output hasn't got yet",
+            f"a log that begins at {state.cursor} or before",
+            f"one that begins at {log.start}",
+        )
+    elif _last_message_stands(state, log):
+        return
+    else:
+        problem, expected, found = (
+            "the log isn't the one that this output was made from: it was cut, or is another one",
+            f"a message stored at {state.last_timestamp} ms, at physical offset {state.last_position}",
+            "none",
+        )
+    raise OutputError(
+        problem,
+        path=root,
+        expected=expected,
+        found=found,
+        next_step=f"Remove {root} and run again, for a rebuild from the log's start",
+    )
+
+
+def _last_message_stands(state: State, log: CommitLog) -> bool:
+    if state.last_position < 0:
+        return True
+    segment = log.segment_at(state.last_position)
+    if segment is None:
+        return state.last_position < log.end  # damage that came later
+    data = map_segment(segment.path, segment.length)
+    record = frame(data.data, segment.base, state.last_position - segment.base, topic_length_v2=True)
+    if not isinstance(record, Frame):
+        return False
+    found = commitlog.decode(data.data, record.position)
+    return found.physical_offset == state.last_position and found.store_timestamp == state.last_timestamp
+
+
+def _told(settings: dict[str, object], names: list[str]) -> str:
+    """Some settings in a few words."""
+    return ", ".join(f"{name}={_short(settings.get(name))}" for name in names) or "rules of another release"
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

@@ -1,0 +1,35 @@
+"""What a job is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildOptions:
+    """What ``reput rebuild`` is asked for.
+
+    Attributes:
+        store: the store; holds ``commitlog/`` unless broker.conf says otherwise.
+        out: directory for the output, None to rebuild in place.
+        broker_conf: the broker's own configuration file, None for RocketMQ's defaults.
+        rocketmq_version: the dialect, None for the newest.
+        queues: ``TOPIC`` or ``TOPIC:ID``; empty for all.
+        index: build index files, too.
+        known_topics_only: leave out topics that config/topics.json doesn't name.
+        max_bytes_per_trigger: bytes of log that one micro-batch takes.
+        part_bytes: bytes of log that one task takes.
+    """
+
+    store: Path
+    out: Path | None = None
+    broker_conf: Path | None = None
+    rocketmq_version: str | None = None
+    queues: tuple[str, ...] = ()
+    index: bool = True
+    known_topics_only: bool = False
+    max_bytes_per_trigger: int = 4 * GIB
+    part_bytes: int = 128 << 20

@@ -1,0 +1,87 @@
+"""Where an output may go."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from reput.errors import OutputError
+from reput.format import names
+from reput.settings import StoreSettings
+from reput.store.space import existing_parent
+
+_PERCENT_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+
+
+def output_root(out: Path, settings: StoreSettings) -> Path:
+    """The output directory, absolute, if it may be one.
+
+    Raises:
+        OutputError: it may not.
+    """
+    root = Path(os.path.abspath(out))
+    if root.exists() and root.samefile(settings.root):
+        raise OutputError(
+            "the output is the store itself",
+            path=root,
+            next_step="Use --in-place to replace the store's files, or another directory",
+        )
+    real = root.resolve()
+    for directory in settings.commit_log_dirs:
+        if real.is_relative_to(directory.resolve()):
+            raise OutputError(
+                "the output lies inside the commit log",
+                path=root,
+                found=directory,
+                next_step="Choose a directory elsewhere",
+            )
+    for name in (names.CONSUME_QUEUE, names.INDEX):
+        if real.is_relative_to((settings.root / name).resolve()):
+            raise OutputError(
+                "the output lies where a broker looks for its own files",
+                path=root,
+                found=settings.root / name,
+                next_step="Choose a directory elsewhere",
+            )
+    _check_empty_or_ours(root)
+    return root
+
+
+def check_no_escape(root: Path) -> None:
+    """See that the ledger's writer takes the path as it is.
+
+    Raises:
+        OutputError: it doesn't.
+    """
+    escape = _PERCENT_ESCAPE.search(str(root))
+    if escape is not None:
+        raise OutputError(
+            "the output's path holds a percent escape, which the Delta ledger's writer would decode",
+            path=root,
+            found=escape[0],
+            next_step="Choose a directory without it",
+        )
+
+
+def _check_empty_or_ours(root: Path) -> None:
+    place = existing_parent(root)
+    if not place.is_dir():
+        raise OutputError(
+            "there is a file where the output is to go",
+            path=root,
+            expected="a directory, or nothing yet",
+            found=place,
+            next_step="Choose another directory",
+        )
+    if place != root or (root / names.REPUT).is_dir():
+        return
+    found = next(root.iterdir(), None)
+    if found is not None:
+        raise OutputError(
+            "the output directory is not empty",
+            path=root,
+            expected="an empty directory, or one that reput began",
+            found=found.name,
+            next_step="Choose another directory",
+        )

@@ -1,0 +1,223 @@
+"""What has to hold before a job begins: settings read, everything checked, locks held, journal open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.errors import JournalError, SettingsError, StoreError
+from reput.estimate import Estimate, estimate
+from reput.format import names
+from reput.job.continuing import check_continues, check_same_log, deciding, fingerprint
+from reput.job.options import RebuildOptions
+from reput.job.output_directory import check_no_escape, output_root
+from reput.settings import StoreSettings
+from reput.sink.selection import Selection
+from reput.store import files
+from reput.store.lock import OutputLock, StoreLock, is_broker_running
+from reput.store.ownership import Owner
+from reput.store.segments import CommitLog, discover, without_unwritten_end
+from reput.store.space import check_free
+from reput.store.swap import Swap, SwapOvertakenError, abandon, is_pending
+from reput.topics import batch_queue_topics, known_topics
+
+if TYPE_CHECKING:
+    from reput.sink.journal import Journal
+    from reput.sink.scan_task import Target
+
+_STAGING = "staging"
+
+
+@dataclass(slots=True)
+class Plan:
+    """A rebuild that may begin: settings read, locks held, journal open.
+
+    Attributes:
+        log: without segments at its end that nothing was written to yet.
+        end: physical offset up to which the log is read.
+        swapped: where an earlier run's swap, finished by this one, keeps what it replaced.
+    """
+
+    options: RebuildOptions
+    settings: StoreSettings
+    log: CommitLog
+    end: int
+    root: Path
+    selection: Selection
+    known: frozenset[str] | None
+    owner: Owner | None
+    estimate: Estimate
+    journal: Journal
+    abort_present: bool
+    swapped: str | None = None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the store's own files are to be replaced."""
+        return self.options.out is None
+
+    @property
+    def index(self) -> bool:
+        """Whether index files are built; a choice of queues has none, for an index is of the whole log."""
+        return self.options.index and self.settings.message_index_enable and self.selection.is_all
+
+    def target(self, *, flush_in_tasks: bool) -> Target:
+        """What tasks need to know."""
+        from reput.sink.scan_task import Target
+
+        return Target(
+            settings=self.settings,
+            root=self.root,
+            scratch=self.root / names.REPUT / names.SCRATCH,
+            selection=self.selection,
+            index=self.index,
+            owner=self.owner,
+            flush_in_tasks=flush_in_tasks,
+        )
+
+
+@contextmanager
+def prepare(options: RebuildOptions) -> Iterator[Plan]:
+    """Check everything, take the locks, open or begin the output's journal.
+
+    Raises:
+        ReputError: the run is refused; nothing was changed.
+    """
+    from reput.sink.journal import Journal, Opening
+    from reput.source.tail import LogEnd
+
+    with files.reporting("the store can't be looked at", options.store):
+        is_store, is_file = options.store.is_dir(), options.store.exists()
+    if not is_store:
+        raise StoreError(
+            "there is no store here",
+            path=options.store,
+            expected="a directory with a commit log",
+            found="a file" if is_file else "nothing",
+            next_step="Check the STORE argument",
+        )
+    settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version)
+    log = without_unwritten_end(discover(settings))
+    topics = known_topics(settings.topics_json)
+    known = None if topics is None else frozenset(topics)
+    selection = _selection(options, settings, known)
+    guess = estimate(
+        settings,
+        log,
+        index=options.index and settings.message_index_enable and selection.is_all,
+        bytes_per_batch=options.max_bytes_per_trigger,
+    )
+    decided = deciding(settings, options, selection)
+    opening = Opening(str(settings.root), fingerprint(decided), log.start, decided)
+    if options.out is None:
+        root = _staging(settings)
+    else:
+        with files.reporting("the output can't be looked at", options.out):
+            root = output_root(options.out, settings)
+    check_no_escape(root)
+    journal_path = root / names.REPUT / names.JOURNAL
+    if not journal_path.exists() and not is_pending(settings.root):
+        check_free(root, guess.output_bytes, "the rebuild")
+    with ExitStack() as stack:
+        owner = kept = None
+        if options.out is None:
+            owner = Owner.of_store(settings.root, settings.commit_log_dirs)
+            kept = _enter_store(settings, root, owner, opening.fingerprint, stack)
+        begun = journal_path.exists()
+        if not begun:
+            check_free(root, guess.output_bytes, "the rebuild")
+        files.make_dirs(root / names.REPUT, owner)
+        stack.enter_context(OutputLock(root, owner))
+        if begun:
+            journal = Journal.open(journal_path)
+        else:
+            journal = Journal.create(journal_path, opening, owner)
+        stack.enter_context(journal)
+        if begun:
+            check_continues(journal, opening, root)
+            check_same_log(journal, log, root)
+        # What a broker is about to write is no damage: its half-written end is left for the next run.
+        live = options.out is not None and _may_be_running(settings.root)
+        yield Plan(
+            options=options,
+            settings=settings,
+            log=log,
+            end=LogEnd(settings).find(log) if live else log.end,
+            root=root,
+            selection=selection,
+            known=known,
+            owner=owner,
+            estimate=guess,
+            journal=journal,
+            abort_present=(settings.root / names.ABORT).exists(),
+            swapped=kept,
+        )
+
+
+def _selection(options: RebuildOptions, settings: StoreSettings, known: frozenset[str] | None) -> Selection:
+    selection = Selection.parse(options.queues)
+    if options.known_topics_only:
+        if known is None:
+            raise SettingsError(
+                "--known-topics-only needs the broker's list of topics",
+                path=settings.topics_json,
+                found="no such file",
+                next_step="Copy config/topics.json beside the commit log, or leave the option out",
+            )
+        selection = replace(selection, known=known)
+    batch_topics = frozenset(batch_queue_topics(settings.topics_json))
+    named = sorted(topic for topic, _ in selection.queues if topic in batch_topics)
+    if named:
+        raise SettingsError(
+            f"topic {named[0]} has queues of type BatchCQ, which reput doesn't write",
+            path=settings.topics_json,
+            next_step="Leave this topic out",
+        )
+    return replace(selection, left_out=batch_topics)
+
+
+def _staging(settings: StoreSettings) -> Path:
+    return settings.root / names.REPUT / _STAGING
+
+
+def _enter_store(
+    settings: StoreSettings, staging: Path, owner: Owner, fingerprint: str, stack: ExitStack
+) -> str | None:
+    """Lock the store; returns what :attr:`Plan.swapped` says.
+
+    A swap that was interrupted is finished, whatever it was for. When it was this very run's, all is done.
+    """
+    owner.check_can_apply(settings.root)
+    stack.enter_context(StoreLock(settings.root, owner))
+    stack.enter_context(OutputLock(settings.root, owner))
+    try:
+        kept = Swap.resume(settings.root)
+    except SwapOvertakenError:
+        abandon(settings.root)
+        files.remove_tree(staging)
+        return None
+    journal = staging / names.REPUT / names.JOURNAL
+    if kept is not None and _opening_fingerprint(journal) == fingerprint:
+        return str(kept)
+    if kept is not None or not journal.exists():
+        files.remove_tree(staging)  # what was staged is in place already, or nothing was
+    return None
+
+
+def _opening_fingerprint(journal: Path) -> str | None:
+    from reput.sink.journal import read
+
+    try:
+        return read(journal)[0].fingerprint
+    except JournalError:
+        return None
+
+
+def _may_be_running(store: Path) -> bool:
+    try:
+        return is_broker_running(store)
+    except StoreError:
+        return True

@@ -1,0 +1,176 @@
+"""The rebuild job: from a store's commit log to its consume queues, index files, ledger and checkpoint.
+
+What can be refused is refused while the plan is made, before Spark is started and anything changed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.format import names
+from reput.job.options import RebuildOptions
+from reput.job.plan import Plan, prepare
+from reput.job.summary import Summary, summarize
+from reput.store import files
+from reput.store.lock import OutputLock
+from reput.store.segments import is_zero, map_segment
+from reput.store.swap import Swap, new_stamp
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.sink.writer import BatchWriter, Progress
+
+
+def rebuild(
+    options: RebuildOptions,
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
+) -> Summary:
+    """Rebuild what ``options`` ask for.
+
+    Args:
+        start_spark: gives the session; only called when nothing speaks against the run.
+        listener: is told the progress and the bytes that there are in all.
+
+    Raises:
+        ReputError: refused or failed. What was there before is unchanged; an output that was begun is gone on
+            with by the same command.
+    """
+    started = time.perf_counter()
+    with prepare(options) as plan:
+        before = replace(plan.journal.state)
+        prepared = time.perf_counter()
+        stages = {"check": prepared - started}
+        kept = plan.swapped
+        if kept is None:
+            if _is_done(plan):
+                catch_up(plan)
+            else:
+                spark = start_spark()
+                stages["session"] = time.perf_counter() - prepared
+                stages |= run(plan, spark, listener).stages.seconds
+            if plan.in_place:
+                _verify(plan)
+                kept = _swap(plan)
+        if plan.in_place:
+            files.remove_tree(plan.root)
+        return summarize(plan, before, time.perf_counter() - started, kept, stages)
+
+
+def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], None]) -> BatchWriter:
+    """Run the pipeline from the journal's cursor to the log's end.
+
+    Raises:
+        ReputError: a batch failed; the committed state is as it was.
+    """
+    from reput.sink.rollback import roll_back
+    from reput.sink.streaming import SparkRunner, run_available
+    from reput.sink.writer import BatchWriter
+
+    runner = SparkRunner(spark.sparkContext)
+    runner.warm_up()
+    target = plan.target(flush_in_tasks=not runner.is_local)
+    with OutputLock(plan.root, plan.owner).exclusive():
+        roll_back(target, plan.journal.state)
+    cursor = plan.journal.state.cursor
+    total = sum(
+        max(min(segment.base + segment.length, plan.end) - max(segment.base, cursor), 0)
+        for segment in plan.log.segments
+    )
+    writer = BatchWriter(
+        target,
+        plan.journal,
+        plan.log,
+        runner,
+        lambda progress: listener(progress, total),
+        abort_present=plan.abort_present,
+    )
+    # Spark's own checkpoint is not what a run goes on from; the journal's cursor is.
+    checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    run_available(
+        spark,
+        writer,
+        checkpoint,
+        plan.log,
+        {
+            "path": str(plan.settings.root),
+            "content": "parts",
+            "startOffset": str(cursor),
+            "endOffset": str(max(plan.end, cursor)),
+            "partBytes": str(plan.options.part_bytes),
+            "maxBytesPerTrigger": str(plan.options.max_bytes_per_trigger),
+            **({"brokerConf": str(plan.settings.broker_conf)} if plan.settings.broker_conf else {}),
+            **({"rocketmqVersion": plan.options.rocketmq_version} if plan.options.rocketmq_version else {}),
+        },
+    )
+    writer.finish()
+    return writer
+
+
+def _is_done(plan: Plan) -> bool:
+    """Whether the output has all that the log holds."""
+    from reput.source.tail import LogEnd
+
+    state, log = plan.journal.state, plan.log
+    if (plan.root / names.REPUT / names.SCRATCH).exists():
+        return False
+    if state.cursor >= plan.end:
+        return True
+    last = log.segments[-1]
+    if state.cursor < last.base:
+        return False
+    rest = map_segment(last.path, last.length)[state.cursor - last.base : plan.end - last.base]
+    if is_zero(rest):
+        return True
+    known = any(finding.kind == "torn-tail" and finding.offset == state.cursor for finding in state.findings)
+    return known and LogEnd(plan.settings).find(log) <= state.cursor
+
+
+def catch_up(plan: Plan) -> None:
+    """Make ledger and checkpoint agree with the journal, where there is nothing else to do.
+
+    Raises:
+        OutputError: they can't be written.
+    """
+    from reput.sink.writer import BatchWriter, NoRunner
+
+    target = plan.target(flush_in_tasks=False)
+    BatchWriter(target, plan.journal, plan.log, NoRunner(), abort_present=plan.abort_present).finish()
+
+
+def _verify(plan: Plan) -> None:
+    """Look at the staged files once more before they replace anything.
+
+    Raises:
+        OutputError: a file is missing or doesn't end as the journal says.
+    """
+    from reput.sink.audit import audit
+
+    problem = audit(plan.target(flush_in_tasks=False), plan.journal.state)
+    if problem is not None:
+        raise problem
+
+
+def _swap(plan: Plan) -> str | None:
+    """Put the staged files in the store's place; returns the directory that keeps the old ones."""
+    root = plan.settings.root
+    if plan.selection.is_all:
+        wanted = [names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.CHECKPOINT]
+    else:
+        wanted = [
+            names.queue_directory(Path(), topic, queue_id).as_posix()
+            for topic, queue_id in sorted(plan.journal.state.queues)
+        ]
+    wanted = [name for name in wanted if (plan.root / name).exists()]
+    if not wanted:
+        return None
+    if names.LEDGER in wanted and plan.owner is not None:  # written by a library that knows no owners
+        files.give_tree(plan.root / names.LEDGER, plan.owner)
+    return str(Swap(root, plan.root, wanted, new_stamp(root), owner=plan.owner).run())

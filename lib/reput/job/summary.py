@@ -1,0 +1,136 @@
+"""What came of a rebuild, for people and programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.errors import Finding
+from reput.format import names
+from reput.sink.selection import Selection, is_known
+
+if TYPE_CHECKING:
+    from reput.job.plan import Plan
+    from reput.sink.journal import State
+
+
+@dataclass(slots=True)
+class Summary:
+    """What came of a rebuild; ``to_dict`` is what ``--json`` prints.
+
+    Attributes:
+        store, output: directories.
+        in_place: the store's own files were replaced.
+        rocketmq_version: the dialect.
+        start, end: physical offsets, half open: what of the log the output stands for.
+        messages, bytes: in that range, of whole records.
+        new_messages, new_bytes: what this run added to an output that was there.
+        queues, units: in the output.
+        index_files, index_entries: in the output.
+        batches: micro-batches that made the output.
+        seconds: wall time of this run.
+        absent_queues: of those that were asked for, the ones that the log has no message for.
+        vanished_queues: of those that the store had, the ones that the log has no message for any more.
+        unknown_topics: topics of the log that config/topics.json lacks; empty without that file.
+        without_units: messages that got no unit because their topic was left out, by topic; empty where
+            queues were chosen.
+        findings: what was gone around.
+        kept: the directory that holds what was replaced, None when nothing was.
+        stages: wall time by stage, s.
+    """
+
+    store: str
+    output: str
+    in_place: bool
+    rocketmq_version: str
+    start: int
+    end: int
+    messages: int
+    bytes: int
+    new_messages: int
+    new_bytes: int
+    queues: int
+    units: int
+    index_files: int
+    index_entries: int
+    batches: int
+    seconds: float
+    absent_queues: list[str] = field(default_factory=list)
+    vanished_queues: list[str] = field(default_factory=list)
+    unknown_topics: list[str] = field(default_factory=list)
+    without_units: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    kept: str | None = None
+    stages: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all is sound, 1 with findings or when a queue that was asked for isn't in the log."""
+        return 1 if self.findings or self.absent_queues else 0
+
+    def to_dict(self) -> dict[str, object]:
+        """The summary as a JSON-ready mapping."""
+        facts = {name: getattr(self, name) for name in self.__slots__ if name not in ("findings", "stages")}
+        findings = [finding.to_dict() for finding in self.findings]
+        return {**facts, "findings": findings, "stages": self.stages}
+
+
+def summarize(
+    plan: Plan, before: State, seconds: float, kept: str | None, stages: dict[str, float]
+) -> Summary:
+    """The summary of a run that is over; ``before`` is the journal's state when it began."""
+    state = plan.journal.state
+    known = plan.known
+    topics = {topic for topic, _ in state.queues} | set(state.without_unit)
+    return Summary(
+        store=str(plan.settings.root),
+        output=str(plan.settings.root if plan.in_place else plan.root),
+        in_place=plan.in_place,
+        rocketmq_version=plan.settings.dialect.name,
+        start=plan.journal.opening.start,
+        end=state.cursor,
+        messages=state.messages,
+        bytes=state.bytes,
+        new_messages=state.messages - before.messages,
+        new_bytes=state.bytes - before.bytes,
+        queues=len(state.queues),
+        units=sum(queue.next - queue.first for queue in state.queues.values()),
+        index_files=len(state.index),
+        index_entries=sum(header.index_count - 1 for _, header in state.index),
+        batches=state.batches,
+        seconds=seconds,
+        absent_queues=_absent(plan.selection, state),
+        vanished_queues=[] if kept is None else _vanished(plan, Path(kept)),
+        unknown_topics=sorted(topic for topic in topics if known is not None and not is_known(topic, known)),
+        without_units=dict(sorted(state.without_unit.items())) if plan.selection.is_all else {},
+        findings=list(state.findings),
+        kept=kept,
+        stages=stages,
+    )
+
+
+def _absent(selection: Selection, state: State) -> list[str]:
+    """The queues that were asked for and got no unit."""
+    topics = {topic for topic, _ in state.queues}
+    return sorted(
+        topic if queue_id is None else f"{topic}:{queue_id}"
+        for topic, queue_id in selection.queues
+        if (topic not in topics if queue_id is None else (topic, queue_id) not in state.queues)
+    )
+
+
+def _vanished(plan: Plan, kept: Path) -> list[str]:
+    """The queues among the kept ones that were replaced by nothing."""
+    if not plan.selection.is_all:
+        return []
+    found = {
+        (path.parent.name, int(path.name))
+        for path in (kept / names.CONSUME_QUEUE).glob("*/*")
+        if path.name.isdecimal() and any(path.iterdir())
+    }
+    return [
+        f"{topic}:{queue_id}"
+        for topic, queue_id in sorted(found - plan.journal.state.queues.keys())
+        if plan.selection.wants_topic(topic.encode("utf-8", "surrogateescape"))
+    ]
