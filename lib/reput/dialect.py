@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, replace
 
 from reput.errors import SettingsError
+from reput.format.commitlog import SCHEDULE_TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Dialect:
 
 _RETRY_PREFIX = "%RETRY%"  # MixAll.RETRY_GROUP_TOPIC_PREFIX
 _SYSTEM_PREFIX = "rmq_sys_"  # TopicValidator.SYSTEM_TOPIC_PREFIX
-_SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.decode()
 _TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
 
 # CommitLog.MESSAGE_MAGIC_CODE is the only magic; StoreCheckpoint.flush puts three longs;

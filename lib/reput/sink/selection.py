@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reput.errors import SettingsError
+from reput.format.commitlog import SCHEDULE_TOPIC
 
 # Topics that brokers make for themselves, not all of them in topics.json (TopicValidator, 4.9.7 to 5.3.3).
 SYSTEM_TOPICS = frozenset(
     {
         "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
+        SCHEDULE_TOPIC.decode(),
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRACE_TOPIC",

@@ -22,11 +22,12 @@ import platform
 import struct
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from reput.errors import StoreError, StoreInUseError
 from reput.format import names
@@ -61,7 +62,28 @@ class Holder:
     what: str
 
 
-class StoreLock:
+class _Held(ABC):
+    """A lock as a context manager: held inside, given up behind."""
+
+    @abstractmethod
+    def acquire(self) -> None:
+        """Take it, without waiting."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give it up. Does nothing when it isn't held."""
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class StoreLock(_Held):
     """The lock that keeps a broker out of a store while reput writes in it. A context manager.
 
     Attributes:
@@ -110,15 +132,6 @@ class StoreLock:
             os.close(self._fd)
             self._fd = None
 
-    def __enter__(self) -> StoreLock:
-        self.acquire()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
-
 
 def store_holder(root: Path) -> Holder | None:
     """Who else uses a store: a broker that runs or starts, another reput that writes in it, or None.
@@ -158,7 +171,7 @@ def is_broker_running(root: Path) -> bool:
     return store_holder(root) is not None
 
 
-class OutputLock:
+class OutputLock(_Held):
     """reput's own lock on a directory that it writes to: one writer at a time. A context manager.
 
     Beside the writer's lock there is one for tasks, which outlive the writer that started them: tasks hold it
@@ -204,15 +217,6 @@ class OutputLock:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-
-    def __enter__(self) -> OutputLock:
-        self.acquire()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
 
     @contextmanager
     def shared(self) -> Iterator[None]:
