@@ -17,7 +17,6 @@ from reput.errors import Finding, ReputError
 from reput.format import names
 from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
 from reput.format.checkpoint import StoreCheckpoint
-from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader, file_length
 from reput.scan.part import Part
 from reput.sink import index_task, redo, scan_task
@@ -26,6 +25,7 @@ from reput.sink.index_builder import IndexBuilder
 from reput.sink.journal import Batch, Journal, QueueState
 from reput.sink.ledger import Ledger
 from reput.sink.queue_files import QueueFiles
+from reput.sink.queues import BatchQueues
 from reput.sink.scan_task import PartResult, Target
 from reput.store import files
 from reput.store.filecache import FileCache
@@ -146,7 +146,7 @@ class BatchWriter:
         state = self._journal.state
         chain = Chain(parts[0].start, state.last_timestamp)
         index = IndexBuilder(self._target, state.index, self._build_index)
-        queues = _Queues(dict(state.queues))
+        queues = BatchQueues(state.queues)
         accepted: list[PartResult] = []
         at = self.stages.add("prepare", at)
         for result in self._scan(parts):
@@ -258,7 +258,7 @@ class BatchWriter:
         floors = {queue: state.next for queue, state in self._journal.state.queues.items()}
         return _checked(self._runner.map(_ScanTask(self._target, floors), list(parts)))
 
-    def _fit(self, chain: Chain, result: PartResult, queues: _Queues) -> Iterator[PartResult]:
+    def _fit(self, chain: Chain, result: PartResult, queues: BatchQueues) -> Iterator[PartResult]:
         verdict = chain.judge(result)
         if verdict.accepted:
             yield result
@@ -271,7 +271,7 @@ class BatchWriter:
     def _build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
         return self._runner.map(index_task.build, list(tasks))
 
-    def _redo(self, queues: _Queues, parts: list[Part], breaks: list[int]) -> list[Finding]:
+    def _redo(self, queues: BatchQueues, parts: list[Part], breaks: list[int]) -> list[Finding]:
         irregular = queues.irregular()
         if not irregular:
             return []
@@ -282,7 +282,7 @@ class BatchWriter:
             findings += redone.findings
         return findings
 
-    def _pre_blank(self, queues: _Queues) -> None:
+    def _pre_blank(self, queues: BatchQueues) -> None:
         file_size = self._target.settings.consume_queue_file_size
         with QueueFiles(self._target.root, file_size, self._target.owner) as queue_files:
             for (topic, queue_id), state in queues.new():
@@ -290,7 +290,7 @@ class BatchWriter:
             if self._target.flush_in_tasks:
                 queue_files.flush()
 
-    def _flush(self, queues: _Queues, index: dict[str, IndexHeader]) -> None:
+    def _flush(self, queues: BatchQueues, index: dict[str, IndexHeader]) -> None:
         root, file_size = self._target.root, self._target.settings.consume_queue_file_size
         settings = self._target.settings
         index_size = file_length(settings.max_hash_slot_num, settings.max_index_num)
@@ -363,77 +363,6 @@ class _RedoTask:
 
     def __call__(self, parts: list[Part]) -> object:
         return redo.redo(self.target, parts, self.committed, self.breaks)
-
-
-class _Queues:
-    """The queues as the batch goes on."""
-
-    def __init__(self, committed: dict[tuple[str, int], QueueState]) -> None:
-        self._committed = committed
-        self._now: dict[tuple[str, int], QueueState] = {}
-        self._irregular: set[tuple[str, int]] = set()
-        self._restarted: set[tuple[str, int]] = set()
-        self.last_unit_position = -1
-        self.last_unit_timestamp = 0
-
-    def add(self, result: PartResult) -> None:
-        """Go on by a part."""
-        columns = result.queues
-        for at, topic in enumerate(columns.topic):
-            queue = (columns.topics[topic], columns.queue_id[at])
-            before = self._now.get(queue) or self._committed.get(queue)
-            if columns.irregular[at] or (before is not None and columns.first[at] != before.next):
-                self._irregular.add(queue)
-            here = self._now.get(queue)
-            self._now[queue] = QueueState(
-                first=columns.first[at] if before is None else before.first,
-                next=columns.next[at],
-                end=columns.end[at],
-                units=columns.units[at] + (here.units if here else 0),
-                bytes=columns.bytes[at] + (here.bytes if here else 0),
-            )
-            if columns.last_position[at] > self.last_unit_position:
-                self.last_unit_position = columns.last_position[at]
-                self.last_unit_timestamp = columns.last_timestamp[at]
-
-    def distrust(self, result: PartResult) -> None:
-        """A part's result doesn't count, but its units are in files: place these queues again."""
-        columns = result.queues
-        self._irregular.update(
-            (columns.topics[topic], columns.queue_id[at]) for at, topic in enumerate(columns.topic)
-        )
-
-    def irregular(self) -> dict[tuple[str, int], QueueState | None]:
-        """The queues to place again, with what they were before the batch."""
-        return {queue: self._committed.get(queue) for queue in sorted(self._irregular)}
-
-    def replace(self, redone: redo.Redone) -> None:
-        """Take what the second placing made of a queue."""
-        queue = (redone.topic, redone.queue_id)
-        if redone.state is None or redone.state == self._committed.get(queue):
-            self._now.pop(queue, None)
-        else:
-            self._now[queue] = redone.state
-        if redone.restarted:
-            self._restarted.add(queue)
-
-    def changed(self) -> dict[tuple[str, int], QueueState]:
-        """The queues that the batch changed."""
-        return self._now
-
-    def new(self) -> Iterator[tuple[tuple[str, int], QueueState]]:
-        """Queues that had no units before the batch."""
-        for queue, state in self._now.items():
-            if queue not in self._committed:
-                yield queue, state
-
-    def ranges(self, file_size: int) -> Iterator[tuple[tuple[str, int], tuple[int, int]]]:
-        """For each changed queue, the byte range, in whole files, that it may have written."""
-        for queue, state in self._now.items():
-            before = self._committed.get(queue)
-            fresh = before is None or queue in self._restarted
-            start = (state.first if fresh or before is None else before.next) * UNIT_LENGTH
-            yield queue, (start - start % file_size, state.next * UNIT_LENGTH)
 
 
 def _checked(results: list[object]) -> list[Any]:

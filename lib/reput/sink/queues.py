@@ -1,0 +1,85 @@
+"""What is known of a batch's queues while its parts are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.sink.journal import QueueState
+from reput.sink.redo import Redone
+from reput.sink.scan_task import PartResult
+
+
+class BatchQueues:
+    """The queues as the batch goes on.
+
+    Args:
+        committed: the queues before the batch; not changed.
+    """
+
+    def __init__(self, committed: Mapping[tuple[str, int], QueueState]) -> None:
+        self._committed = committed
+        self._now: dict[tuple[str, int], QueueState] = {}
+        self._irregular: set[tuple[str, int]] = set()
+        self._restarted: set[tuple[str, int]] = set()
+        self.last_unit_position = -1
+        self.last_unit_timestamp = 0
+
+    def add(self, result: PartResult) -> None:
+        """Go on by a part."""
+        columns = result.queues
+        for at, topic in enumerate(columns.topic):
+            queue = (columns.topics[topic], columns.queue_id[at])
+            before = self._now.get(queue) or self._committed.get(queue)
+            if columns.irregular[at] or (before is not None and columns.first[at] != before.next):
+                self._irregular.add(queue)
+            here = self._now.get(queue)
+            self._now[queue] = QueueState(
+                first=columns.first[at] if before is None else before.first,
+                next=columns.next[at],
+                end=columns.end[at],
+                units=columns.units[at] + (here.units if here else 0),
+                bytes=columns.bytes[at] + (here.bytes if here else 0),
+            )
+            if columns.last_position[at] > self.last_unit_position:
+                self.last_unit_position = columns.last_position[at]
+                self.last_unit_timestamp = columns.last_timestamp[at]
+
+    def distrust(self, result: PartResult) -> None:
+        """A part's result doesn't count, but its units are in files: place these queues again."""
+        columns = result.queues
+        self._irregular.update(
+            (columns.topics[topic], columns.queue_id[at]) for at, topic in enumerate(columns.topic)
+        )
+
+    def irregular(self) -> dict[tuple[str, int], QueueState | None]:
+        """The queues to place again, with what they were before the batch."""
+        return {queue: self._committed.get(queue) for queue in sorted(self._irregular)}
+
+    def replace(self, redone: Redone) -> None:
+        """Take what the second placing made of a queue."""
+        queue = (redone.topic, redone.queue_id)
+        if redone.state is None or redone.state == self._committed.get(queue):
+            self._now.pop(queue, None)
+        else:
+            self._now[queue] = redone.state
+        if redone.restarted:
+            self._restarted.add(queue)
+
+    def changed(self) -> dict[tuple[str, int], QueueState]:
+        """The queues that the batch changed."""
+        return self._now
+
+    def new(self) -> Iterator[tuple[tuple[str, int], QueueState]]:
+        """Queues that had no units before the batch."""
+        for queue, state in self._now.items():
+            if queue not in self._committed:
+                yield queue, state
+
+    def ranges(self, file_size: int) -> Iterator[tuple[tuple[str, int], tuple[int, int]]]:
+        """For each changed queue, the byte range, in whole files, that it may have written."""
+        for queue, state in self._now.items():
+            before = self._committed.get(queue)
+            fresh = before is None or queue in self._restarted
+            start = (state.first if fresh or before is None else before.next) * UNIT_LENGTH
+            yield queue, (start - start % file_size, state.next * UNIT_LENGTH)
