@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,14 @@ from reput.sink.spill import Spill, SpillWriter
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
 from reput.store.segments import map_segment
+
+
+class Floors(Protocol):
+    """Each queue's committed next queueOffset."""
+
+    def get(self, queue: tuple[str, int], default: int, /) -> int:
+        """A queue's, or the default."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +125,7 @@ class PartResult:
     seconds: float
 
 
-def scan(
-    target: Target, part: Part, attempt: str, floors: Mapping[tuple[str, int], int]
-) -> PartResult | ReputError:
+def scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult | ReputError:
     """Scan ``part``, place its units, spill its keys.
 
     Args:
@@ -136,7 +142,7 @@ def scan(
         return OutputError("the output can't be written", path=error.filename, found=str(error))
 
 
-def _scan(target: Target, part: Part, attempt: str, floors: Mapping[tuple[str, int], int]) -> PartResult:
+def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult:
     started = time.perf_counter()
     data = map_segment(part.path, part.segment_length)
     table = target.table()
@@ -242,7 +248,7 @@ def _place(
     table: QueueTable,
     chunk: output.OutputArrays,
     queue_files: QueueFiles,
-    floors: Mapping[tuple[str, int], int],
+    floors: Floors,
 ) -> None:
     queues = table.queues
     for number, queue_offset, data in pack(chunk, int(table.queue_count[0])).runs():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -26,7 +26,7 @@ from reput.sink.journal import Batch, Journal, QueueState
 from reput.sink.ledger import Ledger
 from reput.sink.queue_files import QueueFiles
 from reput.sink.queues import BatchQueues
-from reput.sink.scan_task import PartResult, Target
+from reput.sink.scan_task import Floors, PartResult, Target
 from reput.store import files
 from reput.store.filecache import FileCache
 from reput.store.segments import CommitLog
@@ -41,6 +41,10 @@ PART_COLUMNS = (
     "exact",
     "last",
 )
+
+
+#: A batch of a tail up to this size is scanned in 20 ms, less than Spark needs to run a task.
+_INLINE_BYTES = 32 << 20
 
 
 class Runner(Protocol):
@@ -64,6 +68,16 @@ class NoRunner:
     def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
         """Not to be called."""
         raise NotImplementedError
+
+
+class InlineRunner:
+    """Runs functions here and now, for batches that are done before a Spark task would have begun."""
+
+    slots = 1
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """The function's results in the items' order."""
+        return [function(item) for item in items]
 
 
 class Row(Protocol):
@@ -93,6 +107,25 @@ class Stages:
         return now
 
 
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who does a batch's work, and on what terms.
+
+    Attributes:
+        runner: runs the batch's functions.
+        target: where they write; says whether they flush.
+        floors: each queue's committed next queueOffset, at least where it isn't 0.
+    """
+
+    runner: Runner
+    target: Target
+    floors: Floors
+
+    def build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
+        """Build index files; see :func:`reput.sink.index_task.build`."""
+        return self.runner.map(index_task.build, list(tasks))
+
+
 def part_of(row: Row) -> Part:
     """A source row as a part."""
     return Part(*(row[name] for name in PART_COLUMNS))  # type: ignore[arg-type]
@@ -108,6 +141,8 @@ class BatchWriter:
         runner: runs the tasks.
         listener: is told the progress.
         abort_present: the store was not shut down cleanly, so that its broker will start with crash recovery.
+        look: finds the commit log's segments anew, for a log that grows; None: ``log`` stays as it is. Then
+            scratch stays from the first batch to :meth:`close`, and small batches are done in this process.
     """
 
     def __init__(
@@ -119,6 +154,7 @@ class BatchWriter:
         listener: Callable[[Progress], None] = lambda _progress: None,
         *,
         abort_present: bool = False,
+        look: Callable[[], CommitLog] | None = None,
     ) -> None:
         self._target = target
         self._journal = journal
@@ -127,6 +163,7 @@ class BatchWriter:
         self._runner = runner
         self._listener = listener
         self._abort_present = abort_present
+        self._look = look
         self.progress = Progress()
         self.stages = Stages()
 
@@ -138,19 +175,21 @@ class BatchWriter:
         """
         at = time.perf_counter()
         self._ledger.catch_up(self._journal.batches)
+        if self._look is not None and not self._knows(parts):
+            self._log = self._look()
         parts = self._from_cursor(parts)
         if not parts:
             return
-        shutil.rmtree(self._target.scratch, ignore_errors=True)
-        files.make_dirs(self._target.scratch)
+        self._empty_scratch()
+        crew = self._crew(parts)
         state = self._journal.state
         chain = Chain(parts[0].start, state.last_timestamp)
-        index = IndexBuilder(self._target, state.index, self._build_index)
+        index = IndexBuilder(crew.target, state.index, crew.build_index)
         queues = BatchQueues(state.queues)
         accepted: list[PartResult] = []
         at = self.stages.add("prepare", at)
-        for result in self._scan(parts):
-            for fitting in self._fit(chain, result, queues):
+        for result in self._scan(crew, parts):
+            for fitting in self._fit(crew, chain, result, queues):
                 accepted.append(fitting)
                 queues.add(fitting)
                 if self._target.index and fitting.messages:
@@ -165,13 +204,13 @@ class BatchWriter:
         findings = [*self._log_findings(state.cursor, end), *chain.findings]
         log_breaks = (finding.offset for finding in self._log.findings)
         breaks = sorted([*state.breaks, *chain.breaks, *log_breaks])
-        findings += self._redo(queues, [result.part for result in accepted], breaks)
+        findings += self._redo(crew, queues, [result.part for result in accepted], breaks)
         at = self.stages.add("irregular queues", at)
         if self._target.index:
             index.finish(last_position)
         at = self.stages.add("index", at)
-        self._pre_blank(queues)
-        if not self._target.flush_in_tasks:
+        self._pre_blank(crew, queues)
+        if not crew.target.flush_in_tasks:
             self._flush(queues, index.changed)
         at = self.stages.add("flush", at)
         without_unit, unplaceable = _without_unit(accepted)
@@ -194,20 +233,49 @@ class BatchWriter:
             last_unit_position=max(queues.last_unit_position, state.last_unit_position),
         )
         if batch.end == batch.start and not self._has_news(batch):
-            shutil.rmtree(self._target.scratch, ignore_errors=True)
+            self._leave_scratch()
             return
         self._journal.append(batch)
         at = self.stages.add("journal", at)
         self._ledger.catch_up(self._journal.batches)
         at = self.stages.add("ledger", at)
         self._write_checkpoint()
-        shutil.rmtree(self._target.scratch, ignore_errors=True)
+        self._leave_scratch()
         self.stages.add("checkpoint", at)
+
+    def close(self) -> None:
+        """End a tail cleanly: nothing is left that the journal doesn't say."""
+        shutil.rmtree(self._target.scratch, ignore_errors=True)
 
     def finish(self) -> None:
         """Make ledger and checkpoint agree with the journal, for a run that had nothing to do."""
         self._ledger.catch_up(self._journal.batches)
         self._write_checkpoint()
+
+    def _knows(self, parts: list[Part]) -> bool:
+        bases = {segment.base for segment in self._log.segments}
+        return all(part.base in bases for part in parts)
+
+    def _empty_scratch(self) -> None:
+        """Say that a batch is under way; away with what an earlier try spilled."""
+        scratch = self._target.scratch
+        if self._look is None or not scratch.is_dir():
+            shutil.rmtree(scratch, ignore_errors=True)
+            files.make_dirs(scratch)
+            return
+        for spill in scratch.iterdir():
+            spill.unlink(missing_ok=True)
+
+    def _leave_scratch(self) -> None:
+        if self._look is None:
+            shutil.rmtree(self._target.scratch, ignore_errors=True)
+
+    def _crew(self, parts: list[Part]) -> Crew:
+        queues = self._journal.state.queues
+        if self._look is not None and sum(part.end - part.start for part in parts) <= _INLINE_BYTES:
+            return Crew(InlineRunner(), replace(self._target, flush_in_tasks=True), _StateFloors(queues))
+        floors = {queue: state.next for queue, state in queues.items()}
+        return Crew(self._runner, self._target, floors)
 
     def _from_cursor(self, parts: list[Part]) -> list[Part]:
         """The parts past the cursor, with what lies between cursor and batch put before them."""
@@ -237,15 +305,18 @@ class BatchWriter:
         parts[0] = replace(parts[0], after_timestamp=self._journal.state.last_timestamp)
         return parts
 
-    def _scan(self, parts: list[Part]) -> Iterator[PartResult]:
+    def _scan(self, crew: Crew, parts: list[Part]) -> Iterator[PartResult]:
         """Scan the parts in waves, two of them under way at once; results come in log order."""
-        size = max(self._runner.slots, 1)
+        if isinstance(crew.runner, InlineRunner):
+            yield from self._scan_wave(crew, parts)
+            return
+        size = max(crew.runner.slots, 1)
         waves = [parts[at : at + size] for at in range(0, len(parts), size)]
         with ThreadPoolExecutor(2, "reput-scan") as pool:
             under_way: list[Future[list[PartResult]]] = []
             try:
                 for wave in waves:
-                    under_way.append(pool.submit(self._scan_wave, wave))
+                    under_way.append(pool.submit(self._scan_wave, crew, wave))
                     if len(under_way) == 2:
                         yield from under_way.pop(0).result()
                 while under_way:
@@ -254,40 +325,36 @@ class BatchWriter:
                 for future in under_way:
                     future.cancel()
 
-    def _scan_wave(self, parts: list[Part]) -> list[PartResult]:
-        floors = {queue: state.next for queue, state in self._journal.state.queues.items()}
-        return _checked(self._runner.map(_ScanTask(self._target, floors), list(parts)))
+    def _scan_wave(self, crew: Crew, parts: list[Part]) -> list[PartResult]:
+        return _checked(crew.runner.map(_ScanTask(crew.target, crew.floors), list(parts)))
 
-    def _fit(self, chain: Chain, result: PartResult, queues: BatchQueues) -> Iterator[PartResult]:
+    def _fit(self, crew: Crew, chain: Chain, result: PartResult, queues: BatchQueues) -> Iterator[PartResult]:
         verdict = chain.judge(result)
         if verdict.accepted:
             yield result
             return
         queues.distrust(result)
         if verdict.again is not None:
-            (again,) = self._scan_wave([verdict.again])
-            yield from self._fit(chain, again, queues)
+            (again,) = self._scan_wave(crew, [verdict.again])
+            yield from self._fit(crew, chain, again, queues)
 
-    def _build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
-        return self._runner.map(index_task.build, list(tasks))
-
-    def _redo(self, queues: BatchQueues, parts: list[Part], breaks: list[int]) -> list[Finding]:
+    def _redo(self, crew: Crew, queues: BatchQueues, parts: list[Part], breaks: list[int]) -> list[Finding]:
         irregular = queues.irregular()
         if not irregular:
             return []
-        ((done),) = _checked(self._runner.map(_RedoTask(self._target, irregular, breaks), [parts]))
+        ((done),) = _checked(crew.runner.map(_RedoTask(crew.target, irregular, breaks), [parts]))
         findings: list[Finding] = []
         for redone in done:
             queues.replace(redone)
             findings += redone.findings
         return findings
 
-    def _pre_blank(self, queues: BatchQueues) -> None:
+    def _pre_blank(self, crew: Crew, queues: BatchQueues) -> None:
         file_size = self._target.settings.consume_queue_file_size
         with QueueFiles(self._target.root, file_size, self._target.owner) as queue_files:
             for (topic, queue_id), state in queues.new():
                 queue_files.put_pre_blank(topic, queue_id, state.first)
-            if self._target.flush_in_tasks:
+            if crew.target.flush_in_tasks:
                 queue_files.flush()
 
     def _flush(self, queues: BatchQueues, index: dict[str, IndexHeader]) -> None:
@@ -349,7 +416,7 @@ class BatchWriter:
 @dataclass(frozen=True, slots=True)
 class _ScanTask:
     target: Target
-    floors: dict[tuple[str, int], int]
+    floors: Floors
 
     def __call__(self, part: Part) -> object:
         return scan_task.scan(self.target, part, scan_task.attempt_id(), self.floors)
@@ -363,6 +430,17 @@ class _RedoTask:
 
     def __call__(self, parts: list[Part]) -> object:
         return redo.redo(self.target, parts, self.committed, self.breaks)
+
+
+class _StateFloors:
+    """The floors of a state, without a copy of all queues."""
+
+    def __init__(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
+        self._queues = queues
+
+    def get(self, queue: tuple[str, int], default: int, /) -> int:
+        state = self._queues.get(queue)
+        return default if state is None else state.next
 
 
 def _checked(results: list[object]) -> list[Any]:
