@@ -166,6 +166,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._plan = _Plan(options, names)
         self._max_bytes = options.max_bytes_per_trigger
         self._has_end = options.end_offset is not None
+        self._stop_file = options.stop_file
         self._fixed_end: int | None = None
         self._seen_end: int | None = None
 
@@ -183,8 +184,10 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Raises:
             StoreError: the log ends before ``start``, so it was cut or is another one.
         """
-        log = self._plan.discover()
         begin = start[_OFFSET]
+        if self._stop_file is not None and self._stop_file.exists():
+            return {_OFFSET: begin}
+        log = self._plan.discover()
         self._seen_end = end = self._plan.end(log)
         if self._fixed_end is not None:
             end = min(end, self._fixed_end)

@@ -23,6 +23,7 @@ NAMES = (
     "endOffset",
     "partBytes",
     "maxBytesPerTrigger",
+    "stopFile",
 )
 _PART_BYTES = 128 << 20
 _OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
@@ -42,6 +43,8 @@ class Options:
         end_offset: physical offset; records that begin at or after it aren't read. None for the log's end.
         part_bytes: bytes of log in one part.
         max_bytes_per_trigger: bytes of log in one micro-batch, None for everything that is there.
+        stop_file: while there is such a file, a stream finds nothing new, so that it can be stopped between
+            two batches; None: no such file.
     """
 
     settings: StoreSettings
@@ -50,6 +53,7 @@ class Options:
     end_offset: int | None = None
     part_bytes: int = _PART_BYTES
     max_bytes_per_trigger: int | None = None
+    stop_file: Path | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
@@ -84,6 +88,7 @@ class Options:
         if start is not None and end is not None and start > end:
             raise SettingsError("startOffset lies behind endOffset", expected=f"at most {end}", found=start)
         broker_conf = values.get("brokerconf")
+        stop_file = values.get("stopfile")
         return cls(
             settings=StoreSettings.load(
                 Path(path), Path(broker_conf) if broker_conf else None, values.get("rocketmqversion") or None
@@ -93,6 +98,7 @@ class Options:
             end_offset=end,
             part_bytes=_size(values, "partBytes") or _PART_BYTES,
             max_bytes_per_trigger=_size(values, "maxBytesPerTrigger"),
+            stop_file=Path(stop_file) if stop_file else None,
         )
 
 
