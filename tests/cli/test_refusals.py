@@ -117,6 +117,19 @@ def test_output_inside_the_store_by_a_link(reput: Command, store: GoldenStore, t
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("a%20b", "'%20'"), ("a\\b", r"'\\'"), ("a[1]", "'['"), ("a\tb", r"'\t'"), ("\udcff", r"'\udcff'")],
+)
+def test_output_that_no_ledger_can_lie_in(
+    reput: Command, store: GoldenStore, out: Path, name: str, found: str
+) -> None:
+    """Said before the work, not when the first batch is to be committed."""
+    outcome = reput(*words(store, "--out", out / name))
+    assert_refused(outcome, "the Delta ledger", f"found {found}", "Choose a directory without it")
+    assert not out.exists()
+
+
 def test_output_that_cannot_be_written(store: GoldenStore, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir()

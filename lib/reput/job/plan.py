@@ -13,7 +13,7 @@ from reput.estimate import Estimate, estimate
 from reput.format import names
 from reput.job.continuing import check_continues, check_same_log, deciding, fingerprint
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import check_no_escape, output_root
+from reput.job.output_directory import check_ledger_path, output_root
 from reput.settings import StoreSettings
 from reput.sink.selection import Selection
 from reput.store import files
@@ -80,8 +80,11 @@ class Plan:
 
 
 @contextmanager
-def prepare(options: RebuildOptions) -> Iterator[Plan]:
+def prepare(options: RebuildOptions, *, follows: bool = False) -> Iterator[Plan]:
     """Check everything, take the locks, open or begin the output's journal.
+
+    Args:
+        follows: the job goes on with a log that has been cut or has expired; else such a log is refused.
 
     Raises:
         ReputError: the run is refused; nothing was changed.
@@ -117,7 +120,7 @@ def prepare(options: RebuildOptions) -> Iterator[Plan]:
     else:
         with files.reporting("the output can't be looked at", options.out):
             root = output_root(options.out, settings)
-    check_no_escape(root)
+    check_ledger_path(root)
     journal_path = root / names.REPUT / names.JOURNAL
     if not journal_path.exists() and not is_pending(settings.root):
         check_free(root, guess.output_bytes, "the rebuild")
@@ -138,7 +141,8 @@ def prepare(options: RebuildOptions) -> Iterator[Plan]:
         stack.enter_context(journal)
         if begun:
             check_continues(journal, opening, root)
-            check_same_log(journal, log, root)
+            if not follows:
+                check_same_log(journal, log, root)
         # What a broker is about to write is no damage: its half-written end is left for the next run.
         live = options.out is not None and _may_be_running(settings.root)
         yield Plan(
