@@ -12,6 +12,8 @@ import reput
 from reput.cli.outcome import INTERRUPTED, REFUSED, reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, told
 from reput.cli.submitted import part_stderr
+from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
+from reput.cli.tail import tail_command
 from reput.errors import SettingsError
 from reput.job import RebuildOptions, rebuild
 from reput.spark import check_java, is_submitted, session
@@ -157,6 +159,9 @@ def rebuild_command(
             )
     output.summary(summary)
     raise typer.Exit(summary.exit_code)
+
+
+app.command("tail", epilog=TAIL_EXAMPLES)(tail_command)
 
 
 def start_spark(application: str, master: str | None, display: ProgressDisplay | None = None) -> SparkSession:

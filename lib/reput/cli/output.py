@@ -75,6 +75,8 @@ def told(message: object) -> None:
 
 def _headline(summary: Summary) -> str:
     whose = f"{summary.store} as RocketMQ {summary.rocketmq_version} writes it"
+    if summary.followed:
+        return f"Followed {whose}, up to {summary.end}"
     if summary.kept is not None:
         return f"Rebuilt and replaced the files of {whose}"
     if summary.in_place:
@@ -149,6 +151,32 @@ def _listed(names: list[str]) -> str:
 
 def _counted(number: int, one: str, several: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+class TailDisplay:
+    """How a tail is doing, on stderr: a line every few seconds while there is something new."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+        self._bytes = 0
+
+    def update(self, done: int, messages: int, cursor: int, stored_ms: int) -> None:
+        """Say how far the tail is.
+
+        Args:
+            done: bytes of log since the start.
+            messages: messages since the start.
+            cursor: physical offset that it has reached.
+            stored_ms: storeTimestamp of the last message, ms.
+        """
+        now = time.monotonic()
+        since = now - self._said
+        if since < _LINE_EVERY_SECONDS or done == self._bytes:
+            return
+        rate = human(int((done - self._bytes) / since))
+        age = max(time.time() - stored_ms / 1000, 0.0)
+        self._said, self._bytes = now, done
+        told(f"at {cursor}, {messages:,} messages, {rate}/s, the last one stored {age:.1f} s ago")
 
 
 class ProgressDisplay:

@@ -22,6 +22,7 @@ REPUT = ".reput"  # everything that is reput's own and no broker's; below it:
 JOURNAL = "journal"
 SCRATCH = "scratch"  # there while the files may hold more than the journal says
 SPARK_CHECKPOINT = "spark-checkpoint"
+STOP = "stop"  # asks a tail to end
 
 OFFSET_DIGITS = 20
 _OFFSET_NAME = re.compile(r"\d{20}", re.ASCII)

@@ -1,7 +1,7 @@
 """The jobs: what a command or a spark-submit script calls."""
 
-from reput.job.options import RebuildOptions
+from reput.job.options import RebuildOptions, TailOptions
 from reput.job.run import rebuild
 from reput.job.summary import Summary
 
-__all__ = ["RebuildOptions", "Summary", "rebuild"]
+__all__ = ["RebuildOptions", "Summary", "TailOptions", "rebuild"]

@@ -33,3 +33,18 @@ class RebuildOptions:
     known_topics_only: bool = False
     max_bytes_per_trigger: int = 4 * GIB
     part_bytes: int = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TailOptions(RebuildOptions):
+    """What ``reput tail`` is asked for; ``out`` is given.
+
+    Attributes:
+        max_rate: bytes of log a second that are read at most, None for no bound.
+        metrics_port: where metrics are served, 0 for any free port, None for not at all.
+        metrics_address: the address that this port is opened on.
+    """
+
+    max_rate: int | None = None
+    metrics_port: int | None = None
+    metrics_address: str = "127.0.0.1"

@@ -22,6 +22,7 @@ class Summary:
     Attributes:
         store, output: directories.
         in_place: the store's own files were replaced.
+        followed: the log was followed until somebody ended it.
         rocketmq_version: the dialect.
         start, end: physical offsets, half open: what of the log the output stands for.
         messages, bytes: in that range, of whole records.
@@ -63,6 +64,7 @@ class Summary:
     findings: list[Finding] = field(default_factory=list)
     kept: str | None = None
     stages: dict[str, float] = field(default_factory=dict)
+    followed: bool = False
 
     @property
     def exit_code(self) -> int:

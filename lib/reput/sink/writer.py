@@ -22,7 +22,7 @@ from reput.scan.part import Part
 from reput.sink import index_task, redo, scan_task
 from reput.sink.chain import Chain
 from reput.sink.index_builder import IndexBuilder
-from reput.sink.journal import Batch, Journal, QueueState
+from reput.sink.journal import Batch, Journal, QueueState, State
 from reput.sink.ledger import Ledger
 from reput.sink.queue_files import QueueFiles
 from reput.sink.queues import BatchQueues
@@ -166,6 +166,11 @@ class BatchWriter:
         self._look = look
         self.progress = Progress()
         self.stages = Stages()
+
+    @property
+    def state(self) -> State:
+        """What is committed; not to be changed."""
+        return self._journal.state
 
     def write(self, parts: list[Part], batch_id: int) -> None:
         """Process the part of the batch that lies past the cursor, and commit it.

@@ -1,0 +1,173 @@
+"""``reput tail``: follow a live commit log."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reput.cli.outcome import reported
+from reput.cli.output import JsonOutput, Output, TailDisplay, TextOutput, told
+from reput.errors import SettingsError
+from reput.job.options import TailOptions
+from reput.job.tail import tail
+from reput.spark import check_java, is_submitted, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.sink.writer import BatchWriter
+
+EXAMPLES = """**Examples**
+
+Beside a running broker:
+
+    reput tail /data/store --out /data/derived --broker-conf broker.conf
+
+From a disk that the broker needs more, with metrics for Prometheus:
+
+    reput tail /data/store --out /data/derived --max-rate 50m --metrics-port 9404
+
+End it with a clean state:
+
+    reput stop /data/derived
+"""
+
+_SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.ASCII | re.IGNORECASE)
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def tail_command(
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Write to DIR, which gets the layout of a store.")
+    ],
+    broker_conf: Annotated[
+        Path | None,
+        typer.Option(
+            "--broker-conf",
+            metavar="FILE",
+            help="The broker's own configuration file: sizes, paths, delay levels (default: RocketMQ's).",
+        ),
+    ] = None,
+    rocketmq_version: Annotated[
+        str | None,
+        typer.Option(
+            "--rocketmq-version",
+            metavar="V",
+            help="Write as this release does, e.g. 4.9.7 (default: the newest).",
+        ),
+    ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            metavar="TOPIC[:ID]",
+            help="Only this topic or queue, and no index; may be given several times.",
+        ),
+    ] = None,
+    no_index: Annotated[bool, typer.Option("--no-index", help="Leave the index files alone.")] = False,
+    known_topics_only: Annotated[
+        bool,
+        typer.Option("--known-topics-only", help="Leave out topics that config/topics.json doesn't name."),
+    ] = False,
+    max_bytes_per_trigger: Annotated[
+        str,
+        typer.Option(
+            "--max-bytes-per-trigger",
+            metavar="SIZE",
+            help="Log bytes that one micro-batch takes while there is a backlog.",
+        ),
+    ] = "1g",
+    max_rate: Annotated[
+        str | None,
+        typer.Option(
+            "--max-rate", metavar="SIZE", help="Log bytes a second that are read at most, e.g. 50m."
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port", metavar="PORT", help="Serve metrics for Prometheus there; 0: any free port."
+        ),
+    ] = None,
+    metrics_address: Annotated[
+        str, typer.Option("--metrics-address", metavar="HOST", help="The address that the port is opened on.")
+    ] = "127.0.0.1",
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the closing summary as one JSON document.")
+    ] = False,
+) -> None:
+    """Follow a live commit log, and keep consume queues, index files, checkpoint and ledger up to date.
+
+    Runs until `reput stop DIR`, SIGTERM or Ctrl-C; each lets the batch under way finish. The same command
+    goes on from there, after a crash as well. The commit log is only read.
+
+    Exit code 0: ended cleanly. 1: ended cleanly, with findings. 2: refused or failed.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output):
+        options = TailOptions(
+            store=store,
+            out=out,
+            broker_conf=broker_conf,
+            rocketmq_version=rocketmq_version,
+            queues=tuple(queue or ()),
+            index=not no_index,
+            known_topics_only=known_topics_only,
+            max_bytes_per_trigger=_size("--max-bytes-per-trigger", max_bytes_per_trigger),
+            max_rate=None if max_rate is None else _size("--max-rate", max_rate),
+            metrics_port=metrics_port,
+            metrics_address=metrics_address,
+        )
+        if not is_submitted():
+            check_java()
+        stopping = threading.Event()
+        display = TailDisplay()
+
+        def start_spark() -> SparkSession:
+            told("starting Spark")
+            spark = session("reput tail", master)
+            _stop_on_signals(stopping)  # Spark has set its own handler for Ctrl-C, which breaks off batches
+            return spark
+
+        def batch_done(writer: BatchWriter) -> None:
+            state = writer.state
+            display.update(
+                writer.progress.bytes_done, writer.progress.messages, state.cursor, state.last_timestamp
+            )
+
+        summary = tail(options, start_spark, stopping, batch_done)
+    output.summary(summary)
+    raise typer.Exit(summary.exit_code)
+
+
+def _stop_on_signals(stopping: threading.Event) -> None:
+    def stop(number: int, _frame: FrameType | None) -> None:
+        told(f"{signal.Signals(number).name}: ending after the batch under way")
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _size(option: str, text: str) -> int:
+    """Bytes of ``512m``, ``4g`` or a plain number."""
+    match = _SIZE.fullmatch(text)
+    size = int(match[1]) << _SHIFTS[match[2].lower()] if match else 0
+    if not size:
+        raise SettingsError(
+            f"{option} can't be understood", expected="bytes, or a number with k, m, g or t", found=text
+        )
+    return size

@@ -1,0 +1,126 @@
+"""A streaming query that follows the log until it is told to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from reput.errors import OutputError, ReputError
+from reput.sink.writer import BatchWriter, part_of
+from reput.source import CommitLogDataSource, register
+from reput.spark import spark_error
+from reput.store import files
+
+_LOOK_SECONDS = 0.05
+#: The query counts as at rest when it was so at this many looks in a row.
+_LOOKS_AT_REST = 3
+#: A batch that takes longer than this after a stop was asked for is broken off, as by a crash.
+_REST_SECONDS = 60.0
+
+
+class Following:
+    """A query over the parts of a log that grows, each batch written by a :class:`BatchWriter`.
+
+    Args:
+        spark: the session.
+        writer: commits the batches.
+        checkpoint: Spark's own, absolute, on a file system that the driver has mounted.
+        options: the source's; ``stopFile`` among them.
+        listener: is told after each batch.
+
+    Raises:
+        SparkError: the query doesn't start.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        writer: BatchWriter,
+        checkpoint: Path,
+        options: dict[str, str],
+        listener: Callable[[int], None] = lambda _batch_id: None,
+    ) -> None:
+        self._writer = writer
+        self._listener = listener
+        self._stop_file = Path(options["stopFile"])
+        self._gate = threading.Lock()
+        self._closed = False
+        self._failure: ReputError | None = None
+        self._root = checkpoint.parent
+        try:
+            register(spark)
+            stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
+            self._query = (
+                stream.writeStream.foreachBatch(self._write)
+                .option("checkpointLocation", f"file://{checkpoint}")
+                .start()
+            )
+        except (PySparkException, Py4JError, ConnectionError) as error:
+            raise spark_error(error) from None
+
+    def run(self, stopping: threading.Event) -> None:
+        """Follow until ``stopping`` is set or the stop file is there; return when no batch is under way.
+
+        Raises:
+            ReputError: a batch failed; the committed state is as it was.
+        """
+        try:
+            while not (stopping.wait(_LOOK_SECONDS) or self._stop_file.exists()):
+                self._check()
+            self._come_to_rest()
+        except (PySparkException, Py4JError, ConnectionError) as error:
+            raise self._failure or spark_error(error) from None
+        finally:
+            self._end()
+
+    def _write(self, rows: DataFrame, batch_id: int) -> None:
+        parts = [part_of(row) for row in rows.collect()]
+        with self._gate:
+            if self._closed:
+                raise InterruptedError("the tail has ended")
+            try:
+                self._writer.write(parts, batch_id)
+            except ReputError as error:
+                self._failure = error
+                raise
+            except OSError as error:
+                path = Path(error.filename) if error.filename else self._root
+                self._failure = files.output_error("the output can't be written", path, error)
+                raise
+        self._listener(batch_id)
+
+    def _check(self) -> None:
+        """Raise what ended the query."""
+        if self._query.isActive:
+            return
+        error = self._query.exception()
+        raise self._failure or (
+            OutputError("the stream has ended by itself", path=self._root)
+            if error is None
+            else spark_error(error)
+        )
+
+    def _come_to_rest(self) -> None:
+        """Wait until the source, which sees the stop file, has had its last batch done."""
+        if not self._stop_file.exists():
+            files.write_atomically(self._stop_file, b"")
+        deadline = time.monotonic() + _REST_SECONDS
+        looks = 0
+        while looks < _LOOKS_AT_REST and time.monotonic() < deadline:
+            self._check()
+            time.sleep(_LOOK_SECONDS)
+            at_rest = not self._gate.locked() and not self._query.status["isDataAvailable"]
+            looks = looks + 1 if at_rest else 0
+
+    def _end(self) -> None:
+        with self._gate:
+            self._closed = True
+        with suppress(PySparkException, Py4JError, ConnectionError):  # a session that is gone has no query
+            self._query.stop()
