@@ -195,13 +195,17 @@ def _start(settings: dict[str, str]) -> SparkSession:
 
 
 def _gateway(conf: object):  # type: ignore[no-untyped-def]
-    """A JVM whose stderr is this process's, but for one line that says nothing."""
+    """A JVM whose stderr is this process's, but for one line that says nothing.
+
+    It leads a session of its own, so that a signal to this process's group (Ctrl-C, ``timeout``) reaches
+    Python alone, which can then end cleanly. It ends when this process does: its stdin closes.
+    """
     from pyspark.java_gateway import launch_gateway
 
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(os.fdopen(reading, "rb"),), daemon=True).start()
     try:
-        return launch_gateway(conf, popen_kwargs={"stderr": writing})  # type: ignore[no-untyped-call]
+        return launch_gateway(conf, popen_kwargs={"stderr": writing, "start_new_session": True})  # type: ignore[no-untyped-call]
     finally:
         os.close(writing)
 
