@@ -25,8 +25,7 @@ QUEUES = 8
 KEYS_PER_MESSAGE = 2
 """Index keys of a message: UNIQ_KEY and one word of KEYS; from RocketMQ 5.4 on its TAGS as well."""
 
-_SOURCE = Path(__file__).with_name("MassWriter.java")
-_CLASS = "bench.MassWriter"
+_MASS_WRITER = "MassWriter"
 _MANIFEST = "manifest.json"
 _HEAP = "2g"
 
@@ -85,7 +84,7 @@ def write_log(directory: Path, version: str, size: int) -> Log:
     store.mkdir(parents=True)
     began = time.monotonic()
     with JavaStore(version, store, heap=_HEAP) as java:
-        writer = compile_writer(java.jvm)
+        writer = compile_writer(java.jvm, _MASS_WRITER)
         if not java.load():
             raise BenchError(f"{store}: the store did not load; {java.jvm.log_tail()}")
         java.start()
@@ -117,16 +116,17 @@ def write_log(directory: Path, version: str, size: int) -> Log:
     return log
 
 
-def compile_writer(jvm: Jvm) -> Any:
-    """Compile MassWriter.java against this JVM's RocketMQ and load it there; returns an instance.
+def compile_writer(jvm: Jvm, name: str) -> Any:
+    """Compile a class of this directory against this JVM's RocketMQ and load it there; returns an instance.
 
     Raises:
         BenchError: this Java is a runtime without compiler, or the class doesn't compile.
     """
+    source = Path(__file__).with_name(f"{name}.java")
     classes = Path(tempfile.mkdtemp(prefix="classes-", dir=jvm.home))
     compiler = [str(java_executable()), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
     run = subprocess.run(
-        [*compiler, "-nowarn", "-cp", class_path(jvm.version), "-d", str(classes), str(_SOURCE)],
+        [*compiler, "-nowarn", "-cp", class_path(jvm.version), "-d", str(classes), str(source)],
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -134,14 +134,16 @@ def compile_writer(jvm: Jvm) -> Any:
     )
     if run.returncode != 0:
         raise BenchError(
-            f"{_SOURCE.name} doesn't compile against RocketMQ {jvm.version} "
+            f"{source.name} doesn't compile against RocketMQ {jvm.version} "
             f"(it needs a JDK, such as openjdk-17-jdk-headless):\n{run.stdout}"
         )
     java = jvm.java.java
     urls = jvm.gateway.new_array(java.net.URL, 1)
     urls[0] = java.io.File(str(classes)).toURI().toURL()
     loader = java.net.URLClassLoader(urls, java.lang.ClassLoader.getSystemClassLoader())
-    constructor = loader.loadClass(_CLASS).getDeclaredConstructor(jvm.gateway.new_array(java.lang.Class, 0))
+    constructor = loader.loadClass(f"bench.{name}").getDeclaredConstructor(
+        jvm.gateway.new_array(java.lang.Class, 0)
+    )
     return constructor.newInstance(jvm.gateway.new_array(java.lang.Object, 0))
 
 
