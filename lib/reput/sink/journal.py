@@ -81,6 +81,11 @@ class Batch:
         findings: what was gone around.
         without_unit: messages that got no unit, by topic.
         breaks: physical offsets where something was passed over, so that messages may be missing.
+        log_start: where the log began when retention last followed it, physical offset; see
+            reput.sink.retention. 0: as before.
+        dropped_index: names of the index files that retention removed.
+        dropped_index_timestamp: endTimestamp of the last one of them, ms; 0: as before.
+        last_record: by what the last record so far is known again; empty: as before.
     """
 
     start: int
@@ -97,6 +102,10 @@ class Batch:
     without_unit: dict[str, int] = field(default_factory=dict)
     breaks: list[int] = field(default_factory=list)
     last_unit_position: int = -1
+    log_start: int = 0
+    dropped_index: list[str] = field(default_factory=list)
+    dropped_index_timestamp: int = 0
+    last_record: str = ""
 
 
 @dataclass(slots=True)
@@ -106,7 +115,9 @@ class State:
     Attributes:
         cursor: physical offset up to which the log has been processed.
         queues: every queue.
-        index: every index file in order: (name, header).
+        index: every index file in order: (name, header), without those that retention removed.
+        log_start: where the log began when the output was begun, or when retention last followed it.
+        dropped_index_timestamp: endTimestamp of the last index file that retention removed, ms; 0 if none.
     """
 
     cursor: int
@@ -122,6 +133,9 @@ class State:
     findings: list[Finding] = field(default_factory=list)
     without_unit: dict[str, int] = field(default_factory=dict)
     breaks: list[int] = field(default_factory=list)
+    log_start: int = 0
+    dropped_index_timestamp: int = 0
+    last_record: str = ""
 
     def add(self, batch: Batch) -> None:
         """Go on from one batch to the next."""
@@ -136,7 +150,12 @@ class State:
         self.queues.update(batch.queues)
         known = dict(self.index)
         known.update(batch.index)
+        for name in batch.dropped_index:
+            known.pop(name, None)
         self.index = sorted(known.items())
+        self.log_start = batch.log_start or self.log_start
+        self.dropped_index_timestamp = batch.dropped_index_timestamp or self.dropped_index_timestamp
+        self.last_record = batch.last_record or self.last_record
         self.findings += batch.findings
         self.breaks += batch.breaks
         for topic, count in batch.without_unit.items():
@@ -150,7 +169,7 @@ class Journal:
         self.path = path
         self.opening = opening
         self.batches = batches
-        self.state = State(cursor=opening.start)
+        self.state = State(cursor=opening.start, log_start=opening.start)
         for batch in batches:
             self.state.add(batch)
         self._fd = fd

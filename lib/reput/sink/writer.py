@@ -413,7 +413,7 @@ class BatchWriter:
         return StoreCheckpoint(
             physic_msg_timestamp=state.last_timestamp,
             logics_msg_timestamp=state.last_unit_timestamp,
-            index_msg_timestamp=full[-1].end_timestamp if full else 0,
+            index_msg_timestamp=full[-1].end_timestamp if full else state.dropped_index_timestamp,
             logics_physical_offset=max(state.last_unit_position, 0) if self._knows_logics_offset else 0,
         )
 
