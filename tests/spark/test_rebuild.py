@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.job import RebuildOptions, rebuild
+from reput.job.staging import staging_of
 from reput.sink.journal import read
-from reput.store import swap
+from reput.store import files, swap
 from reput.store.compare import compare
 from tests.golden.store import GoldenStore
 from tests.rebuilds import (
@@ -475,6 +476,29 @@ def test_in_place_goes_on_after_a_failure(
     }, "nothing was replaced"
     outcome = reput(*words(store, "--in-place"))
     assert (outcome.code, reput.sessions) == (0, 1), "what was staged is used"
+    assert_same(good, store.root)
+    assert_clean(store)
+
+
+def test_in_place_that_died_when_all_was_in_place(
+    reput: Command, store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The staging directory's journal tells of files that aren't there any more."""
+    good = tmp_path / "good"
+    shutil.copytree(store.root, good)
+    spoil(store)
+    remove = files.remove_tree
+
+    def stop(path: Path) -> None:
+        if path == staging_of(store.root) and swap.kept_directories(store.root):
+            raise KeyboardInterrupt
+        remove(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "remove_tree", stop)
+        assert reput(*words(store, "--in-place")).code == 130
+    assert_same(good, store.root)
+    assert reput(*words(store, "--in-place")).code == 0
     assert_same(good, store.root)
     assert_clean(store)
 

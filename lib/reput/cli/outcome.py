@@ -16,8 +16,13 @@ INTERRUPTED = 130
 
 
 @contextmanager
-def reported(output: Output) -> Iterator[None]:
+def reported(
+    output: Output, *, interrupted: str = "the same command goes on from the last committed batch"
+) -> Iterator[None]:
     """Show why the block failed, and exit: 2 for everything that is no result, 130 when interrupted.
+
+    Args:
+        interrupted: what an interrupt leaves.
 
     Raises:
         typer.Exit: the block failed.
@@ -28,7 +33,7 @@ def reported(output: Output) -> Iterator[None]:
         output.error(error)
         raise typer.Exit(REFUSED) from None
     except KeyboardInterrupt:
-        told("interrupted; the same command goes on from the last committed batch")
+        told(f"interrupted; {interrupted}")
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:  # noqa: BLE001 - a bug must not look like exit code 1, a run with findings
         traceback.print_exc()

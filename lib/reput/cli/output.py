@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from reput.errors import ReputError
-from reput.job import Summary
+from reput.job import Summary, Undone
 from reput.store.space import human
 
 _LINE_EVERY_SECONDS = 5.0
@@ -28,6 +28,10 @@ class Output(Protocol):
         """Show what came of a rebuild."""
         ...
 
+    def undone(self, undone: Undone) -> None:
+        """Show what came of an undo."""
+        ...
+
     def error(self, error: ReputError) -> None:
         """Show why a command was refused or failed."""
         ...
@@ -40,6 +44,14 @@ class TextOutput:
         """Show what came of a rebuild."""
         printed(_headline(summary), *_facts(summary), *_remarks(summary), *_findings(summary))
 
+    def undone(self, undone: Undone) -> None:
+        """Show what came of an undo."""
+        printed(f"Put back what a rebuild replaced in {undone.store}")
+        printed(f"  put back   {_listed(undone.put_back) or 'nothing'}")
+        if undone.taken_away:
+            printed(f"  taken away {_listed(undone.taken_away)}")
+        printed(f"  kept       what was in place is kept in {undone.kept}")
+
     def error(self, error: ReputError) -> None:
         """Show why a command was refused or failed."""
         told(error)
@@ -51,6 +63,10 @@ class JsonOutput:
     def summary(self, summary: Summary) -> None:
         """Show what came of a rebuild."""
         printed(json.dumps({"exit_code": summary.exit_code, **summary.to_dict()}, indent=2))
+
+    def undone(self, undone: Undone) -> None:
+        """Show what came of an undo."""
+        printed(json.dumps({"exit_code": 0, **undone.to_dict()}, indent=2))
 
     def error(self, error: ReputError) -> None:
         """Show why a command was refused or failed."""

@@ -3,5 +3,6 @@
 from reput.job.options import RebuildOptions, TailOptions
 from reput.job.run import rebuild
 from reput.job.summary import Summary
+from reput.job.undoing import Undone, undo
 
-__all__ = ["RebuildOptions", "Summary", "TailOptions", "rebuild"]
+__all__ = ["RebuildOptions", "Summary", "TailOptions", "Undone", "rebuild", "undo"]

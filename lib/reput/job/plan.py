@@ -14,6 +14,7 @@ from reput.format import names
 from reput.job.continuing import check_continues, check_same_log, deciding, fingerprint
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import check_ledger_path, output_root
+from reput.job.staging import discard_if_swapped, staging_of
 from reput.settings import StoreSettings
 from reput.sink.selection import Selection
 from reput.store import files
@@ -21,14 +22,12 @@ from reput.store.lock import OutputLock, StoreLock, is_broker_running
 from reput.store.ownership import Owner
 from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.space import check_free
-from reput.store.swap import Swap, SwapOvertakenError, abandon, is_pending
+from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, is_pending
 from reput.topics import batch_queue_topics, known_topics
 
 if TYPE_CHECKING:
     from reput.sink.journal import Journal
     from reput.sink.scan_task import Target
-
-_STAGING = "staging"
 
 
 @dataclass(slots=True)
@@ -116,7 +115,7 @@ def prepare(options: RebuildOptions, *, follows: bool = False) -> Iterator[Plan]
     decided = deciding(settings, options, selection)
     opening = Opening(str(settings.root), fingerprint(decided), log.start, decided)
     if options.out is None:
-        root = _staging(settings)
+        root = staging_of(settings.root)
     else:
         with files.reporting("the output can't be looked at", options.out):
             root = output_root(options.out, settings)
@@ -183,10 +182,6 @@ def _selection(options: RebuildOptions, settings: StoreSettings, known: frozense
     return replace(selection, left_out=batch_topics)
 
 
-def _staging(settings: StoreSettings) -> Path:
-    return settings.root / names.REPUT / _STAGING
-
-
 def _enter_store(
     settings: StoreSettings, staging: Path, owner: Owner, fingerprint: str, stack: ExitStack
 ) -> str | None:
@@ -204,10 +199,12 @@ def _enter_store(
         files.remove_tree(staging)
         return None
     journal = staging / names.REPUT / names.JOURNAL
-    if kept is not None and _opening_fingerprint(journal) == fingerprint:
+    rebuilt = kept is not None and not Record.read(kept).of_undo
+    if rebuilt and _opening_fingerprint(journal) == fingerprint:
         return str(kept)
-    if kept is not None or not journal.exists():
-        files.remove_tree(staging)  # what was staged is in place already, or nothing was
+    if rebuilt or not journal.exists():
+        files.remove_tree(staging)
+    discard_if_swapped(staging)
     return None
 
 

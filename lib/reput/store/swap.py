@@ -116,6 +116,38 @@ class _Intent:
         return intent
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a finished swap did, as the directory of what it replaced has it.
+
+    Attributes:
+        names: what was put in place, in this order, relative to the store.
+        removed: what was only taken away.
+        of_undo: the swap was an :func:`undo`.
+    """
+
+    names: tuple[str, ...]
+    removed: tuple[str, ...]
+    of_undo: bool
+
+    @classmethod
+    def read(cls, kept: Path) -> Record:
+        """The record in what :meth:`Swap.run` returned.
+
+        Raises:
+            OutputError: there is none, or not one of this version's.
+        """
+        done = _record_in(kept)
+        return cls(done.names, done.remove, Path(done.staging).name.startswith(KEPT))
+
+
+def kept_directories(root: Path) -> list[Path]:
+    """The directories that finished swaps keep things in, the newest first."""
+    with files.reporting("the store can't be looked at", root):
+        found = [path for path in root.glob(f"{KEPT}*") if os.path.lexists(path / INTENT)]
+    return sorted(found, key=lambda path: path.name, reverse=True)
+
+
 def new_stamp(root: Path) -> str:
     """The time as ``20261121T093000Z``; a second or more later when the store has kept something under it."""
     moment = datetime.now(UTC)
@@ -255,11 +287,7 @@ def undo(root: Path, kept: Path, stamp: str, *, owner: Owner | None = None) -> P
         SwapOvertakenError: a broker ran on the store since, so that the kept files are behind the log.
         OutputError: ``kept`` has no record of a swap, or see :meth:`Swap.run`.
     """
-    done = _Intent.read(kept / INTENT)
-    if done is None:
-        raise OutputError(
-            "this directory doesn't hold what a swap replaced", path=kept, expected=f"a file {INTENT}"
-        )
+    done = _record_in(kept)
     _refuse_stale(root, done, kept / INTENT)
     back = [name for name in (*done.names, *done.remove) if os.path.lexists(kept / name)]
     return Swap(root, kept, back, stamp, remove=done.created, owner=owner).run()
@@ -287,6 +315,15 @@ def abandon(root: Path) -> Path | None:
         elif _is_new(place, intent, name) and os.path.lexists(staged) and not os.path.lexists(old):
             _move(staged, old, intent.owner)
     return _finish(root, intent)
+
+
+def _record_in(kept: Path) -> _Intent:
+    done = _Intent.read(kept / INTENT)
+    if done is None:
+        raise OutputError(
+            "this directory doesn't hold what a swap replaced", path=kept, expected=f"a file {INTENT}"
+        )
+    return done
 
 
 def _carry_out(root: Path, intent: _Intent) -> Path:

@@ -1,0 +1,41 @@
+"""``reput undo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.cli.app import app
+from reput.cli.outcome import reported
+from reput.cli.output import JsonOutput, Output, TextOutput
+from reput.job import undo
+
+
+@app.command("undo")
+def undo_command(
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE", help="The store that was rebuilt with --in-place.")
+    ],
+    kept: Annotated[
+        Path | None,
+        typer.Option(
+            "--kept",
+            metavar="DIR",
+            help="Put back this replaced-... directory (default: that of the last rebuild not yet undone).",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+) -> None:
+    """Put back what a rebuild with --in-place replaced.
+
+    The rebuilt files are kept in another replaced-... directory. Refused while a broker runs, and once one
+    has run since: the files would lack what it has written.
+
+    Exit code 0: done. 2: refused or failed.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output, interrupted="the same command finishes what was begun"):
+        undone = undo(store, kept)
+    output.undone(undone)
