@@ -111,7 +111,8 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
                 began = time.time()
                 done = writer.apply({**load, "rate": options.rate, "seconds": options.seconds})
                 ended = time.time()
-            say(f"{options.rate:,} messages/s for {options.seconds} s, {done['behind'] / 1e6:.0f} ms late")
+                behind_ms = done["behind"] / 1e6
+            say(f"{options.rate:,} messages/s for {options.seconds} s, {behind_ms:.0f} ms late")
             quiet = 0.0
             if options.silence:
                 time.sleep(options.silence)
@@ -142,7 +143,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     facts: dict[str, object] = {
         "rate": options.rate,
         "seconds": options.seconds,
-        "writer_late_ms": done["behind"] / 1e6,
+        "writer_late_ms": behind_ms,
         "latency_ms": percentiles(load_counts),
         "peak_bytes": memory.peak_bytes,
         "batches": len(_batches(out)),
