@@ -1,179 +1,85 @@
 """The journal: the commit point of every batch.
 
-``.reput/journal`` in the output is a sequence of records: length uint32, CRC-32 of the payload uint32 (both
-big-endian), payload: UTF-8 JSON. The first is the :class:`Opening`; each other is one :class:`Batch` whose
-outputs were on disk before it was appended. Its end offset is the cursor, whatever Spark's checkpoint says.
-A record that is cut short or has a wrong CRC at the journal's end was never committed, and is cut off.
+``.reput/journal`` in the output is a sequence of records (:mod:`reput.sink.records`): the :class:`Opening`,
+then each :class:`Batch` whose outputs were on disk before it was appended. Its end offset is the cursor,
+whatever Spark's checkpoint says. A record that is cut short or has a wrong CRC at the journal's end was never
+committed, and is cut off.
+
+A journal that has grown is rewritten, so that its length goes by the store and by how much is done in
+:data:`KEEP_SECONDS`, not by its age: a snapshot stands in for the oldest batches, and the newest are kept as
+they are, to step back to. Batches are numbered from 1, those in the snapshot included.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import struct
-from dataclasses import asdict, dataclass, field
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from zlib import crc32
+from typing import Any
 
-from reput.errors import Finding, JournalError
-from reput.format.indexfile import IndexHeader
+from reput.errors import JournalError, OutputError
+from reput.sink import records
+from reput.sink.state import Batch, Opening, QueueState, State
 from reput.store import files
 from reput.store.ownership import Owner
 
-_FRAME = struct.Struct(">II")
-_FORMAT = 1
-_MAX_RECORD = 1 << 31
-_BATCH_BEGINS = b'{"start":'
+__all__ = ["Batch", "Journal", "Opening", "QueueState", "State", "read", "read_state"]
+
+#: So many batches, and those of so much time, can be stepped back to after any rewriting.
+KEEP_BATCHES = 256
+KEEP_SECONDS = 600
+
+#: A rewriting has to save this many bytes, beside as many as it writes.
+_WORTH_IT = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class QueueState:
-    """A queue as of the end of a batch.
+class _Kept:
+    """A batch's record in the file: where it ends, and when it was committed (ms by the wall clock)."""
 
-    Attributes:
-        first, next: queueOffset of its first unit, and after its last.
-        end: physical offset after its last message.
-        units, bytes: added by the batch that wrote this.
-        shift: how far its last message's queueOffset lies above its place; see reput.build.placement.
-    """
-
-    first: int
-    next: int
     end: int
-    units: int = 0
-    bytes: int = 0
-    shift: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What the output was begun with.
-
-    Attributes:
-        store: the store's path.
-        fingerprint: of everything that changes output bytes.
-        start: physical offset of the first record to read.
-        settings: what the fingerprint was made of, for people; JSON-ready.
-    """
-
-    store: str
-    fingerprint: str
-    start: int
-    settings: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One committed batch.
-
-    Attributes:
-        start, end: physical offsets, half open; ``end`` is the cursor.
-        batch_id: Spark's, for people; it identifies nothing.
-        messages, bytes: of the records in the range.
-        last_position: physical offset of the last record so far, -1 if none.
-        last_timestamp: its storeTimestamp, ms.
-        last_unit_timestamp: storeTimestamp of the last message with a unit so far, ms.
-        last_unit_position: physical offset of that message, -1 if none.
-        queues: the queues that changed, by (topic, queue id).
-        dropped: queues that the batch created anew: their old units are gone.
-        index: the index files that changed: (name, header).
-        findings: what was gone around.
-        without_unit: messages that got no unit, by topic.
-        breaks: physical offsets where something was passed over, so that messages may be missing.
-        log_start: where the log began when retention last followed it, physical offset; see
-            reput.sink.retention. 0: as before.
-        dropped_index: names of the index files that retention removed.
-        dropped_index_timestamp: endTimestamp of the last one of them, ms; 0: as before.
-        last_record: by what the last record so far is known again; empty: as before.
-    """
-
-    start: int
-    end: int
-    batch_id: int
-    messages: int
-    bytes: int
-    last_position: int
-    last_timestamp: int
-    last_unit_timestamp: int
-    queues: dict[tuple[str, int], QueueState] = field(default_factory=dict)
-    index: list[tuple[str, IndexHeader]] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    without_unit: dict[str, int] = field(default_factory=dict)
-    breaks: list[int] = field(default_factory=list)
-    last_unit_position: int = -1
-    log_start: int = 0
-    dropped_index: list[str] = field(default_factory=list)
-    dropped_index_timestamp: int = 0
-    last_record: str = ""
-
-
-@dataclass(slots=True)
-class State:
-    """Everything the journal says, added up.
-
-    Attributes:
-        cursor: physical offset up to which the log has been processed.
-        queues: every queue.
-        index: every index file in order: (name, header), without those that retention removed.
-        log_start: where the log began when the output was begun, or when retention last followed it.
-        dropped_index_timestamp: endTimestamp of the last index file that retention removed, ms; 0 if none.
-    """
-
-    cursor: int
-    messages: int = 0
-    bytes: int = 0
-    batches: int = 0
-    last_position: int = -1
-    last_timestamp: int = 0
-    last_unit_timestamp: int = 0
-    last_unit_position: int = -1
-    queues: dict[tuple[str, int], QueueState] = field(default_factory=dict)
-    index: list[tuple[str, IndexHeader]] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    without_unit: dict[str, int] = field(default_factory=dict)
-    breaks: list[int] = field(default_factory=list)
-    log_start: int = 0
-    dropped_index_timestamp: int = 0
-    last_record: str = ""
-
-    def add(self, batch: Batch) -> None:
-        """Go on from one batch to the next."""
-        self.cursor = batch.end
-        self.messages += batch.messages
-        self.bytes += batch.bytes
-        self.batches += 1
-        self.last_position = batch.last_position
-        self.last_timestamp = batch.last_timestamp
-        self.last_unit_timestamp = batch.last_unit_timestamp
-        self.last_unit_position = batch.last_unit_position
-        self.queues.update(batch.queues)
-        known = dict(self.index)
-        known.update(batch.index)
-        for name in batch.dropped_index:
-            known.pop(name, None)
-        self.index = sorted(known.items())
-        self.log_start = batch.log_start or self.log_start
-        self.dropped_index_timestamp = batch.dropped_index_timestamp or self.dropped_index_timestamp
-        self.last_record = batch.last_record or self.last_record
-        self.findings += batch.findings
-        self.breaks += batch.breaks
-        for topic, count in batch.without_unit.items():
-            self.without_unit[topic] = self.without_unit.get(topic, 0) + count
+    committed: int
 
 
 class Journal:
-    """An open journal. Use it as a context manager."""
+    """An open journal. Use it as a context manager.
 
-    def __init__(self, path: Path, fd: int, length: int, opening: Opening, batches: list[Batch]) -> None:
+    Attributes:
+        path: the file.
+        opening: what the output was begun with.
+        state: all batches added up; it goes on with each that is appended.
+        first_number: of the oldest batch that is kept. When none is, of the next one.
+        steps_back: how often :meth:`step_back` took batches away since the journal was opened.
+    """
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        """Take a journal as it is on disk. For :meth:`create` and :meth:`open`.
+
+        Args:
+            path: the file.
+            data: all of it; what was never committed at its end is left out.
+        """
+        content = _Content(path, data)
         self.path = path
-        self.opening = opening
-        self.batches = batches
-        self.state = State(cursor=opening.start, log_start=opening.start)
-        for batch in batches:
-            self.state.add(batch)
-        self._fd = fd
-        self._length = length
+        self.opening = content.opening
+        self._snapshot_end = content.snapshot_end
+        self._base = content.base
+        self.state = self._base.copy()
+        self.first_number = self.state.batches + 1
+        self.steps_back = 0
+        self._kept: list[_Kept] = []
+        self._last: Batch | None = None
+        for payload, end in content.batches():
+            self._last, committed = records.to_batch(payload)
+            self._kept.append(_Kept(end, committed))
+            self.state.add(self._last)
+        self._length = self._kept[-1].end if self._kept else self._snapshot_end
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._is_lost = False
 
     def __enter__(self) -> Journal:
         return self
@@ -190,9 +96,9 @@ class Journal:
         Raises:
             OutputError: it can't be written.
         """
-        data = _frame({"format": _FORMAT, **asdict(opening)})
+        data = records.opening(opening, None)
         files.write_atomically(path, data, owner)
-        return cls(path, os.open(path, os.O_RDWR | os.O_CLOEXEC), len(data), opening, [])
+        return cls(path, data)
 
     @classmethod
     def open(cls, path: Path) -> Journal:
@@ -201,14 +107,34 @@ class Journal:
         Raises:
             JournalError: it isn't a journal of this version.
         """
-        payloads, length = _read(path)
-        opening = _opening(path, payloads)
-        batches = [_batch(payload) for payload in payloads[1:]]
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        if os.fstat(fd).st_size > length:
-            os.ftruncate(fd, length)
-            files.fsync_file(fd)
-        return cls(path, fd, length, opening, batches)
+        opened = cls(path, _bytes_of(path))
+        if os.fstat(opened._fd).st_size > opened._length:
+            os.ftruncate(opened._fd, opened._length)
+            files.fsync_file(opened._fd)
+        return opened
+
+    @property
+    def batches(self) -> list[Batch]:
+        """All batches that are kept, read from the file: for a look at them, not for each batch."""
+        return [self.batch(number) for number in range(self.first_number, self.state.batches + 1)]
+
+    def batch(self, number: int) -> Batch:
+        """One batch that is kept; the last one costs nothing.
+
+        Raises:
+            IndexError: it isn't kept, or not there yet.
+        """
+        if number == self.state.batches and self._last is not None:
+            return self._last
+        return self._read(number)
+
+    def committed_at(self, number: int) -> float:
+        """When a batch that is kept was committed, s by the wall clock; 0 if a version before this did.
+
+        Raises:
+            IndexError: it isn't kept, or not there yet.
+        """
+        return self._kept[self._place(number)].committed / 1000
 
     def append(self, batch: Batch) -> None:
         """Commit a batch: on return the record is on disk.
@@ -216,107 +142,200 @@ class Journal:
         Raises:
             OutputError: it can't be written; the journal is as it was.
         """
-        data = _frame(_payload(batch))
+        self._check_usable()
+        now = int(time.time() * 1000)
+        self._rewrite_if_grown(now)
+        data = records.batch(batch, now)
         files.pwrite_all(self._fd, data, self._length)
-        files.fsync_file(self._fd)
+        files.fsync_file(self._fd, data_only=True)
         self._length += len(data)
-        self.batches.append(batch)
+        self._kept.append(_Kept(self._length, now))
+        self._last = batch
         self.state.add(batch)
+
+    def state_after(self, number: int) -> State:
+        """What the first ``number`` batches add up to; a state of its own.
+
+        Raises:
+            IndexError: the batches up to it are no longer kept one by one, or aren't there yet.
+        """
+        if number == self.state.batches:
+            return self.state.copy()
+        if not self.first_number - 1 <= number < self.state.batches:
+            raise IndexError(number)
+        # The base has moved on from the file's snapshot, a few batches with each rewriting's approach.
+        state = self._base.copy() if self._base.batches <= number else self._snapshot()
+        for at in range(state.batches + 1, number + 1):
+            state.add(self._read(at))
+        return state
+
+    def step_back(self, number: int) -> State:
+        """Forget all batches after ``number``: on return the journal ends with it, on disk.
+
+        The caller then takes back what the others wrote.
+
+        Returns:
+            The state now, which is also :attr:`state`.
+
+        Raises:
+            IndexError: see :meth:`state_after`.
+            OutputError: it can't be written. The next run finds it as it was, or stepped back.
+        """
+        self._check_usable()
+        if number == self.state.batches:
+            return self.state
+        state = self.state_after(number)
+        end = self._end_of(number)
+        self._replace(os.pread(self._fd, end, 0))
+        del self._kept[number + 1 - self.first_number :]
+        self._length = end
+        self._last = self._read(number) if self._kept else None
+        if self._base.batches > number:
+            self._base = self._snapshot()
+        self.state = state
+        self.steps_back += 1
+        return state
+
+    def _rewrite_if_grown(self, now: int) -> None:
+        """Put a snapshot in the place of the oldest batches once it is worth it."""
+        self._move_base(now)
+        dropped = self._end_of(self._base.batches) - self._snapshot_end
+        if dropped < _WORTH_IT + self._length - dropped:
+            return
+        head = records.opening(self.opening, self._base.batches) + records.snapshot(self._base)
+        start = self._end_of(self._base.batches)
+        self._replace(head + os.pread(self._fd, self._length - start, start))
+        moved = len(head) - start
+        kept = self._kept[self._base.batches + 1 - self.first_number :]
+        self._kept = [_Kept(each.end + moved, each.committed) for each in kept]
+        self._length += moved
+        self._snapshot_end = len(head)
+        self.first_number = self._base.batches + 1
+
+    def _move_base(self, now: int) -> None:
+        """Let the state that a snapshot would hold follow, two batches at a time, so that none costs much."""
+        for _ in range(2):
+            number = self._base.batches + 1
+            if self.state.batches - number < KEEP_BATCHES:
+                return
+            if 0 <= now - self._kept[self._place(number)].committed < KEEP_SECONDS * 1000:
+                return
+            self._base.add(self._read(number))
+
+    def _replace(self, data: bytes) -> None:
+        """Write the whole file anew, and go on in the new one."""
+        facts = os.fstat(self._fd)
+        owner = Owner(facts.st_uid, facts.st_gid, facts.st_mode & 0o7777)
+        # When this fails halfway, what is appended to the old file may be in no directory any more.
+        self._is_lost = True
+        files.write_atomically(self.path, data, owner)
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        os.close(self._fd)
+        self._fd, self._is_lost = fd, False
+
+    def _check_usable(self) -> None:
+        if self._is_lost:
+            raise OutputError(
+                "the journal could not be rewritten before",
+                path=self.path,
+                next_step="Run the same command again",
+            )
+
+    def _place(self, number: int) -> int:
+        if not self.first_number <= number <= self.state.batches:
+            raise IndexError(number)
+        return number - self.first_number
+
+    def _end_of(self, number: int) -> int:
+        """Where a batch's record ends, or what stands before the first one."""
+        return self._snapshot_end if number < self.first_number else self._kept[self._place(number)].end
+
+    def _read(self, number: int) -> Batch:
+        place = self._place(number)
+        start = self._end_of(number - 1)
+        data = os.pread(self._fd, self._kept[place].end - start, start)
+        for _, payload in records.whole_frames(data):
+            return records.to_batch(payload)[0]
+        raise _damaged(self.path, start, "bytes that changed since it was written")
+
+    def _snapshot(self) -> State:
+        """The state that the file's batches go on from."""
+        return _Content(self.path, os.pread(self._fd, self._snapshot_end, 0)).base
+
+
+class _Content:
+    """What the bytes of a journal say."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self._path, self._data = path, data
+        self._frames = records.whole_frames(data)
+        at, payload = next(self._frames, (0, b"{}"))
+        head: dict[str, Any] = json.loads(payload)
+        if head.get("format") not in records.READABLE:
+            raise JournalError(
+                "this is no journal that can be continued",
+                path=path,
+                expected=f"an opening record of format {' or '.join(map(str, records.READABLE))}",
+                found=head.get("format", "none"),
+                next_step="Choose another output directory, or remove this one",
+            )
+        self.opening = records.to_opening(head)
+        self.snapshot_end = at + records.length_of(payload)
+        self.base = State(cursor=self.opening.start, log_start=self.opening.start)
+        if "snapshot" in head:
+            # It was written and flushed together with the opening: a crash doesn't take it away.
+            at, payload = next(self._frames, (self.snapshot_end, b""))
+            if not payload:
+                raise _damaged(path, at, "none")
+            self.base = records.to_state(payload)
+            self.snapshot_end = at + records.length_of(payload)
+
+    def batches(self) -> Iterator[tuple[bytes, int]]:
+        """The payloads of the batches, each with the offset after its record."""
+        end = self.snapshot_end
+        for at, payload in self._frames:
+            end = at + records.length_of(payload)
+            yield payload, end
+        following = records.batch_after(self._data, end)
+        if following is not None:
+            raise _damaged(self._path, end, f"another whole record at {following}")
 
 
 def read(path: Path) -> tuple[Opening, list[Batch]]:
-    """What a journal holds, without changing anything.
+    """What a journal holds, without changing anything: its opening and the batches that it keeps.
 
     Raises:
         JournalError: it isn't a journal of this version.
     """
-    payloads, _length = _read(path)
-    return _opening(path, payloads), [_batch(payload) for payload in payloads[1:]]
+    content = _Content(path, _bytes_of(path))
+    return content.opening, [records.to_batch(payload)[0] for payload, _ in content.batches()]
 
 
-def _read(path: Path) -> tuple[list[dict[str, object]], int]:
+def read_state(path: Path) -> tuple[Opening, State]:
+    """What a journal's batches add up to, without changing anything, also while a run appends to it.
+
+    Raises:
+        JournalError: it isn't a journal of this version.
+    """
+    content = _Content(path, _bytes_of(path))
+    for payload, _ in content.batches():
+        content.base.add(records.to_batch(payload)[0])
+    return content.opening, content.base
+
+
+def _bytes_of(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise JournalError("the journal can't be read", path=path, found=error.strerror) from error
-    payloads = []
-    at = 0
-    while at + _FRAME.size <= len(data):
-        length, crc = _FRAME.unpack_from(data, at)
-        payload = data[at + _FRAME.size : at + _FRAME.size + length]
-        # No record is empty, but zeros, which a power loss may leave at the end, would pass for an empty one.
-        if not 0 < length <= _MAX_RECORD or len(payload) < length or crc32(payload) != crc:
-            break
-        payloads.append(json.loads(payload))
-        at += _FRAME.size + length
-    following = _whole_record_after(data, at)
-    if following is not None:
-        raise JournalError(
-            "a record of the journal is damaged, and others follow it",
-            path=path,
-            offset=at,
-            expected="a length and a CRC that fit",
-            found=f"another whole record at {following}",
-            next_step="What the batches wrote is not known any more: remove the output and rebuild it",
-        )
-    return payloads, at
 
 
-def _whole_record_after(data: bytes, at: int) -> int | None:
-    """Where a batch lies after a damaged record. A crash leaves none: only the last one can be cut short."""
-    start = data.find(_BATCH_BEGINS, at + _FRAME.size + 1)
-    while start >= 0:
-        length, crc = _FRAME.unpack_from(data, start - _FRAME.size)
-        if crc32(data[start : start + length]) == crc:
-            return start - _FRAME.size
-        start = data.find(_BATCH_BEGINS, start + 1)
-    return None
-
-
-def _opening(path: Path, payloads: list[dict[str, object]]) -> Opening:
-    head = payloads[0] if payloads else {}
-    if head.get("format") != _FORMAT:
-        raise JournalError(
-            "this is no journal that can be continued",
-            path=path,
-            expected=f"an opening record of format {_FORMAT}",
-            found=head.get("format", "none"),
-            next_step="Choose another output directory, or remove this one",
-        )
-    settings = head.get("settings")
-    return Opening(
-        str(head["store"]),
-        str(head["fingerprint"]),
-        int(str(head["start"])),
-        settings if isinstance(settings, dict) else {},
+def _damaged(path: Path, offset: int, found: str) -> JournalError:
+    return JournalError(
+        "a record of the journal is damaged, and others follow it",
+        path=path,
+        offset=offset,
+        expected="a length and a CRC that fit",
+        found=found,
+        next_step="What the batches wrote is not known any more: remove the output and rebuild it",
     )
-
-
-def _frame(payload: dict[str, object]) -> bytes:
-    data = json.dumps(payload, separators=(",", ":")).encode()
-    return _FRAME.pack(len(data), crc32(data)) + data
-
-
-def _payload(batch: Batch) -> dict[str, object]:
-    payload = {name: getattr(batch, name) for name in Batch.__slots__}
-    payload["queues"] = [
-        [topic, queue_id, state.first, state.next, state.end, state.units, state.bytes, state.shift]
-        for (topic, queue_id), state in batch.queues.items()
-    ]
-    payload["index"] = [[name, header.encode().hex()] for name, header in batch.index]
-    payload["findings"] = [finding.to_dict() for finding in batch.findings]
-    return payload
-
-
-def _batch(payload: dict[str, object]) -> Batch:
-    facts = dict(payload)
-    facts["queues"] = {
-        (topic, queue_id): QueueState(*rest)
-        for topic, queue_id, *rest in facts["queues"]  # type: ignore[attr-defined]
-    }
-    facts["index"] = [
-        (name, IndexHeader.decode(bytes.fromhex(header)))
-        for name, header in facts["index"]  # type: ignore[attr-defined]
-    ]
-    facts["findings"] = [Finding(**finding) for finding in facts["findings"]]  # type: ignore[attr-defined]
-    return Batch(**facts)  # type: ignore[arg-type]

@@ -1,0 +1,164 @@
+"""The journal's records: length uint32, CRC-32 of the payload uint32 (both big-endian), payload: UTF-8 JSON.
+
+Three kinds: the opening, first in each journal; a snapshot, second where the opening announces one; batches.
+A batch's payload begins with ``{"start":``, which is how one is found behind damage.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from typing import Any
+from zlib import crc32
+
+from reput.errors import Finding
+from reput.format.indexfile import IndexHeader
+from reput.sink.state import Batch, Opening, QueueState, State
+
+#: 1: queues in a list, no snapshots; still read. 2: queues by topic.
+FORMAT = 2
+READABLE = (1, 2)
+
+_FRAME = struct.Struct(">II")
+_MAX_RECORD = 1 << 31
+_BATCH_BEGINS = b'{"start":'
+_SELDOM = (
+    "without_unit",
+    "breaks",
+    "log_start",
+    "dropped_index",
+    "dropped_index_timestamp",
+    "last_record",
+)
+_ALWAYS = [each.name for each in fields(Batch) if each.name not in ("queues", "index", "findings", *_SELDOM)]
+_STATE = [each.name for each in fields(State) if each.name not in ("queues", "index", "findings")]
+
+
+def frame(payload: dict[str, Any]) -> bytes:
+    """A record's bytes."""
+    data = json.dumps(payload, separators=(",", ":")).encode()
+    return _FRAME.pack(len(data), crc32(data)) + data
+
+
+def opening(begun: Opening, snapshot: int | None) -> bytes:
+    """The record of an opening; ``snapshot`` is how many batches are in the snapshot that follows, if any."""
+    mark = {} if snapshot is None else {"snapshot": snapshot}
+    return frame({"format": FORMAT, **asdict(begun), **mark})
+
+
+def batch(done: Batch, committed: int) -> bytes:
+    """The record of a batch.
+
+    Args:
+        done: the batch.
+        committed: when, ms by the wall clock; for stepping back in time, not for anything that is derived.
+    """
+    payload: dict[str, Any] = {name: getattr(done, name) for name in _ALWAYS}
+    payload["queues"] = _queues(done.queues)
+    if done.index:
+        payload["index"] = [[name, header.encode().hex()] for name, header in done.index]
+    if done.findings:
+        payload["findings"] = [finding.to_dict() for finding in done.findings]
+    for name in _SELDOM:
+        if value := getattr(done, name):
+            payload[name] = value
+    payload["committed"] = committed
+    return frame(payload)
+
+
+def snapshot(state: State) -> bytes:
+    """The record of a state."""
+    return frame(
+        {
+            "snapshot": {name: getattr(state, name) for name in _STATE},
+            "queues": _queues(state.queues),
+            "index": [[name, header.encode().hex()] for name, header in state.index],
+            "findings": [finding.to_dict() for finding in state.findings],
+        }
+    )
+
+
+def whole_frames(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The whole records from the start of ``data`` on, as (offset, payload), up to what isn't one."""
+    at = 0
+    while at + _FRAME.size <= len(data):
+        length, crc = _FRAME.unpack_from(data, at)
+        payload = data[at + _FRAME.size : at + _FRAME.size + length]
+        # No record is empty, but zeros, which a power loss may leave at the end, would pass for an empty one.
+        if not 0 < length <= _MAX_RECORD or len(payload) < length or crc32(payload) != crc:
+            return
+        yield at, payload
+        at += _FRAME.size + length
+
+
+def length_of(payload: bytes) -> int:
+    """Bytes of the record with this payload."""
+    return _FRAME.size + len(payload)
+
+
+def batch_after(data: bytes, at: int) -> int | None:
+    """Where a batch lies after a damaged record. A crash leaves none: only the last one can be cut short."""
+    start = data.find(_BATCH_BEGINS, at + _FRAME.size + 1)
+    while start >= 0:
+        length, crc = _FRAME.unpack_from(data, start - _FRAME.size)
+        if crc32(data[start : start + length]) == crc:
+            return start - _FRAME.size
+        start = data.find(_BATCH_BEGINS, start + 1)
+    return None
+
+
+def to_opening(payload: dict[str, Any]) -> Opening:
+    """The opening that a payload holds."""
+    settings = payload.get("settings")
+    return Opening(
+        str(payload["store"]),
+        str(payload["fingerprint"]),
+        int(payload["start"]),
+        settings if isinstance(settings, dict) else {},
+    )
+
+
+def to_batch(payload: bytes) -> tuple[Batch, int]:
+    """The batch that a payload holds, and when it was committed, 0 if that isn't known."""
+    facts: dict[str, Any] = json.loads(payload)
+    committed = facts.pop("committed", 0)
+    _decode(facts)
+    return Batch(**facts), committed
+
+
+def to_state(payload: bytes) -> State:
+    """The state that a snapshot's payload holds."""
+    facts: dict[str, Any] = json.loads(payload)
+    _decode(facts)
+    return State(**facts.pop("snapshot"), **facts)
+
+
+def _queues(queues: dict[tuple[str, int], QueueState]) -> dict[str, list[list[int]]]:
+    """By topic, since a topic's name is longer than all the numbers of a queue."""
+    topics: dict[str, list[list[int]]] = {}
+    for (topic, queue_id), state in queues.items():
+        row = [queue_id, state.first, state.next, state.end, state.units, state.bytes]
+        if state.shift:
+            row.append(state.shift)
+        known = topics.get(topic)
+        if known is None:
+            topics[topic] = [row]
+        else:
+            known.append(row)
+    return topics
+
+
+def _decode(facts: dict[str, Any]) -> None:
+    queues = facts["queues"]
+    if isinstance(queues, list):
+        facts["queues"] = {(topic, queue_id): QueueState(*rest) for topic, queue_id, *rest in queues}
+    else:
+        facts["queues"] = {
+            (topic, queue_id): QueueState(*rest) for topic, rows in queues.items() for queue_id, *rest in rows
+        }
+    facts["index"] = [
+        (name, IndexHeader.decode(bytes.fromhex(header))) for name, header in facts.get("index", ())
+    ]
+    facts["findings"] = [Finding(**finding) for finding in facts.get("findings", ())]

@@ -1,0 +1,189 @@
+"""What a batch did, and what all batches up to one add up to.
+
+A :class:`State` is bounded by the store (its queues, index files and topics), not by how many batches came
+before: see :meth:`State.add`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field, fields, replace
+from operator import itemgetter
+
+from reput.errors import Finding
+from reput.format.indexfile import IndexHeader
+
+#: When a state has more findings than this, the older half of them becomes one for each kind.
+MAX_FINDINGS = 4096
+
+_name_of = itemgetter(0)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A queue as of the end of a batch.
+
+    Attributes:
+        first, next: queueOffset of its first unit, and after its last. ``first`` rises when the log's head
+            expires, without a unit being added.
+        end: physical offset after its last message.
+        units, bytes: added by the batch that wrote this.
+        shift: how far its last message's queueOffset lies above its place; see reput.build.placement.
+    """
+
+    first: int
+    next: int
+    end: int
+    units: int = 0
+    bytes: int = 0
+    shift: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What the output was begun with.
+
+    Attributes:
+        store: the store's path.
+        fingerprint: of everything that changes output bytes.
+        start: physical offset of the first record to read.
+        settings: what the fingerprint was made of, for people; JSON-ready.
+    """
+
+    store: str
+    fingerprint: str
+    start: int
+    settings: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One committed batch.
+
+    Attributes:
+        start, end: physical offsets, half open; ``end`` is the cursor.
+        batch_id: Spark's, for people; it identifies nothing.
+        messages, bytes: of the records in the range.
+        last_position: physical offset of the last record so far, -1 if none.
+        last_timestamp: its storeTimestamp, ms.
+        last_unit_timestamp: storeTimestamp of the last message with a unit so far, ms.
+        last_unit_position: physical offset of that message, -1 if none.
+        queues: the queues that changed, by (topic, queue id).
+        index: the index files that changed: (name, header).
+        findings: what was gone around.
+        without_unit: messages that got no unit, by topic.
+        breaks: physical offsets where something was passed over, so that messages may be missing.
+        log_start: where the log began when retention last followed it, physical offset; see
+            reput.sink.retention. 0: as before.
+        dropped_index: names of the index files that retention removed.
+        dropped_index_timestamp: endTimestamp of the last one of them, ms; 0: as before.
+        last_record: by what the last record so far is known again; empty: as before.
+    """
+
+    start: int
+    end: int
+    batch_id: int
+    messages: int
+    bytes: int
+    last_position: int
+    last_timestamp: int
+    last_unit_timestamp: int
+    queues: dict[tuple[str, int], QueueState] = field(default_factory=dict)
+    index: list[tuple[str, IndexHeader]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    without_unit: dict[str, int] = field(default_factory=dict)
+    breaks: list[int] = field(default_factory=list)
+    last_unit_position: int = -1
+    log_start: int = 0
+    dropped_index: list[str] = field(default_factory=list)
+    dropped_index_timestamp: int = 0
+    last_record: str = ""
+
+
+@dataclass(slots=True)
+class State:
+    """Everything the journal says, added up.
+
+    Attributes:
+        cursor: physical offset up to which the log has been processed.
+        batches: how many were added up; the number of the last one.
+        queues: every queue.
+        index: every index file in order: (name, header), without those that retention removed.
+        findings: at most :data:`MAX_FINDINGS`; of older ones, one a kind stands for all, with their count.
+        breaks: the last one. A queue that goes on after the cursor asks only whether there is a break past
+            its own end, and for that the last is enough.
+        log_start: where the log began when the output was begun, or when retention last followed it.
+        dropped_index_timestamp: endTimestamp of the last index file that retention removed, ms; 0 if none.
+        last_record: by what the last record so far is known again.
+    """
+
+    cursor: int
+    messages: int = 0
+    bytes: int = 0
+    batches: int = 0
+    last_position: int = -1
+    last_timestamp: int = 0
+    last_unit_timestamp: int = 0
+    last_unit_position: int = -1
+    queues: dict[tuple[str, int], QueueState] = field(default_factory=dict)
+    index: list[tuple[str, IndexHeader]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    without_unit: dict[str, int] = field(default_factory=dict)
+    breaks: list[int] = field(default_factory=list)
+    log_start: int = 0
+    dropped_index_timestamp: int = 0
+    last_record: str = ""
+
+    def add(self, batch: Batch) -> None:
+        """Go on from one batch to the next, in time that goes by what it changed."""
+        self.cursor = batch.end
+        self.messages += batch.messages
+        self.bytes += batch.bytes
+        self.batches += 1
+        self.last_position = batch.last_position
+        self.last_timestamp = batch.last_timestamp
+        self.last_unit_timestamp = batch.last_unit_timestamp
+        self.last_unit_position = batch.last_unit_position
+        self.queues.update(batch.queues)
+        for name, header in batch.index:
+            at = bisect_left(self.index, name, key=_name_of)
+            known = at < len(self.index) and self.index[at][0] == name
+            self.index[at : at + known] = [(name, header)]
+        for name in batch.dropped_index:
+            at = bisect_left(self.index, name, key=_name_of)
+            if at < len(self.index) and self.index[at][0] == name:
+                del self.index[at]
+        self.findings += batch.findings
+        if len(self.findings) > MAX_FINDINGS:
+            self.findings = fewer(self.findings)
+        if batch.breaks:
+            self.breaks = [max(*self.breaks, *batch.breaks)] if self.breaks else [max(batch.breaks)]
+        for topic, count in batch.without_unit.items():
+            self.without_unit[topic] = self.without_unit.get(topic, 0) + count
+        self.log_start = batch.log_start or self.log_start
+        self.dropped_index_timestamp = batch.dropped_index_timestamp or self.dropped_index_timestamp
+        self.last_record = batch.last_record or self.last_record
+
+    def copy(self) -> State:
+        """One that goes its own way from here."""
+        facts = {each.name: getattr(self, each.name) for each in fields(self)}
+        copies = {name: fact.copy() for name, fact in facts.items() if isinstance(fact, dict | list)}
+        return State(**{**facts, **copies})
+
+
+def fewer(findings: list[Finding]) -> list[Finding]:
+    """The newer half of :data:`MAX_FINDINGS` as they are, and before them one a kind for the older ones.
+
+    That one says what the first of its kind said and how many it stands for, but names no queue.
+    """
+    keep = MAX_FINDINGS // 2
+    summed: dict[str, Finding] = {}
+    for finding in findings[:-keep]:
+        first = summed.get(finding.kind)
+        if first is None:
+            summed[finding.kind] = replace(finding, topic=None, queue_id=None, queue_offset=None)
+        else:
+            summed[finding.kind] = replace(
+                first, end=max(first.end, finding.end), count=first.count + finding.count
+            )
+    return [*summed.values(), *findings[-keep:]]
