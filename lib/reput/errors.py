@@ -11,6 +11,7 @@ Both carry the same facts: which file, at what offset, what was expected, what w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from typing import Any
@@ -140,6 +141,14 @@ class Finding:
     def to_dict(self) -> dict[str, object]:
         """The finding as a JSON-ready mapping."""
         return asdict(self)
+
+
+def counts(findings: Iterable[Finding]) -> dict[str, int]:
+    """How often each kind was found, by kind."""
+    found: dict[str, int] = {}
+    for finding in findings:
+        found[finding.kind] = found.get(finding.kind, 0) + finding.count
+    return dict(sorted(found.items()))
 
 
 def _sentence(

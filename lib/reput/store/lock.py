@@ -19,6 +19,7 @@ import errno
 import fcntl
 import os
 import platform
+import re
 import struct
 import sys
 import time
@@ -45,6 +46,10 @@ _LINUX = sys.platform == "linux"
 _FLOCK = struct.Struct("@hhqqi" if _LINUX else "@qqihh")
 _SET_OWN = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
 _POLL_SECONDS = 0.05
+#: Somebody who asks :func:`output_holder` has the writer's lock for some microseconds.
+_ASKED_TRIES, _ASKED_SECONDS = 3, 0.01
+_NOTE = "process {} on {}\n"
+_NOTED = re.compile(r"process ([0-9]+) on (.+)")
 #: Device and inode of every lock file that this process holds.
 _held: set[tuple[int, int]] = set()
 
@@ -197,15 +202,14 @@ class OutputLock(_Held):
         path = self.directory / names.REPUT / OUTPUT_LOCK
         fd = self._open(path)
         try:
-            if not _try_flock(fd, fcntl.LOCK_EX, path):
-                who = os.pread(fd, 200, 0).decode(errors="replace").strip()
+            if not _soon_flocked(fd, path):
                 raise StoreInUseError(
                     "another reput writes here",
                     path=self.directory,
-                    found=who or None,
+                    found=_note(fd) or None,
                     next_step="Wait until it has ended, or stop it with reput stop.",
                 )
-            note = f"process {os.getpid()} on {platform.node()}\n".encode()
+            note = _NOTE.format(os.getpid(), platform.node()).encode()
             files.pwrite_all(fd, note.ljust(len(os.pread(fd, 200, 0))), 0)
         except BaseException:
             os.close(fd)
@@ -264,6 +268,43 @@ class OutputLock(_Held):
     def _open(self, path: Path) -> int:
         files.make_dirs(path.parent, self.owner)
         return files.create_file(path, None, self.owner)
+
+
+def output_holder(directory: Path) -> Holder | None:
+    """Who writes to an output, this process included, or None. Nothing is created or changed.
+
+    Raises:
+        OutputError: it can't be told.
+    """
+    path = directory / names.REPUT / OUTPUT_LOCK
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise files.output_error("can't tell who writes here", path, error) from error
+    try:
+        if _try_flock(fd, fcntl.LOCK_SH, path):
+            return None
+        note = _note(fd)
+    finally:
+        os.close(fd)
+    noted = _NOTED.fullmatch(note)
+    is_here = noted is not None and noted[2] == platform.node()
+    return Holder(int(noted[1]) if noted and is_here else None, note or "another process")
+
+
+def _note(fd: int) -> str:
+    """What the writer has said of itself in its lock file; the last one, if none holds the lock."""
+    return os.pread(fd, 200, 0).decode(errors="replace").strip()
+
+
+def _soon_flocked(fd: int, path: Path) -> bool:
+    for _ in range(_ASKED_TRIES):
+        if _try_flock(fd, fcntl.LOCK_EX, path):
+            return True
+        time.sleep(_ASKED_SECONDS)
+    return False
 
 
 def _file_identity(facts: os.stat_result) -> tuple[int, int]:

@@ -1,0 +1,1 @@
+"""Watching a tail and stopping it, from outside and without being in its way."""
