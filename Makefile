@@ -49,6 +49,10 @@ format: $(VENV)/dev ## put the code into the format that lint asks for
 bench: $(VENV)/dev ## measure a rebuild (SIZE=1G)
 	$(VENV)/bin/python -m bench $(if $(SIZE),--size $(SIZE)) $(ARGS)
 
+.PHONY: torture
+torture: $(VENV)/dev ## kill a tail a hundred times, and count the bytes that differ (ARGS='--version 4.9.7')
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.torture $(ARGS)
+
 .PHONY: cluster
 cluster: install ## run a rebuild on a Spark master with two workers, on this machine
 	$(VENV)/bin/python -m reput.cluster $(ARGS)

@@ -1,0 +1,55 @@
+"""``make torture``: kill a tail a hundred times, and count the bytes that differ in the end."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.compat.jars import VERSIONS
+from tests.torture.run import Torture
+from tests.torture.steps import STEPS
+from tests.torture.verify import WrongError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make torture ARGS=…", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100, help="at random moments (default: %(default)s)")
+    parser.add_argument("--no-steps", action="store_true", help="no kills at the protocol's named steps")
+    parser.add_argument(
+        "--version", choices=VERSIONS, default="5.5.0", help="RocketMQ's (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=None, help="of moments and messages (default: the time)")
+    parser.add_argument("--rate", type=float, default=1000.0, help="messages a second (default: %(default)s)")
+    parser.add_argument("--directory", type=Path, help="stays afterwards (default: one that is removed)")
+    arguments = parser.parse_args()
+    seed = int(time.time()) if arguments.seed is None else arguments.seed
+    place = arguments.directory or Path(tempfile.mkdtemp(prefix="reput-torture-"))
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - began:7.1f} s  {line}", flush=True)
+
+    say(f"RocketMQ {arguments.version}, seed {seed}, in {place}")
+    torture = Torture(place, arguments.version, seed=seed, rate=arguments.rate, say=say)
+    try:
+        result = torture.run(arguments.kills, [] if arguments.no_steps else list(STEPS))
+    except WrongError as error:
+        say(f"WRONG: {error}")
+        say(f"{place} has the store and the output; the same seed: --seed {seed}")
+        return 1
+    except BaseException:
+        say(f"ended early; {place} has the store and the output; the same seed: --seed {seed}")
+        raise
+    if arguments.directory is None:
+        shutil.rmtree(place)
+    print(f"\nRocketMQ {arguments.version}, seed {seed}")
+    print("\n".join(result.lines()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

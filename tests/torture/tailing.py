@@ -1,0 +1,142 @@
+"""``reput tail`` as a process tree that can be watched, stopped and killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from reput.format import names
+from tests.torture import processes
+from tests.torture.steps import Doom
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parents[1]
+_LAST = 4000
+
+
+class Tailing:
+    """One run of a command over an output, from its start to its end.
+
+    Args:
+        arguments: what follows ``reput``.
+        out: the output.
+        log: where stdout and stderr go.
+        doom: how it is to work, and the step at which it stops; ``out`` and ``fired`` are filled in.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str | Path], out: Path, log: Path, doom: Doom | None = None
+    ) -> None:
+        self.out = out
+        self.started, self._started_at = time.monotonic(), time.time()
+        self._is_left_alone = False
+        self._reput = out / names.REPUT
+        self._began = self._journal_length()
+        self.mark = uuid.uuid4().hex
+        self._log = log
+        self._fired = log.with_suffix(".fired")
+        self._fired.unlink(missing_ok=True)
+        doom = replace(doom or Doom("", ""), out=str(out), fired=str(self._fired))
+        environment = {
+            **os.environ,
+            processes.MARK: self.mark,
+            "REPUT_TORTURE_DOOM": doom.encode(),
+            "PYTHONPATH": os.pathsep.join(map(str, (_HERE / "inside", _ROOT / "lib", _ROOT))),
+        }
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "reput.cli", *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self.started
+
+    @property
+    def phase(self) -> str:
+        """How far the run has come, as its files tell."""
+        offsets = self._reput / names.SPARK_CHECKPOINT / "offsets" / "0"
+        try:
+            if offsets.stat().st_mtime < self._started_at:
+                return "start-up"
+        except OSError:
+            return "start-up"
+        length = self._journal_length()
+        self._began = self._began or length  # a journal that is new has its opening now
+        return "steady state" if length > self._began else "first batch"
+
+    @property
+    def fired(self) -> bool:
+        """Whether the run came to the step at which it stops."""
+        return self._fired.exists()
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def wait_ended(self, timeout: float) -> int:
+        """The exit code.
+
+        Raises:
+            TimeoutError: it runs on.
+        """
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(f"it still runs after {timeout:.0f} s:\n{self.said()}") from error
+
+    def kill(self) -> int:
+        """Kill all of it, at one moment; returns how many processes that were."""
+        count = processes.kill_marked(self.mark)
+        self.process.wait()
+        processes.wait_gone(self.mark)
+        return count
+
+    def kill_part(self, *, driver: bool) -> None:
+        """Kill the Python driver alone, or the JVM alone; the rest ends as it can."""
+        others = processes.marked(self.mark) - {self.process.pid}
+        if driver:
+            self._is_left_alone = True
+            self.process.kill()
+            self.process.wait()
+            return
+        for process in others:
+            if processes.name_of(process) == "java":
+                processes.kill(process)
+
+    def clean_up(self) -> None:
+        """Whatever has become of it: nothing of it is left."""
+        self.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_left_alone:
+            self.clean_up()
+
+    def said(self) -> str:
+        """The end of what it printed."""
+        return self._log.read_bytes()[-_LAST:].decode(errors="replace")
+
+    def _journal_length(self) -> int:
+        try:
+            return (self._reput / names.JOURNAL).stat().st_size
+        except OSError:
+            return 0
