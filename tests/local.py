@@ -151,6 +151,7 @@ def rebuild_locally(
         writer = BatchWriter(target, journal, log, Runner(), abort_present=abort_present)
         if not ledger:
             writer._ledger = NoLedger()  # type: ignore[assignment]
+        writer.begin()
         start = journal.state.cursor
         for batch_id, end in enumerate([*ends, max(log.end, start)]):
             if end > start:

@@ -90,6 +90,8 @@ def place(
       with the same unit, because a real broker's consumers then lose no message (measured; see
       docs/findings.md). A hole of more messages than the bytes since the queue's last one can hold is no
       such hole.
+    * A queue of which no message is left in the log begins anew where its next one comes after a break: what
+      a hole stood for can't be had any more, and its consumers are led to the first one that can.
 
     Args:
         offset, position: int64[rows], queueOffset and physicalOffset.
@@ -104,6 +106,12 @@ def place(
     result = Placement(first=committed_first, next=committed_next)
     if not len(offset):
         return result
+    if committed_first == committed_next and not last_is_lone_zero(committed_next, committed_shift):
+        ahead = int(offset[0]) - committed_next
+        if ahead and ahead != committed_shift and _broken(breaks, committed_end, int(position[0])):
+            result = place(offset, position, size, breaks=breaks)
+            result.restarted = True
+            return result
     ends = position + size
     consecutive = (np.diff(offset) == 1) & (ends[1:] > ends[:-1])
     starts = [0, *(np.flatnonzero(~consecutive) + 1).tolist()]
@@ -143,7 +151,7 @@ def place(
         elif queue_offset > due:
             here = int(position[row])
             goes_on = number == 0 and 0 < committed_shift == queue_offset - due
-            broken = bisect_left(breaks, placed_end) < bisect_right(breaks, here)
+            broken = _broken(breaks, placed_end, here)
             if broken and not goes_on and queue_offset - due <= (here - placed_end) // MIN_RECORD_LENGTH:
                 result.oddities.append(Oddity("missing-queue-offsets", row, due, due, queue_offset - due))
                 result.fills.append((due, queue_offset, row))
@@ -156,3 +164,8 @@ def place(
         if stop == len(offset):
             result.shift = int(offset[-1]) + 1 - result.next
     return result
+
+
+def _broken(breaks: Sequence[int], end: int, position: int) -> bool:
+    """Whether messages may be missing between the end of one and the place of the next."""
+    return bisect_left(breaks, end) < bisect_right(breaks, position)

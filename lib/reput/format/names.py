@@ -22,6 +22,7 @@ REPUT = ".reput"  # everything that is reput's own and no broker's; below it:
 JOURNAL = "journal"
 SCRATCH = "scratch"  # there while the files may hold more than the journal says
 SPARK_CHECKPOINT = "spark-checkpoint"
+EXPIRING = "expiring"  # there while files go that retention has taken out of the state
 STOP = "stop"  # asks a tail to end
 
 OFFSET_DIGITS = 20

@@ -91,6 +91,7 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
         lambda progress: listener(progress, total),
         abort_present=plan.abort_present,
     )
+    writer.begin()
     # Spark's own checkpoint is not what a run goes on from; the journal's cursor is.
     checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
     shutil.rmtree(checkpoint, ignore_errors=True)
@@ -142,7 +143,9 @@ def catch_up(plan: Plan) -> None:
     from reput.sink.writer import BatchWriter, NoRunner
 
     target = plan.target(flush_in_tasks=False)
-    BatchWriter(target, plan.journal, plan.log, NoRunner(), abort_present=plan.abort_present).finish()
+    writer = BatchWriter(target, plan.journal, plan.log, NoRunner(), abort_present=plan.abort_present)
+    writer.begin()
+    writer.finish()
 
 
 def _verify(plan: Plan) -> None:

@@ -72,6 +72,7 @@ def _follow(
         abort_present=plan.abort_present,
         look=lambda: discover(plan.settings),
     )
+    writer.begin()  # may move the cursor, past what expired unread
     checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
     files.remove_tree(checkpoint)
     following = Following(spark, writer, checkpoint, _source(plan), lambda _batch_id: listener(writer))

@@ -71,9 +71,9 @@ class BatchQueues:
         return self._now
 
     def new(self) -> Iterator[tuple[tuple[str, int], QueueState]]:
-        """Queues that had no units before the batch."""
+        """Queues that begin in the batch: new ones, and those that begin anew."""
         for queue, state in self._now.items():
-            if queue not in self._committed:
+            if queue not in self._committed or queue in self._restarted:
                 yield queue, state
 
     def ranges(self, file_size: int) -> Iterator[tuple[tuple[str, int], tuple[int, int]]]:

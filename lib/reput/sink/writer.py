@@ -19,7 +19,7 @@ from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.scan.part import Part
-from reput.sink import index_task, redo, scan_task
+from reput.sink import index_task, redo, retention, scan_task
 from reput.sink.chain import Chain
 from reput.sink.index_builder import IndexBuilder
 from reput.sink.journal import Batch, Journal, QueueState, State
@@ -182,6 +182,7 @@ class BatchWriter:
         self._ledger.catch_up(self._journal.batches)
         if self._look is not None and not self._knows(parts):
             self._log = self._look()
+        self._retain()
         parts = self._from_cursor(parts)
         if not parts:
             return
@@ -248,6 +249,21 @@ class BatchWriter:
         self._leave_scratch()
         self.stages.add("checkpoint", at)
 
+    def begin(self) -> None:
+        """At the start of a run: follow the log's start, and finish a removal that was cut off.
+
+        Raises:
+            ReputError: it could not be done.
+        """
+        retention.begin(self._target, self._journal.state)
+        self._retain(at_start=True)
+
+    def _retain(self, *, at_start: bool = False) -> None:
+        def tell() -> None:
+            self._ledger.catch_up(self._journal.batches)
+
+        retention.follow(self._target, self._journal, self._log, tell, at_start=at_start)
+
     def close(self) -> None:
         """End a tail cleanly: nothing is left that the journal doesn't say."""
         shutil.rmtree(self._target.scratch, ignore_errors=True)
@@ -258,6 +274,8 @@ class BatchWriter:
         self._write_checkpoint()
 
     def _knows(self, parts: list[Part]) -> bool:
+        if not self._log.segments[0].path.exists():
+            return False  # the log's head has expired
         bases = {segment.base for segment in self._log.segments}
         return all(part.base in bases for part in parts)
 

@@ -21,7 +21,7 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -328,6 +328,20 @@ def remove_tree(path: Path) -> None:
         else:
             system.unlink(path)
     fsync_dir(path.parent)
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove those of the files that are there; on return that is durable.
+
+    Raises:
+        OutputError: some of them couldn't be removed.
+    """
+    directories: dict[Path, None] = {}
+    for path in paths:
+        with reporting("can't remove it", path), suppress(FileNotFoundError):
+            system.unlink(path)
+            directories[path.parent] = None
+    in_threads(fsync_dir, list(directories), 16)
 
 
 def give_tree(root: Path, owner: Owner) -> None:

@@ -1,0 +1,245 @@
+"""Retention: when the log's head expires, what only points before its start is removed as the broker does it.
+
+``DefaultMessageStore.CleanConsumeQueueService`` (in 5.5.0 ``ConsumeQueueStore``'s), whenever the log's first
+segment is another one than the last time:
+
+* a queue's files go, from the first one on, while their last unit lies before the log's start; the last file
+  stays (``MappedFileQueue.deleteExpiredFileByOffset``). A queue without a message in the log keeps its last
+  file, and with it its next queueOffset;
+* then the queue's min offset becomes its first unit at or past the log's start, or its next queueOffset
+  when it has none (``ConsumeQueue.correctMinOffset``, 5.3.3; 4.9.7 leaves the old number when it has none);
+* index files go, from the first one on, while their endPhyOffset lies before the log's start; the last one
+  stays (``IndexService.deleteExpiredFile``).
+
+Here the state is corrected first: the journal commits it, the ledger tells it, then files go. While they go,
+``.reput/expiring`` is there, so that the next run removes what a crash left. docs/retention.md has the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from reput.errors import Finding, OutputError
+from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.sink.journal import Batch, Journal, QueueState, State
+from reput.sink.scan_task import Target
+from reput.store import files
+from reput.store.segments import CommitLog
+
+Queues = Mapping[tuple[str, int], QueueState]
+
+_POSITION_LENGTH = 8  # of a unit's physicalOffset, its first field
+_LOOK_AT = 200  # units that are read at once, about a page
+
+
+def begin(target: Target, state: State) -> None:
+    """At the start of a run: remove the files that the state says are gone.
+
+    Raises:
+        OutputError: a file can't be removed.
+    """
+    marker = _marker(target)
+    if marker.exists():
+        files.remove_files(_all_gone(target, state))
+        files.remove_tree(marker)
+    else:
+        files.remove_files(_gone(target, state.queues, {}))
+
+
+def follow(
+    target: Target, journal: Journal, log: CommitLog, tell: Callable[[], None], *, at_start: bool = False
+) -> Finding | None:
+    """Correct and remove what the log's start has passed; between batches.
+
+    Messages that expired before they were read are passed over: the cursor goes to the log's start.
+
+    Args:
+        journal: gets a batch without messages when the log's start has moved.
+        log: as it is now.
+        tell: brings the ledger up to date with the journal.
+        at_start: of a run; like a broker's, it looks though the log's start may be the same: an index file
+            that was the last one then may not be any more.
+
+    Returns:
+        What was passed over, None if nothing was.
+
+    Raises:
+        OutputError: the output can't be read or written.
+    """
+    state = journal.state
+    if log.start <= state.log_start and not at_start:
+        return None
+    log_start = max(log.start, state.log_start)
+    expired = _expired_index(state, log_start)
+    if log.start <= state.log_start and not expired:
+        return None
+    unread = _unread(state, log) if state.cursor < log.start else None
+    changed = dict(_emptied(state.queues) if unread else _raised(target, state.queues, log_start))
+    going = [
+        *_gone(target, state.queues, changed),
+        *(target.root / names.INDEX / name for name in expired),
+    ]
+    marker = _marker(target)
+    if going:
+        files.make_dirs(marker)
+    journal.append(
+        Batch(
+            start=state.cursor,
+            end=max(state.cursor, log.start),
+            batch_id=-1,
+            messages=0,
+            bytes=0,
+            last_position=state.last_position,
+            last_timestamp=state.last_timestamp,
+            last_unit_timestamp=state.last_unit_timestamp,
+            queues=changed,
+            findings=[unread] if unread else [],
+            breaks=[log.start] if unread else [],
+            last_unit_position=state.last_unit_position,
+            log_start=log_start,
+            dropped_index=list(expired),
+            dropped_index_timestamp=[0, *expired.values()][-1],
+        )
+    )
+    tell()
+    if going:
+        files.remove_files(going)
+        files.remove_tree(marker)
+    return unread
+
+
+def _unread(state: State, log: CommitLog) -> Finding:
+    return Finding(
+        kind="expired-unread",
+        path=str(log.segments[0].path.parent),
+        offset=state.cursor,
+        end=log.start,
+        expected="segments that this output hasn't got yet",
+        found="a log that begins after them",
+        outcome="passed over; queues that lost messages begin anew at their next one",
+    )
+
+
+def _emptied(queues: Queues) -> Iterator[tuple[tuple[str, int], QueueState]]:
+    """All queues, none with a message left; what their next queueOffset was to be told by is lost, too."""
+    for queue, known in queues.items():
+        yield queue, replace(known, first=known.next, shift=0, units=0, bytes=0)
+
+
+def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[tuple[str, int], QueueState]]:
+    """The queues that have units before the log's start, corrected."""
+    for queue, known in queues.items():
+        if known.first == known.next:
+            continue  # it had no message left before
+        first = known.next if known.end <= log_start else _first_live(target, queue, known, log_start)
+        if first != known.first:
+            yield queue, replace(known, first=first, units=0, bytes=0)
+
+
+def _first_live(target: Target, queue: tuple[str, int], known: QueueState, log_start: int) -> int:
+    """The queueOffset of a queue's first unit at or past the log's start; its last unit is.
+
+    Mostly one look at one page: units lie in log order, and few expire at once.
+    """
+    directory = names.queue_directory(target.root, *queue)
+    file_size = target.settings.consume_queue_file_size
+    units = file_size // UNIT_LENGTH
+    start = known.first
+    while start < known.next:
+        end = min(start - start % units + units, known.next)
+        path = directory / names.offset_name((start - start % units) * UNIT_LENGTH)
+        with _reading(path) as fd:
+
+            def position(queue_offset: int, fd: int = fd, path: Path = path) -> int:
+                return _positions(fd, path, queue_offset % units, 1)[0]
+
+            near = _positions(fd, path, start % units, min(end - start, _LOOK_AT))
+            if near[-1] >= log_start:
+                return start + bisect_left(near, log_start)
+            if position(end - 1) >= log_start:
+                return bisect_left(range(end), log_start, start + len(near), end, key=position)
+        start = end
+    return known.next
+
+
+def _positions(fd: int, path: Path, place: int, count: int) -> list[int]:
+    """The physicalOffsets of the units from a place in a file on."""
+    data = os.pread(fd, count * UNIT_LENGTH, place * UNIT_LENGTH)
+    if len(data) < count * UNIT_LENGTH:
+        raise OutputError(
+            "the queue's file is shorter than it was written",
+            path=path,
+            offset=place * UNIT_LENGTH,
+            expected=f"{count} units",
+            found=f"{len(data)} bytes",
+            next_step="Put the file back, or remove the output and run again",
+        )
+    return [
+        int.from_bytes(data[at : at + _POSITION_LENGTH], "big") for at in range(0, len(data), UNIT_LENGTH)
+    ]
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[int]:
+    with files.reporting("the queue's file can't be read", path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _expired_index(state: State, log_start: int) -> dict[str, int]:
+    """The index files that go, each with its endTimestamp; the last one never does."""
+    expired = {}
+    for name, header in state.index[:-1]:
+        if header.end_physical_offset >= log_start:
+            break
+        expired[name] = header.end_timestamp
+    return expired
+
+
+def _first_file(queue: QueueState, units: int) -> int:
+    """The number of the file that a queue's files begin with: its last one when it has no message left."""
+    return min(queue.first, queue.next - 1) // units
+
+
+def _gone(target: Target, queues: Queues, changed: Queues) -> Iterator[Path]:
+    """The files that go when some queues change; of the others, the one that was its queue's last file.
+
+    A last file stays though nothing in it is in the log any more. When the queue goes on in the next file, it
+    goes with the next look, as in a broker.
+    """
+    file_size = target.settings.consume_queue_file_size
+    units = file_size // UNIT_LENGTH
+    for queue, before in queues.items():
+        now = changed.get(queue, before)
+        for number in range(max(before.first - 1, 0) // units, _first_file(now, units)):
+            yield names.queue_directory(target.root, *queue) / names.offset_name(number * file_size)
+
+
+def _all_gone(target: Target, state: State) -> Iterator[Path]:
+    """Every file of the output that the state has no place for any more."""
+    file_size = target.settings.consume_queue_file_size
+    for queue, known in state.queues.items():
+        first = _first_file(known, file_size // UNIT_LENGTH) * file_size
+        for path in _files(names.queue_directory(target.root, *queue)):
+            start = names.parse_offset_name(path.name)
+            if start is not None and start < first:
+                yield path
+    kept = {name for name, _ in state.index}
+    yield from (path for path in _files(target.root / names.INDEX) if path.name not in kept)
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir()) if directory.is_dir() else []
+
+
+def _marker(target: Target) -> Path:
+    return target.root / names.REPUT / names.EXPIRING
