@@ -24,6 +24,7 @@ SCRATCH = "scratch"  # there while the files may hold more than the journal says
 SPARK_CHECKPOINT = "spark-checkpoint"
 EXPIRING = "expiring"  # there while files go that retention has taken out of the state
 STOP = "stop"  # asks a tail to end
+RUN = "run.json"  # what the last tail said of itself
 
 OFFSET_DIGITS = 20
 _OFFSET_NAME = re.compile(r"\d{20}", re.ASCII)

@@ -1,0 +1,183 @@
+"""``reput status`` and ``reput stop``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.cli.app import app
+from reput.cli.outcome import reported
+from reput.cli.output import JsonOutput, Output, TextOutput, _counted, printed
+from reput.store.space import human
+from reput.watch.status import DIED, Status, look
+from reput.watch.stop import Stopped, stop
+
+_BROKE_OFF = 1
+_LAST_FINDINGS = 5
+
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The output: what tail or rebuild was given with --out.")
+]
+BrokerConf = Annotated[
+    Path | None,
+    typer.Option(
+        "--broker-conf",
+        metavar="FILE",
+        help="The broker's configuration file, if it names the commit log's place (default: the tail's own).",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@app.command("status")
+def status_command(directory: Directory, broker_conf: BrokerConf = None, as_json: AsJson = False) -> None:
+    """Show what an output is at: who writes it, its offset and lag, batches, findings.
+
+    Only reads, and works while a tail runs as well as after it died.
+
+    Exit code 0: sound. 1: there are findings, or the last run died. 2: no output, or it can't be read.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output, interrupted="interrupted"):
+        status = look(directory, broker_conf)
+    if as_json:
+        printed(json.dumps({"exit_code": status.exit_code, **status.to_dict()}, indent=2))
+    else:
+        printed(*_lines(status))
+    raise typer.Exit(status.exit_code)
+
+
+@app.command("stop")
+def stop_command(
+    directory: Directory,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", metavar="S", min=0.0, help="Seconds to wait for the batch under way."),
+    ] = 90.0,
+    broker_conf: BrokerConf = None,
+    as_json: AsJson = False,
+) -> None:
+    """End the tail that writes to an output, after the batch under way, and wait for that.
+
+    Where nobody writes, nothing is done.
+
+    Exit code 0: nobody writes there now, and all is committed. 1: the tail broke off, and its next start
+    rolls back what it hadn't committed. 2: it has not ended in time, or DIR is no output.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output, interrupted="interrupted; the tail ends all the same when its batch is done"):
+        stopped = stop(directory, timeout)
+        status = look(directory, broker_conf)
+    code = _BROKE_OFF if stopped.holder is not None and not stopped.clean else 0
+    if as_json:
+        facts = {
+            "stopped": stopped.holder is not None,
+            "stopped_holder": None if stopped.holder is None else stopped.holder.what,
+            "waited_seconds": round(stopped.seconds, 3),
+            "clean": stopped.clean,
+        }
+        printed(json.dumps({"exit_code": code, **facts, **status.to_dict()}, indent=2))
+    else:
+        printed(_verdict(stopped), *_place(status), *_lag(status))
+    raise typer.Exit(code)
+
+
+def _verdict(stopped: Stopped) -> str:
+    if stopped.holder is None:
+        how = "Nobody writes to"
+    else:
+        how = f"Stopped {stopped.holder.what} within {stopped.seconds:.1f} s:"
+    if not stopped.clean:
+        return (
+            f"{how} {stopped.root}; the last run broke off, the next one rolls back what it hadn't committed"
+        )
+    return f"{how} {stopped.root}" + ("" if stopped.holder is None else " is a committed state")
+
+
+def _lines(status: Status) -> Iterator[str]:
+    yield _headline(status)
+    dialect = f" as RocketMQ {status.rocketmq_version} writes it" if status.rocketmq_version else ""
+    yield f"  store      {status.store}{dialect}"
+    yield from _place(status)
+    yield from _lag(status)
+    batches = _counted(status.batches, "batch", "batches")
+    last = f", the last one committed at {_time(status.committed_ms)}" if status.batches else ""
+    yield f"  done       {_counted(status.messages, 'message')}, {human(status.bytes)} in {batches}{last}"
+    yield f"  queues     {_counted(status.queues, 'queue')} with {_counted(status.units, 'unit')}"
+    entries = _counted(status.index_entries, "key")
+    yield (
+        f"  index      {_counted(status.index_files, 'file')} with {entries}"
+        if status.index_files
+        else "  index      none"
+    )
+    if status.ledger_batches is None:
+        yield f"  ledger     can't be read: {status.ledger_problem}"
+    else:
+        yield f"  ledger     {status.ledger_batches:,} of {batches}"
+    parts = ", ".join(f"{name} {human(size)}" for name, size in status.disk.items())
+    yield f"  disk       {human(sum(status.disk.values()))}: {parts}"
+    if status.running is not None and status.running.metrics is not None:
+        yield f"  metrics    {status.running.metrics}"
+    yield from _findings(status)
+
+
+def _headline(status: Status) -> str:
+    if status.holder is not None:
+        since = "" if status.running is None else f" since {_time(status.running.started_ms)}"
+        return f"{status.root} is being written by {status.holder.what}{since}"
+    if status.state == DIED:
+        return (
+            f"{status.root}: nobody writes, and the last run died; "
+            "the next start rolls back what it hadn't committed"
+        )
+    return f"{status.root}: nobody writes, all is committed"
+
+
+def _place(status: Status) -> Iterator[str]:
+    stored = f", its last message stored at {_time(status.last_timestamp)}" if status.last_timestamp else ""
+    yield f"  offset     {status.offset}{stored}"
+
+
+def _lag(status: Status) -> Iterator[str]:
+    lag = status.lag
+    if status.log_problem is not None:
+        yield f"  lag        {'unknown: ' if lag is None else ''}{status.log_problem}"
+    elif lag is not None and lag.bytes:
+        yield (
+            f"  lag        {human(lag.bytes)} up to {lag.end}; "
+            f"the oldest message has been waiting for {_duration(lag.ms)}"
+        )
+    else:
+        yield "  lag        none: every whole message of the log is committed"
+
+
+def _findings(status: Status) -> Iterator[str]:
+    if not status.findings:
+        yield "  findings   none"
+        return
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in status.finding_counts.items())
+    yield f"  findings   {kinds}"
+    last = status.findings[-_LAST_FINDINGS:]
+    if len(last) < len(status.findings):
+        yield f"    the last {len(last)}; --json prints all:"
+    for finding in last:
+        yield f"    {finding}"
+
+
+def _time(ms: int) -> str:
+    """A time as UTC, to the millisecond."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _duration(ms: int) -> str:
+    if ms < 1000:
+        return f"{ms} ms"
+    if ms < 120_000:
+        return f"{ms / 1000:.1f} s"
+    minutes = ms // 60_000
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60:,} h {minutes % 60} min"

@@ -1,0 +1,92 @@
+"""How far an output is behind its log, by the log itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reput.format import commitlog
+from reput.scan.frames import store_timestamp
+from reput.scan.reference import Frame, frame
+from reput.scan.status import Status
+from reput.settings import StoreSettings
+from reput.source.parts import next_place
+from reput.source.tail import LogEnd
+from reput.store.segments import CommitLog, discover, map_segment
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What an output lacks.
+
+    Attributes:
+        end: physical offset after the log's last whole record. Below the cursor when the log went back.
+        bytes: of the log between the cursor and the end, without gaps.
+        ms: how long the oldest message that isn't committed has been in the log; 0 when none waits.
+    """
+
+    end: int
+    bytes: int
+    ms: int
+
+
+class LagProbe:
+    """Measures the lag again and again; only what is new in the log is looked at. May be used by threads.
+
+    The time is that of the oldest waiting message, not the distance of two storeTimestamps: by that, the
+    first message after a quiet hour would count for an hour, and a lone one that is never taken for nothing.
+
+    Args:
+        settings: the store's.
+        now_ms: the time, ms since the epoch.
+    """
+
+    def __init__(self, settings: StoreSettings, now_ms: Callable[[], float] | None = None) -> None:
+        self._settings = settings
+        self._now_ms = now_ms or (lambda: time.time() * 1000)
+        self._log_end = LogEnd(settings, now_ms)
+        self._lock = threading.Lock()
+
+    def look(self, cursor: int, last_timestamp: int) -> Lag:
+        """The lag of an output.
+
+        Args:
+            cursor: physical offset up to which it has the log.
+            last_timestamp: storeTimestamp of its last message, ms.
+
+        Raises:
+            StoreError: the log can't be read.
+            SettingsError: its segments aren't of the length that broker.conf says.
+        """
+        with self._lock:
+            log = discover(self._settings)
+            end = self._log_end.find(log)
+        behind = sum(
+            max(min(segment.base + segment.length, end) - max(segment.base, cursor), 0)
+            for segment in log.segments
+        )
+        if not behind:
+            return Lag(end, 0, 0)
+        since = self._stored_at(log, cursor, end)
+        # Where no record can be told, what comes next isn't older than what came before.
+        since = last_timestamp if since is None else since
+        return Lag(end, behind, max(int(self._now_ms()) - since, 0) if since else 0)
+
+    def _stored_at(self, log: CommitLog, cursor: int, end: int) -> int | None:
+        """The storeTimestamp, ms, of the first message from ``cursor`` on; None where none begins."""
+        place = next_place(log, cursor)
+        while place < end:
+            segment = log.segment_at(place)
+            if segment is None:
+                return None
+            data = map_segment(segment.path, segment.length).data
+            found = frame(data, segment.base, place - segment.base, self._settings.dialect.topic_length_v2)
+            if isinstance(found, Frame):
+                return store_timestamp(data, found.position)
+            rest = segment.base + segment.length - place
+            if found is not Status.BLANK and rest >= commitlog.BLANK_LENGTH:
+                return None
+            place = next_place(log, segment.base + log.segment_size)
+        return None

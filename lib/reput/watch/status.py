@@ -1,0 +1,237 @@
+"""What an output is at, read from outside: while a tail writes, after it has ended, and after it has died.
+
+Nothing is locked for longer than a look takes, and nothing is changed. What is read may be some batches
+apart: the journal first, then the ledger and the log, which only get ahead.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.errors import Finding, OutputError, ReputError, counts
+from reput.format import names
+from reput.settings import StoreSettings
+from reput.sink.journal import Opening, read_state
+from reput.store.lock import Holder, output_holder
+from reput.watch.note import RunNote
+from reput.watch.output import died, output_at
+
+if TYPE_CHECKING:
+    from reput.watch.lag import Lag
+
+RUNNING, STOPPED, DIED = "running", "stopped", "died"
+_PLACES = (names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.REPUT)
+_BLOCK = 512  # bytes that st_blocks counts in, whatever the file system
+
+
+@dataclass(slots=True)
+class Status:
+    """What an output is at.
+
+    Attributes:
+        root: the output.
+        state: ``running``; ``stopped``, with everything committed; or ``died``: the next start rolls back
+            what was not committed.
+        holder: who writes, None when nobody does.
+        note: what the last tail said of itself, None without one.
+        store: the store that the output was begun from.
+        rocketmq_version: the dialect that it is written in.
+        start: physical offset where the output begins.
+        offset: physical offset up to which the log is committed.
+        last_timestamp: storeTimestamp of the last message, ms; 0 before the first one.
+        committed_ms: when the last batch was committed, ms since the epoch.
+        batches, messages, bytes: committed.
+        queues, units: in the output.
+        index_files, index_entries: in the output.
+        findings: all of them, in the order of batches.
+        ledger_batches: how many batches the ledger has; None when it can't be read.
+        ledger_problem: why it can't.
+        lag: against the log as it is now; None when the log can't be read.
+        log_problem: why it can't, or that it went back.
+        disk: bytes on disk below each part of the output.
+    """
+
+    root: Path
+    state: str
+    holder: Holder | None
+    note: RunNote | None
+    store: str
+    rocketmq_version: str
+    start: int
+    offset: int
+    last_timestamp: int
+    committed_ms: int
+    batches: int
+    messages: int
+    bytes: int
+    queues: int
+    units: int
+    index_files: int
+    index_entries: int
+    findings: list[Finding] = field(default_factory=list)
+    ledger_batches: int | None = None
+    ledger_problem: str | None = None
+    lag: Lag | None = None
+    log_problem: str | None = None
+    disk: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all is sound, 1 with findings, or when the last run died."""
+        return 1 if self.findings or self.state == DIED else 0
+
+    @property
+    def finding_counts(self) -> dict[str, int]:
+        """How often each kind was found."""
+        return counts(self.findings)
+
+    @property
+    def running(self) -> RunNote | None:
+        """The note of the tail that writes now."""
+        own = self.note is not None and self.holder is not None and self.note.pid == self.holder.pid
+        return self.note if own else None
+
+    def to_dict(self) -> dict[str, object]:
+        """The status as a JSON-ready mapping."""
+        run, lag = self.running, self.lag
+        return {
+            "output": str(self.root),
+            "state": self.state,
+            "pid": None if self.holder is None else self.holder.pid,
+            "holder": None if self.holder is None else self.holder.what,
+            "started_ms": None if run is None else run.started_ms,
+            "metrics": None if run is None else run.metrics,
+            "store": self.store,
+            "rocketmq_version": self.rocketmq_version,
+            "start": self.start,
+            "offset": self.offset,
+            "last_store_timestamp": self.last_timestamp or None,
+            "last_commit_ms": self.committed_ms,
+            "log_end": None if lag is None else lag.end,
+            "lag_bytes": None if lag is None else lag.bytes,
+            "lag_ms": None if lag is None else lag.ms,
+            "log_problem": self.log_problem,
+            "batches": self.batches,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "queues": self.queues,
+            "units": self.units,
+            "index_files": self.index_files,
+            "index_entries": self.index_entries,
+            "ledger_batches": self.ledger_batches,
+            "ledger_problem": self.ledger_problem,
+            "disk_bytes": self.disk,
+            "finding_counts": self.finding_counts,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def look(directory: Path, broker_conf: Path | None = None) -> Status:
+    """The status of an output.
+
+    Args:
+        directory: the output.
+        broker_conf: says where the log is; None for what the last tail was given.
+
+    Raises:
+        OutputError: the directory is no output, or can't be read.
+        JournalError: its journal is none of this version, or damaged.
+    """
+    root = output_at(directory)
+    state, holder = _writer(root)
+    path = root / names.REPUT / names.JOURNAL
+    opening, committed = read_state(path)
+    note = RunNote.read(root)
+    try:
+        committed_ms = path.stat().st_mtime_ns // 1_000_000
+    except OSError as error:
+        raise OutputError("the output can't be read", path=path, found=error.strerror) from error
+    status = Status(
+        root=root,
+        state=state,
+        holder=holder,
+        note=note,
+        store=opening.store,
+        rocketmq_version=str(opening.settings.get("rocketmq_version", "")),
+        start=opening.start,
+        offset=committed.cursor,
+        last_timestamp=committed.last_timestamp,
+        committed_ms=committed_ms,
+        batches=committed.batches,
+        messages=committed.messages,
+        bytes=committed.bytes,
+        queues=len(committed.queues),
+        units=sum(queue.next - queue.first for queue in committed.queues.values()),
+        index_files=len(committed.index),
+        index_entries=sum(header.index_count - 1 for _, header in committed.index),
+        findings=list(committed.findings),
+        disk=_disk(root),
+    )
+    status.ledger_batches, status.ledger_problem = _ledger(root)
+    if broker_conf is None and note is not None and note.broker_conf is not None:
+        broker_conf = Path(note.broker_conf)
+    _measure_lag(status, opening, broker_conf)
+    return status
+
+
+def _writer(root: Path) -> tuple[str, Holder | None]:
+    # One that ends takes its mark away before it gives the lock up, one that begins has the lock before.
+    for _ in range(3):
+        holder = output_holder(root)
+        if holder is not None:
+            return RUNNING, holder
+        if not died(root):
+            return STOPPED, None
+        time.sleep(0.01)
+    return DIED, None
+
+
+def _measure_lag(status: Status, opening: Opening, broker_conf: Path | None) -> None:
+    from reput.watch.lag import LagProbe
+
+    try:
+        settings = StoreSettings.load(Path(opening.store), broker_conf, status.rocketmq_version or None)
+        force = bool(opening.settings.get("force_verify_prop_crc", settings.force_verify_prop_crc))
+        probe = LagProbe(replace(settings, force_verify_prop_crc=force))
+        status.lag = probe.look(status.offset, status.last_timestamp)
+    except (ReputError, OSError) as error:
+        status.log_problem = str(error)
+        return
+    if status.lag.end < status.offset and status.batches:
+        status.log_problem = f"the log ends at {status.lag.end}, before what is committed: it went back"
+
+
+def _ledger(root: Path) -> tuple[int | None, str | None]:
+    from deltalake.exceptions import DeltaError
+
+    from reput.sink.ledger import Ledger
+
+    try:
+        return Ledger(root).version(), None
+    except (DeltaError, OSError) as error:
+        return None, " ".join(str(error).split())
+
+
+def _disk(root: Path) -> dict[str, int]:
+    return {name: _allocated(root / name) for name in _PLACES}
+
+
+def _allocated(directory: Path) -> int:
+    """Bytes that a directory's files take on disk; their lengths may be many times that. Files may vanish."""
+    total = 0
+    waiting = [os.fspath(directory)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return total
