@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import OutputError
-from reput.format import commitlog
-from reput.scan.reference import Frame, frame
-from reput.store.segments import CommitLog, map_segment
+from reput.store.segments import CommitLog
 
 if TYPE_CHECKING:
     from reput.job.options import RebuildOptions
     from reput.settings import StoreSettings
-    from reput.sink.journal import Journal, Opening, State
+    from reput.sink.journal import Journal, Opening
     from reput.sink.selection import Selection
 
 _LONGEST_VALUE = 60
@@ -79,6 +77,8 @@ def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
     Raises:
         OutputError: it does not.
     """
+    from reput.sink.step_back import stands
+
     state = journal.state
     if state.cursor < log.start:
         problem, expected, found = (
@@ -86,7 +86,7 @@ def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
             f"a log that begins at {state.cursor} or before",
             f"one that begins at {log.start}",
         )
-    elif _last_message_stands(state, log):
+    elif stands(log, state.last_position, state.last_record, state.last_timestamp):
         return
     else:
         problem, expected, found = (
@@ -101,20 +101,6 @@ def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
         found=found,
         next_step=f"Remove {root} and run again, for a rebuild from the log's start",
     )
-
-
-def _last_message_stands(state: State, log: CommitLog) -> bool:
-    if state.last_position < 0:
-        return True
-    segment = log.segment_at(state.last_position)
-    if segment is None:
-        return state.last_position < log.end  # damage that came later
-    data = map_segment(segment.path, segment.length)
-    record = frame(data.data, segment.base, state.last_position - segment.base, topic_length_v2=True)
-    if not isinstance(record, Frame):
-        return False
-    found = commitlog.decode(data.data, record.position)
-    return found.physical_offset == state.last_position and found.store_timestamp == state.last_timestamp
 
 
 def _told(settings: dict[str, object], names: list[str]) -> str:

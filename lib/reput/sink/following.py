@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from reput.errors import OutputError, ReputError
+from reput.errors import LogWentBackError, OutputError, ReputError
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark import spark_error
@@ -45,7 +45,7 @@ class Following:
         writer: BatchWriter,
         checkpoint: Path,
         options: dict[str, str],
-        listener: Callable[[int], None] = lambda _batch_id: None,
+        listener: Callable[[BatchWriter], None] = lambda _writer: None,
     ) -> None:
         self._writer = writer
         self._listener = listener
@@ -69,6 +69,7 @@ class Following:
         """Follow until ``stopping`` is set or the stop file is there; return when no batch is under way.
 
         Raises:
+            LogWentBackError: the log's broker cut it.
             ReputError: a batch failed; the committed state is as it was.
         """
         try:
@@ -76,7 +77,7 @@ class Following:
                 self._check()
             self._come_to_rest()
         except (PySparkException, Py4JError, ConnectionError) as error:
-            raise self._failure or spark_error(error) from None
+            raise self._failure or _error(error) from None
         finally:
             self._end()
 
@@ -94,7 +95,7 @@ class Following:
                 path = Path(error.filename) if error.filename else self._root
                 self._failure = files.output_error("the output can't be written", path, error)
                 raise
-        self._listener(batch_id)
+        self._listener(self._writer)
 
     def _check(self) -> None:
         """Raise what ended the query."""
@@ -102,9 +103,7 @@ class Following:
             return
         error = self._query.exception()
         raise self._failure or (
-            OutputError("the stream has ended by itself", path=self._root)
-            if error is None
-            else spark_error(error)
+            OutputError("the stream has ended by itself", path=self._root) if error is None else _error(error)
         )
 
     def _come_to_rest(self) -> None:
@@ -124,3 +123,10 @@ class Following:
             self._closed = True
         with suppress(PySparkException, Py4JError, ConnectionError):  # a session that is gone has no query
             self._query.stop()
+
+
+def _error(error: BaseException) -> ReputError:
+    """What ended a query."""
+    offset = LogWentBackError.in_text(str(error))
+    failed = spark_error(error)
+    return failed if offset is None else LogWentBackError(str(failed.found), offset=offset)

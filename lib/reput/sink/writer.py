@@ -27,6 +27,7 @@ from reput.sink.ledger import Ledger
 from reput.sink.queue_files import QueueFiles
 from reput.sink.queues import BatchQueues
 from reput.sink.scan_task import Floors, PartResult, Target
+from reput.sink.step_back import fingerprint_at
 from reput.store import files
 from reput.store.filecache import FileCache
 from reput.store.segments import CommitLog
@@ -179,7 +180,7 @@ class BatchWriter:
             ReputError: it could not be written; the committed state is as it was.
         """
         at = time.perf_counter()
-        self._ledger.catch_up(self._journal.batches)
+        self._ledger.catch_up(self._journal)
         if self._look is not None and not self._knows(parts):
             self._log = self._look()
         self._retain()
@@ -237,13 +238,14 @@ class BatchWriter:
             without_unit=without_unit,
             breaks=chain.breaks,
             last_unit_position=max(queues.last_unit_position, state.last_unit_position),
+            last_record=fingerprint_at(with_records[-1].part, last_position) if with_records else "",
         )
         if batch.end == batch.start and not self._has_news(batch):
             self._leave_scratch()
             return
         self._journal.append(batch)
         at = self.stages.add("journal", at)
-        self._ledger.catch_up(self._journal.batches)
+        self._ledger.catch_up(self._journal)
         at = self.stages.add("ledger", at)
         self._write_checkpoint()
         self._leave_scratch()
@@ -260,7 +262,7 @@ class BatchWriter:
 
     def _retain(self, *, at_start: bool = False) -> None:
         def tell() -> None:
-            self._ledger.catch_up(self._journal.batches)
+            self._ledger.catch_up(self._journal)
 
         retention.follow(self._target, self._journal, self._log, tell, at_start=at_start)
 
@@ -270,7 +272,7 @@ class BatchWriter:
 
     def finish(self) -> None:
         """Make ledger and checkpoint agree with the journal, for a run that had nothing to do."""
-        self._ledger.catch_up(self._journal.batches)
+        self._ledger.catch_up(self._journal)
         self._write_checkpoint()
 
     def _knows(self, parts: list[Part]) -> bool:

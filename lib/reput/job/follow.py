@@ -1,0 +1,124 @@
+"""Running the query of a tail, again from where the log still stands whenever it went back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from reput.errors import LogWentBackError
+from reput.format import names
+from reput.job.options import TailOptions
+from reput.job.plan import Plan
+from reput.sink.following import Following
+from reput.sink.journal import Journal
+from reput.sink.rollback import roll_back
+from reput.sink.scan_task import Target
+from reput.sink.spark_checkpoint import last_planned, set_aside
+from reput.sink.step_back import last_standing, step_back, too_far
+from reput.sink.streaming import SparkRunner
+from reput.sink.writer import BatchWriter
+from reput.source.tail import LogEnd
+from reput.store.lock import OutputLock
+from reput.store.segments import CommitLog, discover
+
+_LOG = logging.getLogger(__name__)
+
+
+def follow(
+    plan: Plan, spark: SparkSession, stopping: threading.Event, listener: Callable[[BatchWriter], None]
+) -> dict[str, float]:
+    """Follow the log until the end is asked for; the output is then what the journal says.
+
+    Returns:
+        Wall time of the stages of all batches, s.
+
+    Raises:
+        ReputError: a batch failed, or the log went back further than the journal remembers.
+    """
+    runner = SparkRunner(spark.sparkContext)
+    runner.warm_up()
+    target = plan.target(flush_in_tasks=not runner.is_local)
+    seconds: dict[str, float] = {}
+    while True:
+        log = discover(plan.settings)
+        with OutputLock(plan.root, plan.owner).exclusive():
+            roll_back(target, plan.journal.state)
+            _step_back(target, plan.journal, log)
+        writer = BatchWriter(
+            target,
+            plan.journal,
+            log,
+            runner,
+            abort_present=plan.abort_present,
+            look=lambda: discover(plan.settings),
+        )
+        writer.stages.seconds = seconds
+        writer.begin()  # may move the cursor, past what expired unread
+        checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
+        _check_spark_checkpoint(plan, log, checkpoint)
+        following = Following(spark, writer, checkpoint, _source(plan), listener)
+        try:
+            following.run(stopping)
+        except LogWentBackError as error:
+            if last_standing(plan.journal, discover(plan.settings)) == plan.journal.state.batches:
+                raise  # nothing that was placed is gone, so that trying again would find the same
+            _LOG.warning("%s", error)
+            continue
+        writer.finish()
+        writer.close()
+        return seconds
+
+
+def _step_back(target: Target, journal: Journal, log: CommitLog) -> None:
+    """Take back what the log doesn't hold any more.
+
+    Raises:
+        OutputError: that can't be told any more.
+    """
+    number = last_standing(journal, log)
+    if number is None:
+        raise too_far(journal, log)
+    if number < journal.state.batches:
+        _LOG.warning("%s", step_back(target, journal, log, number))
+
+
+def _check_spark_checkpoint(plan: Plan, log: CommitLog, checkpoint: Path) -> None:
+    """Set Spark's checkpoint aside unless a stream can go on with it."""
+    if not checkpoint.exists():
+        return
+    planned = last_planned(checkpoint)
+    cursor = plan.journal.state.cursor
+    # A batch that was planned and not done is done now, if the log still reaches as far. What was planned
+    # up to the cursor is done already, and costs nothing.
+    if planned is None or planned.end < log.start or planned.end > max(cursor, _end(plan, log)):
+        _LOG.warning("%s can't be gone on with, and is set aside", checkpoint)
+        set_aside(checkpoint)
+
+
+def _end(plan: Plan, log: CommitLog) -> int:
+    return LogEnd(plan.settings).find(log)
+
+
+def _source(plan: Plan) -> dict[str, str]:
+    """The source's options."""
+    options = plan.options
+    source = {
+        "path": str(plan.settings.root),
+        "content": "parts",
+        "startOffset": str(plan.journal.state.cursor),
+        "live": "true",
+        "partBytes": str(options.part_bytes),
+        "maxBytesPerTrigger": str(options.max_bytes_per_trigger),
+        "stopFile": str(plan.root / names.REPUT / names.STOP),
+    }
+    if plan.settings.broker_conf:
+        source["brokerConf"] = str(plan.settings.broker_conf)
+    if options.rocketmq_version:
+        source["rocketmqVersion"] = options.rocketmq_version
+    if isinstance(options, TailOptions) and options.max_rate is not None:
+        source["maxBytesPerSecond"] = str(options.max_rate)
+    return source

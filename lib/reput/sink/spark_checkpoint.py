@@ -1,0 +1,81 @@
+"""Spark's own checkpoint of a stream: what it says, and whether a stream can go on with it.
+
+Spark doesn't flush it, so that a power loss may leave it empty, torn or behind, and an empty file in it
+stops a query for good. It decides nothing: the journal's cursor does. One that can't be used is set aside.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.store import files
+
+_OFFSETS, _COMMITS, _METADATA = "offsets", "commits", "metadata"
+_ASIDE = ".aside"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The last batch that a stream planned.
+
+    Attributes:
+        batch_id: its number.
+        end: the physical offset that it was to reach.
+    """
+
+    batch_id: int
+    end: int
+
+
+def last_planned(checkpoint: Path) -> Planned | None:
+    """What a checkpoint says was planned last.
+
+    Returns:
+        None where a file that Spark would read is missing, torn or unlike what Spark 4.2 writes.
+    """
+    try:
+        json.loads((checkpoint / _METADATA).read_bytes())["id"]
+        offsets, commits = _numbered(checkpoint / _OFFSETS), _numbered(checkpoint / _COMMITS)
+        if not offsets or offsets[-1] - (commits[-1] if commits else -1) not in (0, 1):
+            return None
+        # At its start a query reads the newest two of either.
+        ends = [_end(checkpoint / _OFFSETS / str(number)) for number in offsets[-2:]]
+        for number in commits[-2:]:
+            version, _, facts = (checkpoint / _COMMITS / str(number)).read_text().partition("\n")
+            _is_version(version)
+            json.loads(facts)
+        return Planned(offsets[-1], ends[-1])
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def set_aside(checkpoint: Path) -> None:
+    """Make room for a new checkpoint; the one set aside before goes.
+
+    Raises:
+        OutputError: a name can't be changed.
+    """
+    if not checkpoint.exists():
+        return
+    aside = checkpoint.with_name(checkpoint.name + _ASIDE)
+    files.remove_tree(aside)
+    files.rename(checkpoint, aside)
+
+
+def _numbered(directory: Path) -> list[int]:
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
+
+
+def _end(path: Path) -> int:
+    """The end offset of a planned batch: version, the batch's metadata, one line for our one source."""
+    version, facts, source = path.read_text().split("\n")
+    _is_version(version)
+    json.loads(facts)
+    return int(json.loads(source)["offset"])
+
+
+def _is_version(line: str) -> None:
+    if line not in ("v1", "v2"):
+        raise ValueError(line)
