@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from reput.errors import Finding, OutputError
 from reput.format import names
 from reput.format.indexfile import IndexHeader
-from reput.sink import ledger
-from reput.sink.journal import Batch, QueueState
-from reput.sink.ledger import Ledger
+from reput.sink import journal
+from reput.sink.delta_table import Table
+from reput.sink.journal import Batch, Journal, Opening, QueueState
+from reput.sink.ledger import APPLICATION, Ledger
+from reput.sink.ledger_rows import rows
 from reput.store import files
-from tests.crash import LosingPower, died
+from tests.crash import Dying, LosingPower, died
+from tests.property.test_rebuild import scratch
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory: thousands of flushes are not what is tested here."""
+    with scratch() as place:
+        yield place
 
 
 def batch(number: int, **changes: Any) -> Batch:
@@ -38,20 +49,45 @@ def batch(number: int, **changes: Any) -> Batch:
 BATCHES = [batch(number) for number in range(3)]
 
 
+def journal_of(root: Path, batches: list[Batch]) -> Journal:
+    """A journal of these batches, gone on with if there is one."""
+    path = root / names.REPUT / names.JOURNAL
+    if not path.exists():
+        path.parent.mkdir(parents=True)
+        Journal.create(path, Opening("/store", "fingerprint", 0), None)
+    opened = Journal.open(path)
+    for one in batches[opened.state.batches :]:
+        opened.append(one)
+    return opened
+
+
+def catch_up(root: Path, batches: list[Batch]) -> Ledger:
+    """A run that commits batches up to these."""
+    one = Ledger(root)
+    with journal_of(root, batches) as opened:
+        one.catch_up(opened)
+    return one
+
+
 def contents(root: Path) -> list[dict[str, Any]]:
     found = DeltaTable(str(root / names.LEDGER)).to_pyarrow_table().to_pylist()
     return sorted(found, key=str)
 
 
 def expected(batches: list[Batch]) -> list[dict[str, Any]]:
-    return sorted((row for one in batches for row in ledger.rows(one).to_pylist()), key=str)
+    return sorted((row for one in batches for row in rows(one).to_pylist()), key=str)
+
+
+def identity(root: Path) -> str:
+    """Changes when the table is made anew."""
+    return str(DeltaTable(str(root / names.LEDGER)).metadata().id)
 
 
 def test_every_fact_of_a_batch_has_a_row() -> None:
     finding = Finding("bad-size", "segment", 3, 9, "more", "less", "passed over", "T", 0, 4, 2)
     header = IndexHeader(1, 2, 3, 4, 5, 6)
     full = batch(0, index=[("20231114221320000", header)], findings=[finding])
-    kinds = {row["kind"]: row for row in ledger.rows(full).to_pylist()}
+    kinds = {row["kind"]: row for row in rows(full).to_pylist()}
     assert kinds.keys() == {"batch", "queue", "index", "finding"}
     assert {row["batch_end"] for row in kinds.values()} == {100}
     assert (kinds["batch"]["batch_start"], kinds["batch"]["messages"], kinds["batch"]["bytes"]) == (0, 5, 100)
@@ -70,30 +106,65 @@ def test_every_fact_of_a_batch_has_a_row() -> None:
     )
 
 
+def test_retention_has_rows_of_its_own() -> None:
+    """Where the log begins, where queues begin, which index files went."""
+    done = batch(
+        3,
+        messages=0,
+        queues={("T", 0): QueueState(4, 15, 300), ("U", 1): QueueState(7, 7, 200)},
+        log_start=250,
+        dropped_index=["20231114221320000"],
+    )
+    found = [row for row in rows(done).to_pylist() if row["kind"] == "retention"]
+    facts = [
+        (row["begin_offset"], row["topic"], row["queue_id"], row["first_offset"], row["file"])
+        for row in found
+    ]
+    assert facts == [
+        (250, None, None, None, None),
+        (None, "T", 0, 4, None),
+        (None, "U", 1, 7, None),
+        (None, None, None, None, "20231114221320000"),
+    ]
+
+
 def test_each_batch_is_committed_once(tmp_path: Path) -> None:
     one = Ledger(tmp_path)
     assert one.version() == 0
-    one.catch_up([])
-    assert not one.path.exists()
-    one.catch_up(BATCHES[:1])
-    one.catch_up(BATCHES[:2])
-    one.catch_up(BATCHES[:2])
-    assert one.version() == 2
-    other = Ledger(tmp_path)
-    other.catch_up(BATCHES)
-    other.catch_up(BATCHES)
+    with journal_of(tmp_path, []) as opened:
+        one.catch_up(opened)
+        assert not one.path.exists()
+        for each in BATCHES[:2]:
+            opened.append(each)
+            one.catch_up(opened)
+            one.catch_up(opened)
+        assert one.version() == 2
+    other = catch_up(tmp_path, BATCHES)
+    catch_up(tmp_path, BATCHES)
     assert contents(tmp_path) == expected(BATCHES)
     table = DeltaTable(str(one.path))
-    assert (table.version(), table.transaction_version("reput")) == (2, 3)
+    assert (table.version(), table.transaction_version("reput"), other.version()) == (3, 3, 3)
+
+
+def test_many_that_are_missing_come_at_once(tmp_path: Path) -> None:
+    batches = [batch(number) for number in range(600)]
+    one = catch_up(tmp_path, batches)
+    assert contents(tmp_path) == expected(batches)
+    assert one.table is not None
+    assert [(file.first, file.last) for file in one.table.files.values()] == [
+        (1, 256),
+        (257, 512),
+        (513, 600),
+    ]
 
 
 def test_batches_that_move_nothing_count_too(tmp_path: Path) -> None:
     """One that only found damage at the log's end has the end offset of the one before."""
     finding = Finding("torn-tail", "segment", 300, 300, "a record", "zeros", "the end")
     batches = [*BATCHES, batch(3, start=300, end=300, messages=0, queues={}, findings=[finding])]
-    Ledger(tmp_path).catch_up(BATCHES)
+    catch_up(tmp_path, BATCHES)
     for _ in range(2):
-        Ledger(tmp_path).catch_up(batches)
+        catch_up(tmp_path, batches)
         assert contents(tmp_path) == expected(batches)
 
 
@@ -134,47 +205,165 @@ def lose_the_log(root: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("harm", [cut_log, empty_log, zero_log, lose_data, cut_data, zero_data, lose_the_log])
+def by_another_writer(root: Path) -> None:
+    """What versions before this one wrote: a table without what this one asks for."""
+    shutil.rmtree(root / names.LEDGER)
+    write_deltalake(str(root / names.LEDGER), rows(BATCHES[0]), partition_by=["kind"])
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [cut_log, empty_log, zero_log, lose_data, cut_data, zero_data, lose_the_log, by_another_writer],
+)
 def test_a_torn_ledger_is_made_anew(tmp_path: Path, harm: Callable[[Path], None]) -> None:
-    Ledger(tmp_path).catch_up(BATCHES[:2])
+    catch_up(tmp_path, BATCHES[:1])
+    catch_up(tmp_path, BATCHES[:2])
     harm(tmp_path)
-    Ledger(tmp_path).catch_up(BATCHES)
+    catch_up(tmp_path, BATCHES)
     assert contents(tmp_path) == expected(BATCHES)
 
 
-def test_a_ledger_of_another_journal_is_made_anew(tmp_path: Path) -> None:
-    Ledger(tmp_path).catch_up(BATCHES)
-    Ledger(tmp_path).catch_up(BATCHES[:1])
-    assert contents(tmp_path) == expected(BATCHES[:1])
-    others = [batch(0, messages=9), batch(1)]
-    Ledger(tmp_path).catch_up(others)
+@pytest.mark.parametrize("others", [BATCHES[:1], [batch(0), batch(1), batch(2, messages=9)]])
+def test_a_ledger_of_another_journal_is_made_anew(tmp_path: Path, others: list[Batch]) -> None:
+    catch_up(tmp_path, BATCHES)
+    (tmp_path / names.REPUT / names.JOURNAL).unlink()
+    (tmp_path / names.REPUT).rmdir()
+    catch_up(tmp_path, others)
     assert contents(tmp_path) == expected(others)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_journal_that_stepped_back(tmp_path: Path, number: int, restarted: bool) -> None:
+    """Whether the ledger was ahead of the journal, or has as many batches, but others."""
+    one = catch_up(tmp_path, BATCHES)
+    with journal_of(tmp_path, BATCHES) as opened:
+        one.catch_up(opened)
+        opened.step_back(number)
+        after = BATCHES[:number]
+        for each in [batch(7), batch(8)][: 3 - number]:
+            after = [*after, each]
+            opened.append(each)
+        (Ledger(tmp_path) if restarted else one).catch_up(opened)
+    assert contents(tmp_path) == expected(after)
+
+
+def test_a_step_back_to_what_the_ledger_has(tmp_path: Path) -> None:
+    one = catch_up(tmp_path, BATCHES[:2])
+    before = identity(tmp_path)
+    with journal_of(tmp_path, BATCHES[:2]) as opened:
+        one.catch_up(opened)
+        opened.append(BATCHES[2])
+        opened.step_back(2)
+        opened.append(batch(9))
+        one.catch_up(opened)
+    assert contents(tmp_path) == expected([*BATCHES[:2], batch(9)])
+    assert identity(tmp_path) == before
+
+
+def test_made_anew_from_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the journal does not keep one by one is told as a state, and readers find the same last facts."""
+    monkeypatch.setattr(journal, "KEEP_BATCHES", 5)
+    monkeypatch.setattr(journal, "KEEP_SECONDS", 0)
+    monkeypatch.setattr(journal, "_WORTH_IT", 0)
+    finding = Finding("bad-size", "segment", 3, 9, "more", "less", "passed over")
+    batches = [
+        batch(number, index=[("20231114221320000", IndexHeader(index_count=number))]) for number in range(40)
+    ]
+    batches[3] = batch(3, queues={("U", 1): QueueState(2, 6, 400, 4, 80)}, findings=[finding])
+    batches[4] = batch(4, log_start=100, dropped_index=["20231114221319000"])
+    with journal_of(tmp_path, batches) as opened:
+        told = opened.first_number - 1
+        assert told > 20
+        Ledger(tmp_path).catch_up(opened)
+    found = contents(tmp_path)
+    kinds = {
+        kind: [row for row in found if row["kind"] == kind and row["batch_end"] == told * 100]
+        for kind in ("batch", "queue", "index", "finding", "retention")
+    }
+    (one,) = kinds["batch"]
+    assert (one["batch_start"], one["messages"], one["bytes"], one["count"]) == (
+        0,
+        told * 5,
+        told * 100,
+        told,
+    )
+    assert [(row["topic"], row["next_offset"], row["units"]) for row in kinds["queue"]] == [
+        ("T", told * 5, told * 5),
+        ("U", 6, 4),
+    ]
+    assert [row["index_count"] for row in kinds["index"]] == [told - 1]
+    assert [row["finding"] for row in kinds["finding"]] == ["bad-size"]
+    assert [row["begin_offset"] for row in kinds["retention"]] == [100]
+    assert [row for row in found if row["batch_end"] > told * 100] == expected(batches[told:])
+    before = identity(tmp_path)
+    catch_up(tmp_path, [*batches, batch(40)])
+    assert identity(tmp_path) == before
+    assert expected([batch(40)])[0] in contents(tmp_path)
+
+
+def test_somebody_else_wrote(tmp_path: Path) -> None:
+    """An entry in the log that changes nothing is taken over; a table that lacks our marks is made anew."""
+    with journal_of(tmp_path, BATCHES[:1]) as opened:
+        one = Ledger(tmp_path)
+        one.catch_up(opened)
+        before = identity(tmp_path)
+        DeltaTable(str(one.path)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+        opened.append(BATCHES[1])
+        one.catch_up(opened)
+        assert (contents(tmp_path), identity(tmp_path)) == (expected(BATCHES[:2]), before)
+        DeltaTable(str(one.path)).optimize.compact()
+        opened.append(BATCHES[2])
+        one.catch_up(opened)
+    assert contents(tmp_path) == expected(BATCHES)
+    assert identity(tmp_path) != before
 
 
 def test_a_ledger_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / names.LEDGER).mkdir()
-    Ledger(tmp_path).catch_up(BATCHES[:1])
-    one = Ledger(tmp_path)
-    one.catch_up(BATCHES[:1])
+    one = catch_up(tmp_path, BATCHES[:1])
     log = one.path / "_delta_log"
     log.rename(tmp_path / "moved")
     log.write_bytes(b"in the way")
-    with pytest.raises(OutputError, match="the ledger can't be written") as caught:
-        one.catch_up(BATCHES)
-    assert caught.value.path == str(one.path)
-    assert "the journal has the batch" in str(caught.value)
+    with journal_of(tmp_path, BATCHES) as opened:
+        one._journal = opened
+        with pytest.raises(OutputError) as caught:
+            one.catch_up(opened)
+    assert str(caught.value.path).startswith(str(one.path))
+
+
+def test_killed_at_every_step_of_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is a sound table at any moment: it is gone on with, not made anew."""
+    with journal_of(tmp_path, BATCHES) as opened:
+        for last in range(1, 99):
+            root = tmp_path / str(last)
+            shutil.copytree(tmp_path / names.REPUT, root / names.REPUT)
+            monkeypatch.setattr(files, "system", Dying(last))
+            was_killed = died(lambda: Ledger(root).catch_up(opened))  # noqa: B023
+            monkeypatch.undo()
+            begun = Table.open(root / names.LEDGER, APPLICATION)
+            before = begun and identity(root)
+            Ledger(root).catch_up(opened)
+            assert contents(root) == expected(BATCHES)
+            if begun and begun.transaction:
+                assert identity(root) == before
+            if not was_killed:
+                break
+        assert last > 10
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_power_lost_in_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     random = Random(seed)
-    for round_number in range(6):
-        root = tmp_path / str(round_number)
-        root.mkdir()
-        losing = LosingPower(root, random.randint(2, 40))
-        monkeypatch.setattr(files, "system", losing)
-        died(lambda: Ledger(root).catch_up(BATCHES))  # noqa: B023
-        losing.lose(random)
-        monkeypatch.undo()
-        Ledger(root).catch_up(BATCHES)
-        assert contents(root) == expected(BATCHES)
+    with journal_of(tmp_path, BATCHES) as opened:
+        for round_number in range(6):
+            root = tmp_path / str(round_number)
+            root.mkdir()
+            losing = LosingPower(root, random.randint(2, 40))
+            monkeypatch.setattr(files, "system", losing)
+            died(lambda: Ledger(root).catch_up(opened))  # noqa: B023
+            losing.lose(random)
+            monkeypatch.undo()
+            Table.open(root / names.LEDGER, APPLICATION)  # no TableError
+            Ledger(root).catch_up(opened)
+            assert contents(root) == expected(BATCHES)

@@ -15,7 +15,6 @@ from deltalake import DeltaTable
 from reput.errors import ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.sink import ledger
 from reput.sink.journal import State
 from reput.sink.rollback import roll_back
 from reput.store import files
@@ -164,6 +163,27 @@ def test_every_call_refused_once(
         check(out, rebuild_locally(store, out, **ways(last)), expected)
 
 
+def test_killed_when_a_queue_begins_anew_between_two_batches(
+    place: Path, system: Callable[[System], None]
+) -> None:
+    """The first message of the new incarnation was the last of a batch; the next batch drops its old place."""
+    laid = lay_out([Spec(), Spec(), Spec(), Spec(jump=RESTART), Spec(), Spec()], segment_size=2000)
+    store = store_of(place / "store", laid, "5.5.0")
+    ends = (laid.starts[4],)
+    counting = Dying()
+    system(counting)
+    rebuild_locally(store, place / "count", ends=ends)
+    wanted = outputs(place / "count")
+    assert units(place / "count", "TopicA")[0][0] == laid.starts[3]
+    for last in range(1, counting.calls + 1):
+        out = place / str(last)
+        system(Dying(last))
+        assert died(lambda: rebuild_locally(store, out, ends=ends))  # noqa: B023
+        system(System())
+        rebuild_locally(store, out, ends=ends)
+        assert outputs(out) == wanted
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_power_lost_at_any_call(
     store: Store,
@@ -191,18 +211,9 @@ def test_each_batch_is_in_the_ledger_once(
     store: Store,
     place: Path,
     system: Callable[[System], None],
-    monkeypatch: pytest.MonkeyPatch,
     expected: tuple[dict[str, bytes], dict[str, object]],
 ) -> None:
     """Killed before, in and after commits to the ledger."""
-    write = ledger.write_deltalake
-
-    def dying_write(*arguments: Any, **options: Any) -> None:
-        files.system.tick()  # type: ignore[attr-defined]
-        write(*arguments, **options)
-        files.system.tick()  # type: ignore[attr-defined]
-
-    monkeypatch.setattr(ledger, "write_deltalake", dying_write)
     counting = Dying()
     system(counting)
     rebuild_locally(store, place / "count", part_bytes=PART_BYTES, ends=ENDS, ledger=True)

@@ -1,212 +1,161 @@
 """The Delta ledger: what every batch did, as a table for people and Spark SQL.
 
 ``ledger/`` in the output, one Delta table with a row per batch, per queue that the batch changed, per index
-file and per finding, partitioned by ``kind``. It is derived from the journal: a batch is committed to it
+file, per finding and per thing that retention did. It is derived from the journal: a batch is committed to it
 once, under the transaction ``reput`` with the batch's number in the journal, from 1 on, as version, and
 whatever is missing is written from the journal at the next start. (The end offset would not do: a batch that
 only found damage at the log's end moves no offset.)
 
-The ``deltalake`` package commits in 10 ms what takes Spark half a second, but it neither checks transaction
-versions nor flushes its files, so that is done here.
+:mod:`reput.sink.ledger_upkeep` keeps it small beside the stream.
 """
 
 from __future__ import annotations
 
-import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError
 
 from reput.errors import OutputError
 from reput.format import names
-from reput.sink.journal import Batch
+from reput.sink.delta_table import Table, TableError
+from reput.sink.journal import Batch, Journal
+from reput.sink.ledger_rows import SCHEMA, rows, state_rows
 from reput.store import files
-from reput.store.filecache import FileCache
 
 APPLICATION = "reput"
 
-SCHEMA = pa.schema(
-    [
-        pa.field("kind", pa.string(), nullable=False),  # batch, queue, index, finding
-        pa.field("batch_end", pa.int64(), nullable=False),  # physical offset; names the batch
-        pa.field("batch_start", pa.int64()),
-        pa.field("messages", pa.int64()),
-        pa.field("bytes", pa.int64()),
-        pa.field("last_timestamp", pa.int64()),  # storeTimestamp, ms
-        pa.field("topic", pa.string()),
-        pa.field("queue_id", pa.int32()),
-        pa.field("first_offset", pa.int64()),  # queueOffset
-        pa.field("next_offset", pa.int64()),
-        pa.field("units", pa.int64()),
-        pa.field("file", pa.string()),
-        pa.field("begin_timestamp", pa.int64()),
-        pa.field("end_timestamp", pa.int64()),
-        pa.field("begin_offset", pa.int64()),  # physicalOffset
-        pa.field("end_offset", pa.int64()),
-        pa.field("index_count", pa.int64()),
-        pa.field("finding", pa.string()),
-        pa.field("expected", pa.string()),
-        pa.field("found", pa.string()),
-        pa.field("outcome", pa.string()),
-        pa.field("queue_offset", pa.int64()),
-        pa.field("count", pa.int64()),
-    ]
-)
+#: Levels of the table's files: one batch; some; no more to be merged one by one; batches told as one.
+LEVEL_BATCH, LEVEL_SOME, LEVEL_FULL, LEVEL_AS_ONE = range(4)
 
-
-def rows(batch: Batch) -> pa.Table:
-    """A batch's ledger rows."""
-    found: list[dict[str, object]] = [
-        {
-            "kind": "batch",
-            "batch_start": batch.start,
-            "messages": batch.messages,
-            "bytes": batch.bytes,
-            "last_timestamp": batch.last_timestamp,
-        }
-    ]
-    found += [
-        {
-            "kind": "queue",
-            "topic": topic,
-            "queue_id": queue_id,
-            "first_offset": state.first,
-            "next_offset": state.next,
-            "units": state.units,
-            "bytes": state.bytes,
-            "end_offset": state.end,
-        }
-        for (topic, queue_id), state in batch.queues.items()
-    ]
-    found += [
-        {
-            "kind": "index",
-            "file": name,
-            "begin_timestamp": header.begin_timestamp,
-            "end_timestamp": header.end_timestamp,
-            "begin_offset": header.begin_physical_offset,
-            "end_offset": header.end_physical_offset,
-            "index_count": header.index_count,
-        }
-        for name, header in batch.index
-    ]
-    found += [
-        {
-            "kind": "finding",
-            "finding": finding.kind,
-            "file": finding.path,
-            "begin_offset": finding.offset,
-            "end_offset": finding.end,
-            "expected": finding.expected,
-            "found": finding.found,
-            "outcome": finding.outcome,
-            "topic": finding.topic,
-            "queue_id": finding.queue_id,
-            "queue_offset": finding.queue_offset,
-            "count": finding.count,
-        }
-        for finding in batch.findings
-    ]
-    return pa.Table.from_pylist([{"batch_end": batch.end, **row} for row in found], SCHEMA)
+#: Batches that are committed at once when many are missing.
+_BATCHES_AT_ONCE = 256
 
 
 class Ledger:
-    """The ledger under one output directory."""
+    """The ledger under one output directory.
+
+    Attributes:
+        path: its directory.
+        upkeep: held by what works on the table's old files, so that the table isn't made anew meanwhile.
+    """
 
     def __init__(self, root: Path) -> None:
         self.path = root / names.LEDGER
-        self._table: DeltaTable | None = None
-        self._checked = False
+        self.upkeep = threading.Lock()
+        self._table: Table | None = None
+        self._journal: Journal | None = None
+        self._steps_back = 0
+        self._last: Batch | None = None
+
+    @property
+    def table(self) -> Table | None:
+        """The table, once :meth:`catch_up` has opened it."""
+        return self._table
 
     def version(self) -> int:
-        """How many of the journal's batches the ledger has."""
-        table = self._open()
-        if table is None:
-            return 0
-        return table.transaction_version(APPLICATION) or 0
+        """How many of the journal's batches the ledger has, without changing anything.
 
-    def catch_up(self, batches: list[Batch]) -> None:
+        Raises:
+            OSError: it can't be read.
+        """
+        table = self._table or Table.open(self.path, APPLICATION, clean=False)
+        return 0 if table is None else table.transaction
+
+    def catch_up(self, journal: Journal) -> None:
         """Commit those of the journal's batches that the ledger doesn't have.
 
-        The first time, a ledger that isn't what the journal says is made anew: its last commit may have been
-        cut short by a power loss.
+        A ledger that isn't what the journal says is made anew: the first time, after the journal has stepped
+        back, and when somebody else wrote to it. What the journal doesn't keep one by one is then told as a
+        state.
 
         Raises:
             OutputError: the ledger can't be written.
         """
-        if not self._checked and not self._is_sound(batches):
+        with self._reporting():
+            try:
+                self._open(journal)
+                self._commit_missing(journal)
+            except TableError:
+                self._journal = None
+                self._open(journal)
+                self._commit_missing(journal)
+
+    def _open(self, journal: Journal) -> None:
+        """Have a table that goes with the journal, or none where there are no batches yet."""
+        table = self._table
+        known = self._journal is journal and table is not None
+        if known and self._steps_back == journal.steps_back:
+            return
+        if not (known and self._goes_on(journal)):
             self._table = None
-            files.remove_tree(self.path)
-        self._checked = True
+            with self.upkeep:
+                self._table = self._sound(journal)
+                if self._table is None:
+                    files.remove_tree(self.path)
+        self._journal, self._steps_back = journal, journal.steps_back
+
+    def _goes_on(self, journal: Journal) -> bool:
+        """Whether the journal still has the batch that was committed last, where it was."""
+        number = self._table.transaction if self._table is not None else 0
+        if not journal.first_number <= number <= journal.state.batches:
+            return False
+        return journal.batch(number) == self._last
+
+    def _sound(self, journal: Journal) -> Table | None:
+        """The table, if all its files are there and its last rows are those of the journal's batch."""
         try:
-            done = self.version()
-            for number, batch in enumerate(batches[done:], done + 1):
-                self._commit(batch, number)
-        except (DeltaError, OSError) as error:
+            table = Table.open(self.path, APPLICATION)
+            if table is None or not journal.first_number <= table.transaction <= journal.state.batches:
+                return None
+            done = 0
+            newest = None
+            for file in sorted(table.files.values(), key=lambda file: file.first):
+                if file.first != done + 1 or (self.path / file.name).stat().st_size != file.size:
+                    return None
+                newest, done = file, file.last
+            if newest is None or done != table.transaction:
+                return None
+            batch = journal.batch(done)
+            wanted = rows(batch)
+            if not table.read_end(newest, wanted.num_rows).cast(SCHEMA).equals(wanted):
+                return None
+        except (OSError, pa.ArrowException):
+            return None
+        self._last = batch
+        return table
+
+    def _commit_missing(self, journal: Journal) -> None:
+        batches = journal.state.batches
+        if self._table is None:
+            if not batches:
+                return
+            table = Table.create(self.path, APPLICATION, SCHEMA)
+            told = journal.first_number - 1
+            if told:
+                rest = state_rows(journal.state_after(told), journal.opening.start)
+                table.commit(table.write(rest, 1, told, LEVEL_AS_ONE), told)
+            self._table = table
+        table = self._table
+        while table.transaction < batches:
+            first = table.transaction + 1
+            last = min(batches, table.transaction + _BATCHES_AT_ONCE)
+            found = [journal.batch(number) for number in range(first, last + 1)]
+            data = pa.concat_tables([rows(batch) for batch in found]) if len(found) > 1 else rows(found[0])
+            level = LEVEL_BATCH if first == last else LEVEL_SOME
+            table.commit(table.write(data, first, last, level), last)
+            self._last = found[-1]
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
             raise OutputError(
                 "the ledger can't be written",
                 path=self.path,
                 found=str(error),
                 next_step="Mend the cause and run the same command again; the journal has the batch",
             ) from error
-
-    def _is_sound(self, batches: list[Batch]) -> bool:
-        """Whether all files are there and the last commit's rows are those of its batch."""
-        try:
-            done = self.version()
-            table = self._table
-            if table is None or not done:
-                return not self.path.exists()
-            if done > len(batches):
-                return False
-            for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
-                if (self.path / unquote(action["path"])).stat().st_size != action["size_bytes"]:
-                    return False
-            end = batches[done - 1].end
-            wanted = pa.concat_tables(rows(batch) for batch in batches[:done] if batch.end == end)
-            found = table.to_pyarrow_table(filters=[("batch_end", "=", end)])
-        except (DeltaError, OSError, pa.ArrowException):
-            return False
-        return _sorted(found) == _sorted(wanted)
-
-    def _commit(self, batch: Batch, number: int) -> None:
-        """Commit one batch and flush it."""
-        before = _listing(self.path)
-        properties = CommitProperties(app_transactions=[Transaction(APPLICATION, number)])
-        write_deltalake(
-            self._open() or str(self.path),
-            rows(batch),
-            mode="append",
-            partition_by=["kind"],
-            commit_properties=properties,
-        )
-        self._flush(_listing(self.path) - before)
-        if self._table is not None:
-            self._table.update_incremental()
-
-    def _flush(self, new: set[Path]) -> None:
-        with FileCache() as cache:
-            for path in new:
-                cache.descriptor(path, path.stat().st_size)
-            cache.flush_all()
-        for directory in {
-            parent for path in new for parent in path.parents if parent.is_relative_to(self.path)
-        }:
-            files.fsync_dir(directory)
-        files.fsync_dir(self.path.parent)
-
-    def _open(self) -> DeltaTable | None:
-        if self._table is None and DeltaTable.is_deltatable(str(self.path)):
-            self._table = DeltaTable(str(self.path))
-        return self._table
-
-
-def _sorted(table: pa.Table) -> list[str]:
-    return sorted(str(sorted(row.items())) for row in table.to_pylist())
-
-
-def _listing(path: Path) -> set[Path]:
-    return {Path(folder) / name for folder, _, found in os.walk(path) for name in found}

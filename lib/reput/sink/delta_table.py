@@ -1,0 +1,502 @@
+"""A Delta table with one writer, every byte of which goes through :mod:`reput.store.files`.
+
+Format: the Delta transaction log protocol, reader version 1, writer version 2
+(https://github.com/delta-io/delta/blob/master/PROTOCOL.md). The log is ``_delta_log/VERSION.json``, lines of
+actions; ``VERSION.checkpoint.parquet`` holds what all of them up to a version add up to.
+
+What a commit names is on disk before the commit is, and a commit is there whole or not at all, whatever crash
+comes. So nothing has to be mended: what no commit names, a crash left, and :meth:`Table.open` removes it. The
+cost of a commit follows from what it adds; nothing is listed or read again while the table is open.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reput.store import files
+
+LOG = "_delta_log"
+
+#: What was replaced stays so long for readers that know it only, s.
+RETENTION_SECONDS = 300
+
+_LAST_CHECKPOINT = "_last_checkpoint"
+_ROWS_IN_GROUP = 1 << 14
+_TYPES = {pa.string(): "string", pa.int64(): "long", pa.int32(): "integer"}
+_MAP = pa.map_(pa.string(), pa.string())
+_CHECKPOINT = {
+    "protocol": pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}),
+    "metaData": pa.struct(
+        {
+            "id": pa.string(),
+            "format": pa.struct({"provider": pa.string(), "options": _MAP}),
+            "schemaString": pa.string(),
+            "partitionColumns": pa.list_(pa.string()),
+            "configuration": _MAP,
+            "createdTime": pa.int64(),
+        }
+    ),
+    "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
+    "add": pa.struct(
+        {
+            "path": pa.string(),
+            "partitionValues": _MAP,
+            "size": pa.int64(),
+            "modificationTime": pa.int64(),
+            "dataChange": pa.bool_(),
+            "stats": pa.string(),
+            "tags": _MAP,
+        }
+    ),
+    "remove": pa.struct(
+        {
+            "path": pa.string(),
+            "deletionTimestamp": pa.int64(),
+            "dataChange": pa.bool_(),
+            "partitionValues": _MAP,
+            "size": pa.int64(),
+        }
+    ),
+}
+
+
+class TableError(OSError):
+    """The files aren't those of a table that this writer wrote, or another one wrote to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of the table.
+
+    Attributes:
+        name: the file's name, in the table's directory.
+        size: bytes.
+        modified: when it was written, ms.
+        rows: how many it has.
+        first, last: the transaction versions whose rows it has, both included.
+        level: how often its rows were merged from smaller files; the writer's own notion.
+    """
+
+    name: str
+    size: int
+    modified: int
+    rows: int
+    first: int
+    last: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class _LogFile:
+    version: int
+    path: Path
+    written: int  # ms
+
+
+class Table:
+    """An open table. Commits may come from several threads.
+
+    Attributes:
+        path: its directory.
+        version: of the last commit.
+        files: what it consists of, by name.
+        transaction: version of the writer's last transaction, 0 before the first.
+        checkpointed: version of the last checkpoint, -1 before the first.
+    """
+
+    def __init__(self, path: Path, application: str) -> None:
+        self.path = path
+        self.version = -1
+        self.files: dict[str, DataFile] = {}
+        self.transaction = 0
+        self.checkpointed = -1
+        self._application = application
+        self._metadata: dict[str, Any] = {}
+        self._removed: dict[str, tuple[int, int]] = {}  # when, ms, and bytes
+        self._log: deque[_LogFile] = deque()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(cls, path: Path, application: str, schema: pa.Schema) -> Table:
+        """Begin a table where there is nothing.
+
+        Raises:
+            OutputError: it can't be written.
+        """
+        table = cls(path, application)
+        files.make_dirs(path / LOG)
+        now = _now()
+        table._metadata = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": _schema_string(schema),
+            "partitionColumns": [],
+            "configuration": {},
+            "createdTime": now,
+        }
+        table._write_commit(
+            [
+                {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+                {"metaData": table._metadata},
+                _commit_info(now, "CREATE TABLE"),
+            ]
+        )
+        return table
+
+    @classmethod
+    def open(cls, path: Path, application: str, *, clean: bool = True) -> Table | None:
+        """The table as its log says it is; None where there is no log.
+
+        Args:
+            path: its directory.
+            application: names the writer's transactions.
+            clean: remove what crashes left. Only for the writer.
+
+        Raises:
+            TableError: it isn't one that this writer wrote, or not all of it is there.
+            OutputError: what a crash left can't be removed.
+        """
+        log = path / LOG
+        if not log.is_dir():
+            return None
+        table = cls(path, application)
+        names = {entry.name for entry in log.iterdir()}
+        versions = sorted(int(name[:20]) for name in names if _is_commit(name))
+        checkpoints = sorted(int(name[:20]) for name in names if _is_checkpoint(name))
+        if not versions and not checkpoints:
+            return None
+        if checkpoints:
+            table._read_checkpoint(checkpoints[-1])
+        for version in versions:
+            if version > table.version:
+                table._read_commit(version)
+        if not table._metadata:
+            raise TableError(f"{log} names no schema")
+        for version in sorted({*versions, *checkpoints}):
+            for name in _log_names(version):
+                if name in names:
+                    table._log.append(_LogFile(version, log / name, int((log / name).stat().st_mtime * 1000)))
+        if clean:
+            table._remove_left_over(names)
+        return table
+
+    def write(self, rows: pa.Table, first: int, last: int, level: int) -> DataFile:
+        """Write a file that no commit names yet; it is on disk on return.
+
+        Args:
+            rows: at least one.
+            first, last, level: see :class:`DataFile`.
+
+        Raises:
+            OutputError: it can't be written.
+        """
+        buffer = pa.BufferOutputStream()
+        compression = "zstd" if level else "snappy"
+        pq.write_table(rows, buffer, row_group_size=_ROWS_IN_GROUP, compression=compression)
+        data = buffer.getvalue()
+        name = f"part-{first:012d}-{last:012d}-{uuid.uuid4()}.parquet"
+        fd = files.create_file(self.path / name, None)
+        try:
+            files.pwrite_all(fd, data, 0)
+            files.fsync_file(fd)
+        finally:
+            files.system.close(fd)
+        files.fsync_dir(self.path)
+        return DataFile(name, data.size, _now(), rows.num_rows, first, last, level)
+
+    def read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
+        """A file's rows in the order in which they were written.
+
+        Raises:
+            OSError, pyarrow.ArrowException: it isn't what was written.
+        """
+        return pq.read_table(self.path / file.name, columns=columns, partitioning=None)
+
+    def read_end(self, file: DataFile, count: int) -> pa.Table:
+        """A file's last ``count`` rows, without reading much more.
+
+        Raises:
+            OSError, pyarrow.ArrowException: it isn't what was written.
+        """
+        with pq.ParquetFile(self.path / file.name) as parquet:
+            groups: list[int] = []
+            rows = 0
+            for group in reversed(range(parquet.num_row_groups)):
+                groups.insert(0, group)
+                rows += parquet.metadata.row_group(group).num_rows
+                if rows >= count:
+                    break
+            return parquet.read_row_groups(groups).slice(max(rows - count, 0))
+
+    def commit(self, added: DataFile, transaction: int) -> None:
+        """Add a file's rows, and raise the transaction's version.
+
+        Raises:
+            OutputError: it can't be written; the table is as it was.
+            TableError: somebody else committed.
+        """
+        now = _now()
+        actions = [
+            _commit_info(now, "WRITE"),
+            {"txn": {"appId": self._application, "version": transaction, "lastUpdated": now}},
+            {"add": _add(added, data_change=True)},
+        ]
+        with self._lock:
+            self._write_commit(actions)
+            self.files[added.name] = added
+            self.transaction = transaction
+
+    def replace(self, old: list[DataFile], new: DataFile, *, data_change: bool) -> None:
+        """Put one file in the place of others.
+
+        Args:
+            old: files of the table.
+            new: what stands for them from now on.
+            data_change: its rows aren't just theirs.
+
+        Raises:
+            OutputError: it can't be written; the table is as it was.
+            TableError: somebody else committed.
+        """
+        now = _now()
+        actions = [_commit_info(now, "OPTIMIZE"), {"add": _add(new, data_change=data_change)}]
+        for file in old:
+            removed = {
+                "path": quote(file.name),
+                "deletionTimestamp": now,
+                "dataChange": data_change,
+                "extendedFileMetadata": True,
+                "partitionValues": {},
+                "size": file.size,
+            }
+            actions.append({"remove": removed})
+        with self._lock:
+            self._write_commit(actions)
+            for file in old:
+                del self.files[file.name]
+                self._removed[file.name] = (now, file.size)
+            self.files[new.name] = new
+
+    def checkpoint(self) -> None:
+        """Write what the log adds up to, so that no reader needs what came before.
+
+        Raises:
+            OutputError: it can't be written.
+        """
+        with self._lock:
+            version, transaction = self.version, self.transaction
+            live, removed = list(self.files.values()), list(self._removed.items())
+        parts = {
+            "protocol": _array("protocol", [{"minReaderVersion": 1, "minWriterVersion": 2}]),
+            "metaData": _array("metaData", [_with_pairs(self._metadata)]),
+            "txn": _array("txn", [{"appId": self._application, "version": transaction, "lastUpdated": None}]),
+            "add": _array("add", [_with_pairs(_add(file, data_change=False)) for file in live]),
+            "remove": _removed_array(removed),
+        }
+        buffer = pa.BufferOutputStream()
+        pq.write_table(_one_below_the_other(parts), buffer)
+        log = self.path / LOG
+        files.write_atomically(log / _checkpoint_name(version), buffer.getvalue())
+        size = sum(len(part) for part in parts.values())
+        files.write_atomically(
+            log / _LAST_CHECKPOINT, json.dumps({"version": version, "size": size}).encode()
+        )
+        self._log.append(_LogFile(version, log / _checkpoint_name(version), _now()))
+        self.checkpointed = version
+
+    def clean_up(self) -> None:
+        """Remove what has been replaced for longer than :data:`RETENTION_SECONDS`.
+
+        Raises:
+            OutputError: something can't be removed.
+        """
+        before = _now() - RETENTION_SECONDS * 1000
+        with self._lock:
+            expired = [name for name, (when, _size) in self._removed.items() if when < before]
+        for name in expired:
+            _unlink(self.path / name)
+            with self._lock:
+                del self._removed[name]
+        while self._log[0].version < self.checkpointed and self._log[0].written < before:
+            _unlink(self._log[0].path)
+            self._log.popleft()
+
+    def _write_commit(self, actions: list[dict[str, Any]]) -> None:
+        version = self.version + 1
+        path = self.path / LOG / f"{version:020d}.json"
+        if path.exists():
+            raise TableError(f"{path} was written by somebody else")
+        lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+        files.write_atomically(path, lines.encode())
+        self.version = version
+        self._log.append(_LogFile(version, path, _now()))
+
+    def _read_commit(self, version: int) -> None:
+        path = self.path / LOG / f"{version:020d}.json"
+        if version != self.version + 1:
+            raise TableError(f"{path} has no predecessor")
+        try:
+            actions = [json.loads(line) for line in path.read_bytes().splitlines()]
+            if not actions:
+                raise ValueError("it is empty")
+            for action in actions:
+                for kind, facts in action.items():
+                    self._apply(kind, facts)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TableError(f"{path} is no commit of this writer: {error!r}") from error
+        self.version = version
+
+    def _read_checkpoint(self, version: int) -> None:
+        path = self.path / LOG / _checkpoint_name(version)
+        try:
+            rows = pq.read_table(path, partitioning=None).to_pylist(maps_as_pydicts="strict")
+            for row in rows:
+                for kind, facts in row.items():
+                    if facts is not None:
+                        self._apply(kind, facts)
+        except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+            raise TableError(f"{path} is no checkpoint of this writer: {error!r}") from error
+        self.version = self.checkpointed = version
+
+    def _apply(self, kind: str, facts: dict[str, Any]) -> None:
+        if kind == "add":
+            file = _file_of(facts)
+            self.files[file.name] = file
+            self._removed.pop(file.name, None)
+        elif kind == "remove":
+            name = unquote(facts["path"])
+            self.files.pop(name, None)
+            self._removed[name] = (facts["deletionTimestamp"], facts.get("size") or 0)
+        elif kind == "txn" and facts["appId"] == self._application:
+            self.transaction = facts["version"]
+        elif kind == "metaData":
+            self._metadata = facts
+        elif kind == "protocol" and (facts["minReaderVersion"], facts["minWriterVersion"]) != (1, 2):
+            raise ValueError(f"it asks for protocol {facts}")
+
+    def _remove_left_over(self, log_names: set[str]) -> None:
+        """What a crash left: data that no commit names, files that were about to be renamed."""
+        known = {LOG, *self.files, *self._removed}
+        for entry in self.path.iterdir():
+            if entry.name not in known:
+                _unlink(entry)
+        for name in log_names:
+            if name.endswith(".tmp"):
+                _unlink(self.path / LOG / name)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _is_commit(name: str) -> bool:
+    return len(name) == 25 and name.endswith(".json") and name[:20].isdecimal()
+
+
+def _is_checkpoint(name: str) -> bool:
+    return name[:20].isdecimal() and name == _checkpoint_name(int(name[:20]))
+
+
+def _checkpoint_name(version: int) -> str:
+    return f"{version:020d}.checkpoint.parquet"
+
+
+def _log_names(version: int) -> tuple[str, str]:
+    return f"{version:020d}.json", _checkpoint_name(version)
+
+
+def _commit_info(now: int, operation: str) -> dict[str, Any]:
+    return {"commitInfo": {"timestamp": now, "operation": operation, "engineInfo": "reput"}}
+
+
+def _schema_string(schema: pa.Schema) -> str:
+    fields = [
+        {"name": field.name, "type": _TYPES[field.type], "nullable": field.nullable, "metadata": {}}
+        for field in schema
+    ]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def _add(file: DataFile, *, data_change: bool) -> dict[str, Any]:
+    return {
+        "path": quote(file.name),
+        "partitionValues": {},
+        "size": file.size,
+        "modificationTime": file.modified,
+        "dataChange": data_change,
+        "stats": json.dumps({"numRecords": file.rows}),
+        "tags": {"first": str(file.first), "last": str(file.last), "level": str(file.level)},
+    }
+
+
+def _file_of(facts: dict[str, Any]) -> DataFile:
+    tags = facts["tags"]
+    return DataFile(
+        name=unquote(facts["path"]),
+        size=facts["size"],
+        modified=facts["modificationTime"],
+        rows=json.loads(facts["stats"])["numRecords"],
+        first=int(tags["first"]),
+        last=int(tags["last"]),
+        level=int(tags["level"]),
+    )
+
+
+def _with_pairs(facts: dict[str, Any]) -> dict[str, Any]:
+    """Maps as lists of pairs, which is how Arrow takes them."""
+    changed: dict[str, Any] = {
+        name: list(value.items())
+        for name, value in facts.items()
+        if name in ("partitionValues", "tags", "options", "configuration")
+    }
+    if "format" in facts:
+        changed["format"] = _with_pairs(facts["format"])
+    return {**facts, **changed}
+
+
+def _array(kind: str, values: list[dict[str, Any]]) -> pa.Array:
+    return pa.array(values, _CHECKPOINT[kind])
+
+
+def _removed_array(removed: list[tuple[str, tuple[int, int]]]) -> pa.Array:
+    """Column by column: there may be thousands."""
+    count = len(removed)
+    kind = _CHECKPOINT["remove"]
+    columns = {
+        "path": pa.array([quote(name) for name, _ in removed], pa.string()),
+        "deletionTimestamp": pa.array([when for _, (when, _size) in removed], pa.int64()),
+        "dataChange": pa.array([False] * count, pa.bool_()),
+        "partitionValues": pa.array([[]] * count, _MAP),
+        "size": pa.array([size for _, (_when, size) in removed], pa.int64()),
+    }
+    return pa.StructArray.from_arrays(list(columns.values()), fields=list(kind))
+
+
+def _one_below_the_other(parts: dict[str, pa.Array]) -> pa.Table:
+    """A table in which each row has a value in one column only."""
+    total = sum(len(part) for part in parts.values())
+    before = 0
+    columns = {}
+    for name, part in parts.items():
+        after = total - before - len(part)
+        columns[name] = pa.concat_arrays([pa.nulls(before, part.type), part, pa.nulls(after, part.type)])
+        before += len(part)
+    return pa.table(columns)
+
+
+def _unlink(path: Path) -> None:
+    """Remove a file, without making that durable: if it comes back, it is removed again."""
+    with files.reporting("can't remove it", path), suppress(FileNotFoundError):
+        files.system.unlink(path)

@@ -1,0 +1,256 @@
+"""The ledger's rows: of a batch, of a state, and of many batches at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reput.errors import Finding
+from reput.format.indexfile import IndexHeader
+from reput.sink.state import MAX_FINDINGS, Batch, QueueState, State
+
+SCHEMA = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),  # batch, queue, index, finding, retention
+        pa.field("batch_end", pa.int64(), nullable=False),  # physical offset; names the batch
+        pa.field("batch_start", pa.int64()),
+        pa.field("messages", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("last_timestamp", pa.int64()),  # storeTimestamp, ms
+        pa.field("topic", pa.string()),
+        pa.field("queue_id", pa.int32()),
+        pa.field("first_offset", pa.int64()),  # queueOffset
+        pa.field("next_offset", pa.int64()),
+        pa.field("units", pa.int64()),
+        pa.field("file", pa.string()),
+        pa.field("begin_timestamp", pa.int64()),
+        pa.field("end_timestamp", pa.int64()),
+        pa.field("begin_offset", pa.int64()),  # physicalOffset
+        pa.field("end_offset", pa.int64()),
+        pa.field("index_count", pa.int64()),
+        pa.field("finding", pa.string()),
+        pa.field("expected", pa.string()),
+        pa.field("found", pa.string()),
+        pa.field("outcome", pa.string()),
+        pa.field("queue_offset", pa.int64()),
+        pa.field("count", pa.int64()),
+    ]
+)
+
+_Row = dict[str, object]
+
+
+def rows(batch: Batch) -> pa.Table:
+    """A batch's rows, its row of kind ``batch`` first."""
+    found: list[_Row] = [
+        {
+            "kind": "batch",
+            "batch_start": batch.start,
+            "messages": batch.messages,
+            "bytes": batch.bytes,
+            "last_timestamp": batch.last_timestamp,
+        }
+    ]
+    found += [
+        {
+            "kind": "queue",
+            "topic": topic,
+            "queue_id": queue_id,
+            "first_offset": state.first,
+            "next_offset": state.next,
+            "units": state.units,
+            "bytes": state.bytes,
+            "end_offset": state.end,
+        }
+        for (topic, queue_id), state in batch.queues.items()
+    ]
+    found += _of_index(batch.index)
+    found += _of_findings(batch.findings)
+    if batch.log_start or batch.dropped_index:
+        found += _of_retention(batch.log_start, batch.queues, batch.dropped_index)
+    return _table(found, batch.end)
+
+
+def state_rows(state: State, start: int) -> pa.Table:
+    """Rows for all batches up to a state, where these can't be told one by one any more.
+
+    A queue's ``units`` are those that it has; how many bytes their messages had isn't known.
+
+    Args:
+        state: what the batches add up to.
+        start: physical offset where the first one began.
+    """
+    found: list[_Row] = [
+        {
+            "kind": "batch",
+            "batch_start": start,
+            "messages": state.messages,
+            "bytes": state.bytes,
+            "last_timestamp": state.last_timestamp,
+            "count": state.batches,
+        }
+    ]
+    found += [
+        {
+            "kind": "queue",
+            "topic": topic,
+            "queue_id": queue_id,
+            "first_offset": queue.first,
+            "next_offset": queue.next,
+            "units": queue.next - queue.first,
+            "end_offset": queue.end,
+        }
+        for (topic, queue_id), queue in state.queues.items()
+    ]
+    found += _of_index(state.index)
+    found += _of_findings(state.findings)
+    if state.log_start > start:
+        found += _of_retention(state.log_start, {}, [])
+    return _table(found, state.cursor)
+
+
+def merged(table: pa.Table) -> pa.Table:
+    """Rows of many batches as if they had been one; the result may be merged again.
+
+    One row of kind ``batch`` tells their range, sums and number (``count``). A queue has one row, its last
+    with units and bytes summed up; an index file its last one, unless retention removed it; of retention the
+    last row of each queue stays, and one for all index files. Findings stay as long as they are not too many;
+    then the older ones become one a kind, with their count.
+
+    Args:
+        table: the rows in the order in which they were committed.
+    """
+    parts = {kind: table.filter(pc.equal(table["kind"], kind)) for kind in _MERGED}
+    return pa.concat_tables(
+        [
+            _merged_batches(parts["batch"]),
+            _merged_queues(parts["queue"]),
+            _merged_index(parts["index"].to_pylist(), parts["retention"].to_pylist()),
+            _merged_findings(parts["finding"].to_pylist()),
+            _merged_retention(parts["retention"].to_pylist()),
+        ]
+    )
+
+
+_MERGED = ("batch", "queue", "index", "finding", "retention")
+
+
+def _merged_batches(batches: pa.Table) -> pa.Table:
+    last = batches.slice(batches.num_rows - 1).to_pylist()[0]
+    row = {
+        "kind": "batch",
+        "batch_start": pc.min(batches["batch_start"]).as_py(),
+        "messages": pc.sum(batches["messages"]).as_py(),
+        "bytes": pc.sum(batches["bytes"]).as_py(),
+        "last_timestamp": last["last_timestamp"],
+        "count": pc.sum(pc.coalesce(batches["count"], pa.scalar(1, pa.int64()))).as_py(),
+    }
+    return _table([row], last["batch_end"])
+
+
+def _merged_queues(queues: pa.Table) -> pa.Table:
+    keys = ["topic", "queue_id"]
+    lasts = ["batch_end", "first_offset", "next_offset", "end_offset"]
+    sums = ["units", "bytes"]
+    # "last" is the last in order only where one thread goes through the rows.
+    grouped = queues.group_by(keys, use_threads=False).aggregate(
+        [*((name, "last") for name in lasts), *((name, "sum") for name in sums)]
+    )
+    columns = {name: grouped[name] for name in keys}
+    columns |= {name: grouped[f"{name}_last"] for name in lasts}
+    columns |= {name: grouped[f"{name}_sum"] for name in sums}
+    columns["kind"] = pa.array(["queue"] * grouped.num_rows, pa.string())
+    return pa.table(
+        [
+            columns[field.name] if field.name in columns else pa.nulls(grouped.num_rows, field.type)
+            for field in SCHEMA
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _merged_index(index: list[_Row], retention: list[_Row]) -> pa.Table:
+    dropped = {row["file"] for row in retention}
+    last = {row["file"]: row for row in index if row["file"] not in dropped}
+    return pa.Table.from_pylist(list(last.values()), SCHEMA)
+
+
+def _merged_findings(findings: list[_Row]) -> pa.Table:
+    if len(findings) <= MAX_FINDINGS:
+        return pa.Table.from_pylist(findings, SCHEMA)
+    older, newer = findings[: -MAX_FINDINGS // 2], findings[-MAX_FINDINGS // 2 :]
+    summed: dict[object, dict[str, Any]] = {}
+    for row in older:
+        first = summed.setdefault(
+            row["finding"], {**row, "topic": None, "queue_id": None, "queue_offset": None, "count": 0}
+        )
+        first["count"] += row["count"]
+        first["end_offset"] = max(first["end_offset"], row["end_offset"])
+    return pa.Table.from_pylist([*summed.values(), *newer], SCHEMA)
+
+
+def _merged_retention(retention: list[_Row]) -> pa.Table:
+    last: dict[object, dict[str, Any]] = {}
+    for row in retention:
+        key = "file" if row["file"] is not None else (row["topic"], row["queue_id"])
+        count = (row["count"] or 1) if key == "file" else None
+        before = last.get(key)
+        if before is not None and key == "file":
+            count += before["count"]
+        last[key] = {**row, "count": count}
+    return pa.Table.from_pylist(list(last.values()), SCHEMA)
+
+
+def _of_index(index: Iterable[tuple[str, IndexHeader]]) -> list[_Row]:
+    return [
+        {
+            "kind": "index",
+            "file": name,
+            "begin_timestamp": header.begin_timestamp,
+            "end_timestamp": header.end_timestamp,
+            "begin_offset": header.begin_physical_offset,
+            "end_offset": header.end_physical_offset,
+            "index_count": header.index_count,
+        }
+        for name, header in index
+    ]
+
+
+def _of_findings(findings: Iterable[Finding]) -> list[_Row]:
+    return [
+        {
+            "kind": "finding",
+            "finding": finding.kind,
+            "file": finding.path,
+            "begin_offset": finding.offset,
+            "end_offset": finding.end,
+            "expected": finding.expected,
+            "found": finding.found,
+            "outcome": finding.outcome,
+            "topic": finding.topic,
+            "queue_id": finding.queue_id,
+            "queue_offset": finding.queue_offset,
+            "count": finding.count,
+        }
+        for finding in findings
+    ]
+
+
+def _of_retention(
+    log_start: int, queues: dict[tuple[str, int], QueueState], dropped: Iterable[str]
+) -> list[_Row]:
+    """Where the log begins now, the queues whose first unit is another one now, the index files that went."""
+    found: list[_Row] = [{"begin_offset": log_start or None}]
+    found += [
+        {"topic": topic, "queue_id": queue_id, "first_offset": queue.first}
+        for (topic, queue_id), queue in queues.items()
+    ]
+    found += [{"file": name} for name in dropped]
+    return [{"kind": "retention", **row} for row in found]
+
+
+def _table(found: list[_Row], end: int) -> pa.Table:
+    return pa.Table.from_pylist([{"batch_end": end, **row} for row in found], SCHEMA)
