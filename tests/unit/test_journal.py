@@ -36,7 +36,7 @@ FIRST = Batch(
     last_unit_position=300,
     queues={
         ("T", 0): QueueState(3, 5, 500, 2, 200),
-        ('"Thema \u00e9\U0001f600', -1): QueueState(0, 1, 400, 1, 90, -7),
+        ('"Thema \u00e9\U0001f600', -1): QueueState(0, 8, 400, 1, 90, -7, (310, 90, -5)),
     },
     index=[("20260101000000000", IndexHeader(1, 2, 3, 4, 5, 6))],
     findings=[Finding("bad-size", "/log", 320, 330, "a", "b", "c", "T", 0, 4, 2)],

@@ -135,13 +135,15 @@ def to_state(payload: bytes) -> State:
     return State(**facts.pop("snapshot"), **facts)
 
 
-def _queues(queues: dict[tuple[str, int], QueueState]) -> dict[str, list[list[int]]]:
+def _queues(queues: dict[tuple[str, int], QueueState]) -> dict[str, list[list[Any]]]:
     """By topic, since a topic's name is longer than all the numbers of a queue."""
-    topics: dict[str, list[list[int]]] = {}
+    topics: dict[str, list[list[Any]]] = {}
     for (topic, queue_id), state in queues.items():
-        row = [queue_id, state.first, state.next, state.end, state.units, state.bytes]
+        row: list[Any] = [queue_id, state.first, state.next, state.end, state.units, state.bytes]
         if state.shift:
             row.append(state.shift)
+        if state.lone_zero:
+            row.append(state.lone_zero)
         known = topics.get(topic)
         if known is None:
             topics[topic] = [row]
@@ -150,13 +152,19 @@ def _queues(queues: dict[tuple[str, int], QueueState]) -> dict[str, list[list[in
     return topics
 
 
+def _queue(row: list[Any]) -> QueueState:
+    if isinstance(row[-1], list):
+        row[-1] = tuple(row[-1])
+    return QueueState(*row)
+
+
 def _decode(facts: dict[str, Any]) -> None:
     queues = facts["queues"]
     if isinstance(queues, list):
-        facts["queues"] = {(topic, queue_id): QueueState(*rest) for topic, queue_id, *rest in queues}
+        facts["queues"] = {(topic, queue_id): _queue(rest) for topic, queue_id, *rest in queues}
     else:
         facts["queues"] = {
-            (topic, queue_id): QueueState(*rest) for topic, rows in queues.items() for queue_id, *rest in rows
+            (topic, queue_id): _queue(rest) for topic, rows in queues.items() for queue_id, *rest in rows
         }
     facts["index"] = [
         (name, IndexHeader.decode(bytes.fromhex(header))) for name, header in facts.get("index", ())

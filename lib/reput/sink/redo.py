@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from reput.build.placement import Oddity, Placement, last_is_lone_zero, place
 from reput.errors import Finding, OutputError, ReputError
 from reput.format import names
-from reput.format.consumequeue import UNIT, UNIT_LENGTH, unit
+from reput.format.consumequeue import UNIT_LENGTH, unit
 from reput.scan.part import Part
 from reput.sink.journal import QueueState
 from reput.sink.opened import opened
@@ -118,8 +117,8 @@ def _redo_queue(
     if rows is None:
         clear_from(target.root, file_size, topic, queue_id, committed.next if committed else 0)
         return Redone(topic, queue_id, committed, False, [])
-    if committed is not None and last_is_lone_zero(committed.next, committed.shift):
-        rows = _with_last_unit(target, queue, committed, rows)
+    if committed is not None and committed.lone_zero is not None:
+        rows = _with_unit_before(committed.lone_zero, rows)
     placement = place(
         rows.offset,
         rows.position,
@@ -147,20 +146,22 @@ def _redo_queue(
             units=sum(stop - first for first, stop in placed),
             bytes=sum(int(rows.size[first:stop].sum()) for first, stop in placed),
             shift=placement.shift,
+            lone_zero=_lone_zero(rows, placement),
         )
     findings = [_finding(parts, topic, queue_id, rows, oddity) for oddity in _grouped(placement.oddities)]
     return Redone(topic, queue_id, state, placement.restarted, findings)
 
 
-def _with_last_unit(
-    target: Target, queue: tuple[str, int], committed: QueueState, rows: QueueRows
-) -> QueueRows:
+def _lone_zero(rows: QueueRows, placement: Placement) -> tuple[int, int, int] | None:
+    """The last unit, if :func:`last_is_lone_zero`."""
+    if not last_is_lone_zero(placement.next, placement.shift):
+        return None
+    return int(rows.position[-1]), int(rows.size[-1]), int(rows.tags[-1])
+
+
+def _with_unit_before(unit_before: tuple[int, int, int], rows: QueueRows) -> QueueRows:
     """The rows with the queue's last unit, a lone queueOffset 0, put before them."""
-    file_size = target.settings.consume_queue_file_size
-    at = (committed.next - 1) * UNIT_LENGTH
-    path = names.queue_directory(target.root, *queue) / names.offset_name(at - at % file_size)
-    with opened(path, file_size, target.owner) as fd:
-        position, size, tags = UNIT.unpack(os.pread(fd, UNIT_LENGTH, at % file_size))
+    position, size, tags = unit_before
     return QueueRows(
         np.concatenate([np.zeros(1, np.int64), rows.offset]),
         np.concatenate([np.array([position], np.int64), rows.position]),

@@ -129,7 +129,7 @@ def _unread(state: State, log: CommitLog) -> Finding:
 def _emptied(queues: Queues) -> Iterator[tuple[tuple[str, int], QueueState]]:
     """All queues, none with a message left; what their next queueOffset was to be told by is lost, too."""
     for queue, known in queues.items():
-        yield queue, replace(known, first=known.next, shift=0, units=0, bytes=0)
+        yield queue, replace(known, first=known.next, shift=0, lone_zero=None, units=0, bytes=0)
 
 
 def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[tuple[str, int], QueueState]]:

@@ -29,6 +29,9 @@ class QueueState:
         end: physical offset after its last message.
         units, bytes: added by the batch that wrote this.
         shift: how far its last message's queueOffset lies above its place; see reput.build.placement.
+        lone_zero: the last unit, (physicalOffset, size, tagsCode), where that message is a lone queueOffset
+            0, else None: a batch that finds that the queue was created anew with it drops it from the files
+            before it is committed, and may be repeated.
     """
 
     first: int
@@ -37,6 +40,7 @@ class QueueState:
     units: int = 0
     bytes: int = 0
     shift: int = 0
+    lone_zero: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
