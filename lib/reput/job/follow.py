@@ -15,6 +15,7 @@ from reput.job.options import TailOptions
 from reput.job.plan import Plan
 from reput.sink.following import Following
 from reput.sink.journal import Journal
+from reput.sink.ledger_upkeep import LedgerUpkeep
 from reput.sink.rollback import roll_back
 from reput.sink.scan_task import Target
 from reput.sink.spark_checkpoint import last_planned, set_aside
@@ -62,7 +63,8 @@ def follow(
         _check_spark_checkpoint(plan, log, checkpoint)
         following = Following(spark, writer, checkpoint, _source(plan), listener)
         try:
-            following.run(stopping)
+            with LedgerUpkeep(writer.ledger):
+                following.run(stopping)
         except LogWentBackError as error:
             if last_standing(plan.journal, discover(plan.settings)) == plan.journal.state.batches:
                 raise  # nothing that was placed is gone, so that trying again would find the same

@@ -162,7 +162,7 @@ class Table:
         Args:
             path: its directory.
             application: names the writer's transactions.
-            clean: remove what crashes left. Only for the writer.
+            clean: remove what crashes left. For the writer; without it the table can only be looked at.
 
         Raises:
             TableError: it isn't one that this writer wrote, or not all of it is there.
@@ -184,11 +184,12 @@ class Table:
                 table._read_commit(version)
         if not table._metadata:
             raise TableError(f"{log} names no schema")
-        for version in sorted({*versions, *checkpoints}):
-            for name in _log_names(version):
-                if name in names:
-                    table._log.append(_LogFile(version, log / name, int((log / name).stat().st_mtime * 1000)))
         if clean:
+            for version in sorted({*versions, *checkpoints}):
+                for name in _log_names(version):
+                    if name in names:
+                        written = int((log / name).stat().st_mtime * 1000)
+                        table._log.append(_LogFile(version, log / name, written))
             table._remove_left_over(names)
         return table
 

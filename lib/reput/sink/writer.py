@@ -169,6 +169,11 @@ class BatchWriter:
         self.stages = Stages()
 
     @property
+    def ledger(self) -> Ledger:
+        """The output's ledger."""
+        return self._ledger
+
+    @property
     def state(self) -> State:
         """What is committed; not to be changed."""
         return self._journal.state

@@ -206,13 +206,11 @@ def _measure_lag(status: Status, opening: Opening, broker_conf: Path | None) -> 
 
 
 def _ledger(root: Path) -> tuple[int | None, str | None]:
-    from deltalake.exceptions import DeltaError
-
     from reput.sink.ledger import Ledger
 
     try:
         return Ledger(root).version(), None
-    except (DeltaError, OSError) as error:
+    except OSError as error:
         return None, " ".join(str(error).split())
 
 
