@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
+from reput.format.consumequeue import unit
 from reput.job import RebuildOptions, rebuild
 from reput.job.staging import staging_of
 from reput.sink.journal import read
@@ -436,15 +437,69 @@ def test_in_place_of_nothing(reput: Command, store: GoldenStore) -> None:
     assert_clean(store)
 
 
-def test_in_place_says_which_queues_are_gone(reput: Command, store: GoldenStore) -> None:
-    """Their messages have expired, and with the last file goes what the next queueOffset is."""
-    expired = store.root / names.CONSUME_QUEUE / "Expired" / "3"
-    expired.mkdir(parents=True)
-    (expired / names.offset_name(0)).write_bytes(bytes(1000))
-    outcome = reput(*words(store, "--in-place"))
+def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, tmp_path: Path) -> None:
+    """With one would go what the next queueOffset is. tests/compat has the real store go on with them."""
+    store = golden("5.3.3-lost-head", tmp_path)
+    start = store.manifest["log"]["start"]
+    queues = store.root / names.CONSUME_QUEUE
+    for name, positions in {
+        "Expired/3": range(start - 700, start, 100),
+        "Damaged/0": [start - 100, start],
+        "Empty/0": [],
+    }.items():
+        units = b"".join(unit(position, 100, 7) for position in positions)
+        (queues / name).mkdir(parents=True)
+        (queues / name / names.offset_name(2000)).write_bytes(units.ljust(1000, b"\0"))
+    (queues / "Expired" / "3" / names.offset_name(1000)).write_bytes(unit(5, 100, 7) * 50)
+    last = queues / "Expired" / "3" / names.offset_name(2000)
+    os.utime(last, ns=(0, 1_700_000_000_123_456_789))
+    before, allocated = tree(queues), last.stat().st_blocks
+
+    outcome = reput(*words(store, "--in-place", "--json"))
     assert outcome.code == 0
-    assert "gone       the log has no message any more for Expired:3\n" in outcome.stdout
-    assert not expired.exists()
+    summary = json.loads(outcome.stdout)
+    assert summary["carried_queues"] == ["Damaged:0", "Expired:3"]
+    assert summary["doubtful_queues"] == ["Damaged:0"]
+    assert summary["vanished_queues"] == {"Empty:0": "it has no file with a unit"}
+    gone = {"Empty", "Empty/0", f"Empty/0/{last.name}", f"Expired/3/{names.offset_name(1000)}"}
+    assert tree(queues) == {name: digest for name, digest in before.items() if name not in gone}
+    facts = last.stat()
+    assert (facts.st_mtime_ns, facts.st_blocks) == (1_700_000_000_123_456_789, allocated)
+
+    assert reput("undo", store.root).code == 0
+    assert tree(queues) == before
+    outcome = reput(*words(store, "--in-place"))
+    for said in (
+        "expired    the log has no message any more for Damaged:0, Expired:3\n",
+        "doubtful   expected in the log and not found: messages of Damaged:0\n",
+        "gone       Empty:0 begins at offset 0 again: it has no file with a unit\n",
+    ):
+        assert said in outcome.stdout
+
+
+def test_what_was_carried_over_before_a_crash_is_not_built_upon(
+    reput: Command, store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue may have messages again when the rebuild goes on."""
+    good = tmp_path / "good"
+    shutil.copytree(store.root, good)
+    restore = cut_log(store, MIDDLE)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    carried = store.root / names.CONSUME_QUEUE / "Late" / "0"
+    carried.mkdir(parents=True)
+    (carried / names.offset_name(0)).write_bytes(unit(0, 100, 7).ljust(1000, b"\0"))
+    with monkeypatch.context() as patched:
+        patched.setattr("reput.job.run._swap", stop)
+        assert reput(*words(store, "--in-place")).code == 130
+    staged = names.queue_directory(staging_of(store.root), "Late", 0)
+    assert staged.exists()
+    shutil.rmtree(carried.parent)
+    restore()
+    assert reput(*words(store, "--in-place")).code == 0
+    assert_same(good, store.root)
 
 
 def test_in_place_after_a_crash(reput: Command, tmp_path: Path) -> None:

@@ -129,11 +129,22 @@ def _remarks(summary: Summary) -> list[str]:
     lines = []
     if summary.absent_queues:
         lines.append(f"  absent     the log has no message for {_listed(summary.absent_queues)}")
-    if summary.vanished_queues:
+    if summary.carried_queues:
         lines += [
-            f"  gone       the log has no message any more for {_listed(summary.vanished_queues)}",
-            "             Such a queue begins at offset 0 again; docs/rebuild.md says how to keep it.",
+            f"  expired    the log has no message any more for {_listed(summary.carried_queues)}",
+            "             The last file was carried over, as a broker keeps it, so that offsets go on.",
         ]
+    if summary.doubtful_queues:
+        lines += [
+            f"  doubtful   expected in the log and not found: messages of {_listed(summary.doubtful_queues)}",
+            "             The carried file points at them; consumers get what lies there, or nothing.",
+        ]
+    gone = list(summary.vanished_queues.items())
+    lines += [
+        f"  gone       {queue} begins at offset 0 again: {reason}" for queue, reason in gone[:_MOST_NAMES]
+    ]
+    if len(gone) > _MOST_NAMES:
+        lines.append(f"             and {len(gone) - _MOST_NAMES:,} more queues; --json lists all")
     if summary.unknown_topics:
         lines += [
             f"  unknown    not in config/topics.json: {_listed(summary.unknown_topics)}",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.format import names
+from reput.job.carry import carry_over, drop_carried
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
 from reput.job.summary import Summary, summarize
@@ -49,6 +50,8 @@ def rebuild(
         stages = {"check": prepared - started}
         kept = plan.swapped
         if kept is None:
+            if plan.in_place:
+                drop_carried(plan)
             if _is_done(plan):
                 catch_up(plan)
             else:
@@ -57,6 +60,7 @@ def rebuild(
                 stages |= run(plan, spark, listener).stages.seconds
             if plan.in_place:
                 _verify(plan)
+                carry_over(plan)
                 kept = _swap(plan)
         if plan.in_place:
             files.remove_tree(plan.root)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from reput.errors import Finding
 from reput.format import names
+from reput.job.carry import gone_queues
 from reput.sink.selection import Selection, is_known
+from reput.store.last_file import LastFile
 
 if TYPE_CHECKING:
     from reput.job.plan import Plan
@@ -32,7 +34,10 @@ class Summary:
         batches: micro-batches that made the output.
         seconds: wall time of this run.
         absent_queues: of those that were asked for, the ones that the log has no message for.
-        vanished_queues: of those that the store had, the ones that the log has no message for any more.
+        carried_queues: of those that the store had, the ones that the log has no message for any more, and
+            whose last file was carried over.
+        doubtful_queues: of the carried ones, those whose file points at messages that the log should have.
+        vanished_queues: those whose last file couldn't be carried over, with the reason.
         unknown_topics: topics of the log that config/topics.json lacks; empty without that file.
         without_units: messages that got no unit because their topic was left out, by topic; empty where
             queues were chosen.
@@ -58,7 +63,9 @@ class Summary:
     batches: int
     seconds: float
     absent_queues: list[str] = field(default_factory=list)
-    vanished_queues: list[str] = field(default_factory=list)
+    carried_queues: list[str] = field(default_factory=list)
+    doubtful_queues: list[str] = field(default_factory=list)
+    vanished_queues: dict[str, str] = field(default_factory=dict)
     unknown_topics: list[str] = field(default_factory=list)
     without_units: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -85,6 +92,8 @@ def summarize(
     state = plan.journal.state
     known = plan.known
     topics = {topic for topic, _ in state.queues} | set(state.without_unit)
+    gone = [] if kept is None else list(gone_queues(plan, Path(kept) / names.CONSUME_QUEUE))
+    carried = [(queue, queue.last) for queue in gone if isinstance(queue.last, LastFile)]
     return Summary(
         store=str(plan.settings.root),
         output=str(plan.settings.root if plan.in_place else plan.root),
@@ -103,7 +112,11 @@ def summarize(
         batches=state.batches,
         seconds=seconds,
         absent_queues=_absent(plan.selection, state),
-        vanished_queues=[] if kept is None else _vanished(plan, Path(kept)),
+        carried_queues=[str(queue) for queue, _ in carried],
+        doubtful_queues=[
+            str(queue) for queue, last in carried if last.last_position >= plan.journal.opening.start
+        ],
+        vanished_queues={str(queue): queue.last for queue in gone if isinstance(queue.last, str)},
         unknown_topics=sorted(topic for topic in topics if known is not None and not is_known(topic, known)),
         without_units=dict(sorted(state.without_unit.items())) if plan.selection.is_all else {},
         findings=list(state.findings),
@@ -120,19 +133,3 @@ def _absent(selection: Selection, state: State) -> list[str]:
         for topic, queue_id in selection.queues
         if (topic not in topics if queue_id is None else (topic, queue_id) not in state.queues)
     )
-
-
-def _vanished(plan: Plan, kept: Path) -> list[str]:
-    """The queues among the kept ones that were replaced by nothing."""
-    if not plan.selection.is_all:
-        return []
-    found = {
-        (path.parent.name, int(path.name))
-        for path in (kept / names.CONSUME_QUEUE).glob("*/*")
-        if path.name.isdecimal() and any(path.iterdir())
-    }
-    return [
-        f"{topic}:{queue_id}"
-        for topic, queue_id in sorted(found - plan.journal.state.queues.keys())
-        if plan.selection.wants_topic(topic.encode("utf-8", "surrogateescape"))
-    ]

@@ -1,0 +1,88 @@
+"""The last file of a consume queue whose messages have all expired, which only the store itself still has.
+
+The next queueOffset of such a queue stands nowhere in the log. A broker keeps it by never deleting a queue's
+last file: ``MappedFileQueue.deleteExpiredFileByOffset`` looks at all files but that one, and
+``ConsumeQueue.recover`` takes the queue's end from it (rocketmq-all-4.9.7, 5.3.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from reput.format import names
+from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
+from reput.store import files
+
+_UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+
+
+@dataclass(frozen=True, slots=True)
+class LastFile:
+    """What can be carried over.
+
+    Attributes:
+        path: the file.
+        units: its bytes up to its last unit's end; zeros follow up to the file's length.
+        next_offset: the queueOffset of the queue's next message.
+        last_position: the physical offset in its last unit.
+        modified: when it was written, ns since the epoch; 4.9 finds messages of a time by that.
+    """
+
+    path: Path
+    units: bytes
+    next_offset: int
+    last_position: int
+    modified: int
+
+
+def last_file(directory: Path, file_size: int) -> LastFile | str:
+    """The last file with a unit in a queue's directory, or why it isn't one to go on with.
+
+    A broker's crash may leave an empty file behind it, which says nothing more.
+
+    Args:
+        file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
+
+    Raises:
+        OutputError: the directory or a file can't be read.
+    """
+    with files.reporting("the queue's last file can't be read", directory):
+        bases = {names.parse_offset_name(path.name): path for path in directory.iterdir()}
+        for base in sorted((base for base in bases if base is not None), reverse=True):
+            path = bases[base]
+            facts = path.stat()
+            if facts.st_size != file_size:
+                return f"its last file has {facts.st_size} bytes, not {file_size}"
+            if base % file_size:
+                return f"its last file's name is no multiple of {file_size}"
+            data = path.read_bytes()
+            if data.count(0) != len(data):
+                found = _length_of_units(data)
+                if isinstance(found, str):
+                    return found
+                last = np.frombuffer(data, _UNIT, 1, found - UNIT_LENGTH)["position"][0]
+                return LastFile(
+                    path, data[:found], (base + found) // UNIT_LENGTH, int(last), facts.st_mtime_ns
+                )
+    return "it has no file with a unit"
+
+
+def _length_of_units(data: bytes) -> int | str:
+    """How many bytes the units take from the file's start on; else what is wrong with them."""
+    units = np.frombuffer(data, _UNIT)
+    # What ConsumeQueue.recover takes for a unit; the blanks before a queue's first unit count, too.
+    is_unit = (units["position"] >= 0) & (units["size"] > 0)
+    count = len(units) if is_unit.all() else int(is_unit.argmin())
+    blanks = 0
+    while data.startswith(PRE_BLANK, blanks * UNIT_LENGTH):
+        blanks += 1
+    if count <= blanks:
+        return "its last file doesn't begin with units"
+    if data.count(0, count * UNIT_LENGTH) != len(data) - count * UNIT_LENGTH:
+        return "its last file goes on behind its last unit"
+    if (np.diff(units["position"][blanks:count].astype(np.int64)) < 0).any():
+        return "the units of its last file aren't in the log's order"
+    return count * UNIT_LENGTH

@@ -1,0 +1,74 @@
+"""The last file of a consume queue: what is carried over when the log has no message of the queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reput.errors import OutputError
+from reput.format.consumequeue import PRE_BLANK, unit
+from reput.format.names import offset_name
+from reput.store.last_file import LastFile, last_file
+
+SIZE = 100
+ONE, TWO, THREE = (unit(n * 1000, 200, n) for n in (1, 2, 3))
+
+
+def write(directory: Path, base: int, *parts: bytes, size: int = SIZE) -> None:
+    (directory / offset_name(base)).write_bytes(b"".join(parts).ljust(size, b"\0"))
+
+
+def found(directory: Path) -> tuple[str, bytes, int, int]:
+    last = last_file(directory, SIZE)
+    assert isinstance(last, LastFile), last
+    return last.path.name, last.units, last.next_offset, last.last_position
+
+
+def test_the_last_file_with_a_unit(tmp_path: Path) -> None:
+    write(tmp_path, 100, *[ONE] * 5)
+    write(tmp_path, 200, TWO, THREE)
+    assert found(tmp_path) == (offset_name(200), TWO + THREE, 12, 3000)
+    write(tmp_path, 300)
+    (tmp_path / "notes.txt").touch()
+    assert found(tmp_path) == (offset_name(200), TWO + THREE, 12, 3000), "an empty one says nothing more"
+
+
+def test_a_full_file(tmp_path: Path) -> None:
+    write(tmp_path, 0, ONE, TWO, TWO, TWO, THREE)  # a hole that reput filled repeats its unit
+    assert found(tmp_path) == (offset_name(0), ONE + TWO * 3 + THREE, 5, 3000)
+
+
+def test_blanks_before_the_first_unit(tmp_path: Path) -> None:
+    write(tmp_path, 400, PRE_BLANK, PRE_BLANK, ONE)
+    assert found(tmp_path) == (offset_name(400), PRE_BLANK * 2 + ONE, 23, 1000)
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ([PRE_BLANK], "doesn't begin with units"),
+        ([bytes(20), ONE], "doesn't begin with units"),
+        ([unit(-5, 100, 0)], "doesn't begin with units"),
+        ([b"\xff" * SIZE], "doesn't begin with units"),
+        ([ONE, bytes(20), TWO], "goes on behind its last unit"),
+        ([ONE, unit(2000, 0, 7)], "goes on behind its last unit"),
+        ([TWO, ONE], "aren't in the log's order"),
+    ],
+)
+def test_what_is_no_sane_file(tmp_path: Path, parts: list[bytes], reason: str) -> None:
+    write(tmp_path, 0, ONE)
+    write(tmp_path, 100, *parts)
+    problem = last_file(tmp_path, SIZE)
+    assert isinstance(problem, str)
+    assert reason in problem
+
+
+def test_what_is_no_file_of_this_queue(tmp_path: Path) -> None:
+    assert last_file(tmp_path, SIZE) == "it has no file with a unit"
+    write(tmp_path, 0, ONE, size=80)
+    assert last_file(tmp_path, SIZE) == "its last file has 80 bytes, not 100"
+    write(tmp_path, 120, ONE)
+    assert last_file(tmp_path, SIZE) == "its last file's name is no multiple of 100"
+    with pytest.raises(OutputError, match="the queue's last file can't be read"):
+        last_file(tmp_path / "gone", SIZE)
