@@ -70,9 +70,10 @@ STEPS = (
     Step("9", "journal record half written", ("pwrite",), r"\.reput/journal$", HALF, 5),
     Step("9", "journal record not flushed", ("sync",), r"\.reput/journal$", BEFORE, 5),
     Step("9", "committed", ("sync",), r"\.reput/journal$", AFTER, 5),
-    Step("10", "before the ledger's commit", ("write_deltalake",), r"", BEFORE, 3),
-    Step("10", "ledger committed, not flushed", ("write_deltalake",), r"", AFTER, 3),
-    Step("10", "ledger half flushed", ("sync",), r"ledger/", AFTER, 9),
+    Step("9", "journal about to be replaced by a shorter one", ("rename",), r"\.reput/journal$", BEFORE),
+    Step("10", "ledger data half written", ("pwrite",), r"ledger/part-", HALF, 5),
+    Step("10", "ledger data without its commit", ("rename",), r"ledger/_delta_log/", BEFORE, 5),
+    Step("10", "ledger committed", ("rename",), r"ledger/_delta_log/", AFTER, 5),
     Step("11", "checkpoint half written", ("pwrite",), r"\.?checkpoint", HALF, 5),
     Step("11", "checkpoint not renamed", ("rename",), r"checkpoint$", BEFORE, 5),
     Step("11", "checkpoint renamed", ("rename",), r"checkpoint$", AFTER, 5),
@@ -82,7 +83,7 @@ STEPS = (
 )
 
 #: Steps that are functions of others than System.
-_FUNCTIONS = ("rmtree", "write_deltalake", "write")
+_FUNCTIONS = ("rmtree", "write")
 _PART_BYTES = 150_000
 
 BY_NAME = {step.name: step for step in STEPS}
@@ -120,7 +121,6 @@ def doom(text: str) -> None:
     if doomed.step is not None:
         end = _End(BY_NAME[doomed.step], doomed)
         then.setdefault("reput.store.files", []).append(end.replace_system)
-        then.setdefault("reput.sink.ledger", []).append(lambda ledger: end.wrap(ledger, "write_deltalake"))
         then.setdefault("reput.sink.writer", []).append(lambda writer: end.wrap(writer.BatchWriter, "write"))
     sys.meta_path.insert(0, _AfterImport(then))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from tests.torture.steps import Doom
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[1]
-_LAST = 4000
+_LAST = 8000
 
 
 class Tailing:
@@ -37,7 +38,7 @@ class Tailing:
     ) -> None:
         self.out = out
         self.started, self._started_at = time.monotonic(), time.time()
-        self._is_left_alone = False
+        self._is_left_alone = self._has_planned = False
         self._reput = out / names.REPUT
         self._began = self._journal_length()
         self.mark = uuid.uuid4().hex
@@ -69,12 +70,15 @@ class Tailing:
     @property
     def phase(self) -> str:
         """How far the run has come, as its files tell."""
-        offsets = self._reput / names.SPARK_CHECKPOINT / "offsets" / "0"
-        try:
-            if offsets.stat().st_mtime < self._started_at:
+        if not self._has_planned:
+            offsets = self._reput / names.SPARK_CHECKPOINT / "offsets"
+            try:
+                newest = max((path.stat().st_mtime for path in offsets.glob("[0-9]*")), default=0.0)
+            except OSError:
                 return "start-up"
-        except OSError:
-            return "start-up"
+            if newest < self._started_at:
+                return "start-up"
+            self._has_planned = True
         length = self._journal_length()
         self._began = self._began or length  # a journal that is new has its opening now
         return "steady state" if length > self._began else "first batch"
@@ -117,6 +121,12 @@ class Tailing:
         for process in others:
             if processes.name_of(process) == "java":
                 processes.kill(process)
+
+    def said_at_last(self) -> str:
+        """What it printed, and where its threads are."""
+        self.process.send_signal(signal.SIGUSR1)
+        time.sleep(1.0)
+        return self.said()
 
     def clean_up(self) -> None:
         """Whatever has become of it: nothing of it is left."""

@@ -12,7 +12,8 @@ from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH
-from reput.sink.journal import State, read
+from reput.sink.journal import read_state
+from reput.sink.state import State
 from reput.store.compare import compare
 from tests.torture.generator import SIZES
 
@@ -48,11 +49,7 @@ def state_of(out: Path) -> State | None:
     path = out / names.REPUT / names.JOURNAL
     if not path.exists():
         return None
-    opening, batches = read(path)
-    state = State(cursor=opening.start)
-    for batch in batches:
-        state.add(batch)
-    return state
+    return read_state(path)[1]
 
 
 def check_committed(store: Path, out: Path) -> Checked:
@@ -112,7 +109,7 @@ def check_all(store: Path, out: Path, *, clean: bool = True) -> Checked:
 
 
 def check_ledger(out: Path, state: State) -> None:
-    """Each batch is in the ledger once.
+    """Each batch is in the ledger once; older ones may be told as one.
 
     Raises:
         WrongError: it isn't.
@@ -126,7 +123,8 @@ def check_ledger(out: Path, state: State) -> None:
         what
         for what, holds in (
             ("a batch is there twice, or missing", starts[1:] == ends[:-1]),
-            (f"{len(batches)} batches, not {state.batches}", len(batches) == state.batches),
+            (f"{len(batches)} batches, not {state.batches}", len(batches) <= state.batches),
+            ("its transaction isn't the last batch's", table.transaction_version("reput") == state.batches),
             (f"it ends at {ends[-1:]}, not {state.cursor}", ends[-1:] == [state.cursor]),
             ("its messages aren't the journal's", sum(row[2] for row in batches) == state.messages),
         )
