@@ -1,0 +1,225 @@
+"""A tail's metrics for Prometheus. docs/watch.md has them in a table.
+
+The lag is measured when somebody asks for it, by the log's own end, so that it grows while no batch comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, Summary
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+import reput
+from reput.errors import ReputError, SettingsError, counts
+from reput.watch.lag import Lag, LagProbe
+
+if TYPE_CHECKING:
+    from reput.sink.journal import State
+
+#: Upper bounds of batch durations, s: around what a tail promises, and up to a backlog's batches.
+_SECONDS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+# When a counter was made is of no use here, and doubles the lines.
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Metrics:
+    """What a tail tells Prometheus; one for each tail.
+
+    Args:
+        registry: takes all of it; what :func:`served` gives, or another one.
+        store, output: the directories, for ``reput_info``.
+        rocketmq_version: the dialect's name.
+        state: what was committed when the tail began; counters count from there.
+        probe: measures the lag.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        store: Path,
+        output: Path,
+        rocketmq_version: str,
+        state: State,
+        probe: LagProbe,
+    ) -> None:
+        labels = {
+            "version": reput.__version__,
+            "rocketmq_version": rocketmq_version,
+            "store": str(store),
+            "output": str(output),
+        }
+        Info("reput", "What runs here, and on what", registry=registry).info(labels)
+        self._messages = Counter("reput_messages", "Messages committed since the start", registry=registry)
+        self._bytes = Counter("reput_bytes", "Bytes of messages committed since the start", registry=registry)
+        self._batches = Counter("reput_batches", "Batches committed since the start", registry=registry)
+        self._duration = Histogram(
+            "reput_batch_duration_seconds",
+            "From a batch's parts being known to its checkpoint",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._stage_duration = Summary(
+            "reput_stage_duration_seconds", "A batch's time by stage", ["stage"], registry=registry
+        )
+        self._findings = Counter(
+            "reput_findings", "What was gone around since the start, by kind", ["kind"], registry=registry
+        )
+        self._restarts = Counter(
+            "reput_restarts", "How often the pipeline began anew, by reason", ["reason"], registry=registry
+        )
+        self._offset = Gauge(
+            "reput_offset", "Physical offset up to which the log is committed", registry=registry
+        )
+        self._stored = Gauge(
+            "reput_last_store_timestamp_seconds", "storeTimestamp of the last message", registry=registry
+        )
+        self._committed = Gauge(
+            "reput_last_commit_timestamp_seconds", "When the last batch was committed", registry=registry
+        )
+        self._queues = Gauge("reput_queues", "Consume queues in the output", registry=registry)
+        self._index_files = Gauge("reput_index_files", "Index files in the output", registry=registry)
+        self._seen = _Seen.of(state)
+        self._stages: dict[str, float] = {}
+        self._show(state)
+        registry.register(_LagCollector(self, probe))
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """The committed physical offset, and the storeTimestamp, ms, of the last message before it."""
+        return self._reached
+
+    def batch(self, state: State, stages: Mapping[str, float], seconds: float | None = None) -> None:
+        """Take note of what was committed since the last call; nothing, if nothing was.
+
+        Args:
+            state: the journal's, after the batch.
+            stages: wall time by stage since the start, s, as :class:`reput.sink.writer.Stages` adds it up.
+            seconds: wall time of the batch; None for the sum of its stages.
+        """
+        spent = {name: total - self._stages.get(name, 0.0) for name, total in stages.items()}
+        before, self._seen = self._seen, _Seen.of(state)
+        if state.batches > before.batches:
+            self._stages = dict(stages)
+            self._batches.inc(state.batches - before.batches)
+            self._messages.inc(max(state.messages - before.messages, 0))
+            self._bytes.inc(max(state.bytes - before.bytes, 0))
+            self._duration.observe(sum(spent.values()) if seconds is None else seconds)
+            for name, duration in spent.items():
+                self._stage_duration.labels(name).observe(duration)
+            for kind, count in self._seen.findings.items():
+                # Older findings may have been summed up, but none of a kind gets lost.
+                self._findings.labels(kind).inc(max(count - before.findings.get(kind, 0), 0))
+            self._committed.set_to_current_time()
+        self._show(state)
+
+    def restarted(self, reason: str) -> None:
+        """Count a new beginning of the pipeline; ``reason`` is one of a few hyphenated names."""
+        self._restarts.labels(reason).inc()
+
+    def _show(self, state: State) -> None:
+        self._reached = (state.cursor, state.last_timestamp)
+        self._offset.set(state.cursor)
+        self._stored.set(state.last_timestamp / 1000)
+        self._queues.set(len(state.queues))
+        self._index_files.set(len(state.index))
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where metrics are served.
+
+    Attributes:
+        url: for Prometheus and people.
+        registry: what is served; at first the process alone.
+    """
+
+    url: str
+    registry: CollectorRegistry
+
+
+@contextmanager
+def served(port: int, address: str = "127.0.0.1") -> Iterator[Endpoint]:
+    """Serve metrics over HTTP while the block runs.
+
+    Args:
+        port: TCP port; 0 for one that is free.
+        address: to listen on, a name or number.
+
+    Raises:
+        SettingsError: nothing can listen there.
+    """
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    try:
+        server, thread = prometheus_client.start_http_server(port, address, registry)
+    except OSError as error:
+        raise SettingsError(
+            "metrics can't be served there",
+            expected="an address of this host, and a port that is free",
+            found=f"{address} port {port}: {error.strerror or error}",
+            next_step="Choose another --metrics-port, or 0 for any that is free",
+        ) from error
+    try:
+        host = f"[{address}]" if ":" in address else address
+        yield Endpoint(f"http://{host}:{server.server_port}/metrics", registry)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What has been counted."""
+
+    batches: int
+    messages: int
+    bytes: int
+    findings: dict[str, int]
+
+    @classmethod
+    def of(cls, state: State) -> _Seen:
+        return cls(state.batches, state.messages, state.bytes, counts(state.findings))
+
+
+class _LagCollector(Collector):
+    """The log's end and the lag, as of the moment when somebody asks."""
+
+    def __init__(self, metrics: Metrics, probe: LagProbe) -> None:
+        self._metrics = metrics
+        self._probe = probe
+
+    def describe(self) -> Iterable[Metric]:
+        """The names, for the registry; the log isn't asked."""
+        return self._families(None)
+
+    def collect(self) -> Iterable[Metric]:
+        """The values; none but ``reput_log_readable`` when the log can't be read."""
+        # Before the log is looked at: a batch that ends meanwhile must not look like a log that went back.
+        cursor, last_timestamp = self._metrics.reached
+        try:
+            lag = self._probe.look(cursor, last_timestamp)
+        except (ReputError, OSError):
+            lag = None
+        return self._families(lag)
+
+    def _families(self, lag: Lag | None) -> list[Metric]:
+        def gauge(name: str, text: str, value: float | None) -> Metric:
+            return GaugeMetricFamily(name, text, value=None if lag is None else value)
+
+        known = lag or Lag(0, 0, 0)
+        return [
+            GaugeMetricFamily("reput_log_readable", "1 while the commit log can be read", lag is not None),
+            gauge("reput_log_end_offset", "Physical offset after the log's last whole message", known.end),
+            gauge("reput_lag_bytes", "Bytes of the log that aren't committed", known.bytes),
+            gauge("reput_lag_seconds", "How long the oldest message has not been committed", known.ms / 1000),
+        ]

@@ -1,0 +1,89 @@
+"""What a tail does to be watched: a note in its output, and metrics if they are asked for."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.watch.note import RunNote
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+    from reput.settings import StoreSettings
+    from reput.sink.journal import State
+    from reput.watch.metrics import Endpoint, Metrics
+
+
+class Watch:
+    """A running tail's side of being watched; without an endpoint there is only the note.
+
+    Attributes:
+        url: of the metrics, None without.
+    """
+
+    def __init__(self, endpoint: Endpoint | None = None) -> None:
+        self._endpoint = endpoint
+        self._metrics: Metrics | None = None
+        self.url = None if endpoint is None else endpoint.url
+
+    def begin(self, settings: StoreSettings, root: Path, state: State) -> None:
+        """Before the first batch, with the output's lock held.
+
+        Args:
+            settings: the store's.
+            root: the output.
+            state: what is committed.
+
+        Raises:
+            OutputError: the note can't be written.
+        """
+        conf = None if settings.broker_conf is None else str(settings.broker_conf)
+        RunNote(os.getpid(), int(time.time() * 1000), conf, self.url).write(root)
+        if self._endpoint is not None:
+            from reput.watch.lag import LagProbe
+            from reput.watch.metrics import Metrics
+
+            registry, dialect = self._endpoint.registry, settings.dialect.name
+            self._metrics = Metrics(registry, settings.root, root, dialect, state, LagProbe(settings))
+
+    def follow(self, last: Callable[[], StreamingQueryProgress | None]) -> None:
+        """Tell of Spark's triggers, too; ``last`` gives the query's last progress."""
+        if self._endpoint is not None:
+            from reput.watch.progress import TriggerCollector
+
+            self._endpoint.registry.register(TriggerCollector(last))
+
+    def batch(self, state: State, stages: Mapping[str, float]) -> None:
+        """After each batch; see :meth:`reput.watch.metrics.Metrics.batch`."""
+        if self._metrics is not None:
+            self._metrics.batch(state, stages)
+
+    def restarted(self, reason: str) -> None:
+        """When the pipeline begins anew; see :meth:`reput.watch.metrics.Metrics.restarted`."""
+        if self._metrics is not None:
+            self._metrics.restarted(reason)
+
+
+@contextmanager
+def watching(metrics_port: int | None, metrics_address: str = "127.0.0.1") -> Iterator[Watch]:
+    """Serve a tail's metrics while the block runs, before anything else begins.
+
+    Args:
+        metrics_port: TCP port, 0 for one that is free, None for no metrics.
+        metrics_address: to listen on.
+
+    Raises:
+        SettingsError: nothing can listen there.
+    """
+    with ExitStack() as stack:
+        endpoint = None
+        if metrics_port is not None:
+            from reput.watch.metrics import served
+
+            endpoint = stack.enter_context(served(metrics_port, metrics_address))
+        yield Watch(endpoint)

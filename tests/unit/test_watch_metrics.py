@@ -1,0 +1,283 @@
+"""A tail's metrics as Prometheus gets them, and what is made of their names elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+import reput
+from reput.errors import Finding, SettingsError
+from reput.format import names
+from reput.format.commitlog import Record
+from reput.sink.journal import State, read_state
+from reput.watch.lag import LagProbe
+from reput.watch.metrics import Metrics, served
+from reput.watch.note import RunNote
+from reput.watch.progress import TriggerCollector, facts
+from reput.watch.run import watching
+from tests.local import open_store, rebuild_locally
+from tests.stores import LogWriter
+
+ROOT = Path(__file__).parents[2]
+STORED = 1_700_000_000_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogWriter:
+    writer = LogWriter(tmp_path / "store")
+    writer.append(*(Record(b"T", queue_offset=at, store_timestamp=STORED + at) for at in range(6)))
+    return writer
+
+
+@pytest.fixture
+def state(log: LogWriter, tmp_path: Path) -> State:
+    rebuild_locally(open_store(log.root), tmp_path / "out", ends=[log.records[3].physical_offset])
+    return read_state(tmp_path / "out" / names.REPUT / names.JOURNAL)[1]
+
+
+def metrics_of(registry: CollectorRegistry, log: LogWriter, state: State) -> Metrics:
+    probe = LagProbe(open_store(log.root).settings, lambda: STORED + 10_000)
+    return Metrics(registry, log.root, Path("/out"), "5.3", state, probe)
+
+
+def scraped(url: str) -> dict[str, float]:
+    """The samples by name and labels, as they stand in the text."""
+    with urllib.request.urlopen(url) as answer:
+        text = answer.read().decode()
+        assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(sorted(f"{name}={value}" for name, value in sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+def test_batch_by_batch(log: LogWriter, state: State) -> None:
+    nothing = State(cursor=0)
+    with served(0) as endpoint:
+        assert re.fullmatch(r"http://127\.0\.0\.1:[0-9]+/metrics", endpoint.url)
+        assert scraped(endpoint.url).keys() >= {"process_resident_memory_bytes"}
+        metrics = metrics_of(endpoint.registry, log, nothing)
+        before = scraped(endpoint.url)
+        assert before["reput_messages_total"] == before["reput_batches_total"] == 0
+        assert (before["reput_log_end_offset"], before["reput_lag_bytes"]) == (log.end, log.end)
+        assert before["reput_lag_seconds"] == 10
+        assert before["reput_log_readable"] == 1
+        info = f"output=/out,rocketmq_version=5.3,store={log.root},version={reput.__version__}"
+        assert before[f"reput_info{{{info}}}"] == 1
+
+        state.findings = [Finding("bad-magic", "x", 0, 1, "", "", "", count=3)]
+        metrics.batch(state, {"scan": 0.25, "journal": 0.05})
+        metrics.batch(state, {"scan": 0.25, "journal": 0.05})
+        after = scraped(endpoint.url)
+        assert after["reput_messages_total"] == 6
+        assert after["reput_bytes_total"] == state.bytes
+        assert after["reput_batches_total"] == state.batches == 2
+        assert after["reput_batch_duration_seconds_count"] == 1, "the second call brought nothing"
+        assert after["reput_batch_duration_seconds_sum"] == pytest.approx(0.3)
+        assert after["reput_stage_duration_seconds_sum{stage=journal}"] == 0.05
+        assert after["reput_findings_total{kind=bad-magic}"] == 3
+        assert after["reput_offset"] == log.end
+        assert after["reput_last_store_timestamp_seconds"] == (STORED + 5) / 1000
+        assert after["reput_last_commit_timestamp_seconds"] > STORED / 1000
+        assert (after["reput_lag_bytes"], after["reput_lag_seconds"]) == (0, 0)
+        assert (after["reput_queues"], after["reput_index_files"]) == (1, 1)
+
+        log.append(Record(b"T", queue_offset=6, store_timestamp=STORED + 4_000))
+        behind = scraped(endpoint.url)
+        assert behind["reput_lag_bytes"] > 0, "no batch has come"
+        assert behind["reput_lag_seconds"] == 6
+
+        metrics.restarted("log-went-back")
+        back = State(cursor=0)
+        metrics.batch(back, {"scan": 0.25, "journal": 0.05})
+        assert scraped(endpoint.url)["reput_restarts_total{reason=log-went-back}"] == 1
+        metrics.batch(state, {"scan": 0.5, "journal": 0.1})
+        assert scraped(endpoint.url)["reput_messages_total"] == 12, "counted again: they were done again"
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(endpoint.url, timeout=1)
+
+
+def test_a_log_that_cannot_be_read(log: LogWriter) -> None:
+    registry = CollectorRegistry()
+    metrics_of(registry, log, State(cursor=0))
+    for path in (log.root / names.COMMIT_LOG).iterdir():
+        path.unlink()
+    assert registry.get_sample_value("reput_log_readable") == 0
+    assert registry.get_sample_value("reput_lag_bytes") is None
+
+
+def test_a_port_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = rf"127\.0\.0\.1 port {port}: Address already in use\. Choose another --metrics-port"
+        with pytest.raises(SettingsError, match=said), served(port):
+            raise AssertionError("served")
+    with pytest.raises(SettingsError, match=r"no\.such\.host"), served(0, "no.such.host.invalid"):
+        raise AssertionError("served")
+
+
+#: From a run with Spark 4.2.0, less what isn't looked at.
+PROGRESS = {
+    "id": "6063d970-474f-4ddf-813e-12da2ddc1084",
+    "runId": "ae5ec150-632e-4af7-9c50-80b773640313",
+    "name": None,
+    "timestamp": "2026-11-21T12:55:36.094Z",
+    "batchId": 47,
+    "batchDuration": 63,
+    "durationMs": {"addBatch": 45, "commitOffsets": 5, "latestOffset": 0, "triggerExecution": 63},
+    "stateOperators": [],
+    "sources": [
+        {
+            "description": "PythonMicroBatchStreamWithTriggerAvailableNow@7cf09cf6",
+            "startOffset": {"offset": 4700000},
+            "endOffset": {"offset": 4800000},
+            "latestOffset": {"offset": 4850658, "storeTimestamp": STORED},
+            "numInputRows": 1,
+            "inputRowsPerSecond": 12.5,
+            "processedRowsPerSecond": 13.0,
+        }
+    ],
+    "sink": {"description": "ForeachBatchSink", "numOutputRows": -1},
+    "observedMetrics": {"reput": {"parts": 1, "bytes": 100000}},
+}
+
+
+def test_sparks_own_progress() -> None:
+    found = facts(StreamingQueryProgress.fromJson(PROGRESS))
+    assert found is not None
+    assert (found.batch_id, found.start, found.end) == (47, 4_700_000, 4_800_000)
+    assert (found.log_end, found.log_end_timestamp, found.lag_bytes) == (4_850_658, STORED, 50_658)
+    assert (found.parts, found.bytes) == (1, 100_000)
+    assert facts(None) is None
+    (source,) = PROGRESS["sources"]  # type: ignore[misc]
+    bare = {
+        **PROGRESS,
+        "observedMetrics": {},
+        "sources": [{**source, "startOffset": None, "latestOffset": None}],
+    }
+    first = facts(StreamingQueryProgress.fromJson(bare))
+    assert first is not None
+    assert (first.start, first.log_end, first.lag_bytes, first.parts, first.bytes) == (
+        0,
+        None,
+        None,
+        None,
+        None,
+    )
+    nothing = {**PROGRESS, "sources": [{**source, "endOffset": None}]}
+    assert facts(StreamingQueryProgress.fromJson(nothing)) is None
+
+
+def test_the_last_trigger() -> None:
+    registry = CollectorRegistry()
+    last: list[StreamingQueryProgress | BaseException | None] = [None]
+
+    def ask() -> StreamingQueryProgress | None:
+        if isinstance(last[0], BaseException):
+            raise last[0]
+        return last[0]
+
+    registry.register(TriggerCollector(ask))
+    name = "reput_trigger_duration_seconds"
+    assert registry.get_sample_value(name, {"step": "addBatch"}) is None
+    last[0] = StreamingQueryProgress.fromJson(PROGRESS)
+    assert registry.get_sample_value(name, {"step": "addBatch"}) == 0.045
+    last[0] = Py4JNetworkError("the JVM is gone")
+    assert registry.get_sample_value(name, {"step": "addBatch"}) is None
+
+
+@pytest.fixture
+def known(log: LogWriter) -> dict[str, str]:
+    """Every sample name with its metric's type."""
+    registry = CollectorRegistry()
+    metrics = metrics_of(registry, log, State(cursor=0))
+    metrics.restarted("x")
+    found = State(cursor=1, batches=1, findings=[Finding("bad-magic", "x", 0, 1, "", "", "")])
+    metrics.batch(found, {"scan": 1.0})
+    registry.register(TriggerCollector(lambda: StreamingQueryProgress.fromJson(PROGRESS)))
+    return {sample.name: family.type for family in registry.collect() for sample in family.samples}
+
+
+def test_the_page_lists_every_metric(known: dict[str, str]) -> None:
+    page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(reput_\w+)(?:\{[\w,]+\})?` *\| (\w+) ", page, re.MULTILINE)
+    short = re.compile("_(bucket|count|sum)$")
+    kinds = {short.sub("", name): "gauge" if kind == "info" else kind for name, kind in known.items()}
+    assert dict(rows) == kinds
+    assert len(rows) == len(kinds)
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are(known: dict[str, str]) -> None:
+    board = json.loads((ROOT / "conf" / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
+    asked = set()
+    for panel in panels:
+        for target in panel["targets"]:
+            found = set(re.findall(r"\breput_\w+", target["expr"]))
+            assert found, target
+            asked |= found
+    assert asked <= known.keys()
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            assert set(re.findall(r"\breput_\w+", variable["definition"])) <= known.keys()
+    assert {"reput_lag_bytes", "reput_lag_seconds", "reput_messages_total", "reput_findings_total"} <= asked
+    assert {"reput_batch_duration_seconds_bucket", "reput_stage_duration_seconds_sum"} <= asked
+
+
+def test_the_dashboard_is_laid_out() -> None:
+    """As Grafana wants it: panels with an id of their own, none over another, on a grid of 24 columns."""
+    board = json.loads((ROOT / "conf" / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    assert board["schemaVersion"] == 39
+    assert board["uid"]
+    assert board["title"]
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+    cells: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        own = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not own & cells, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        cells |= own
+        assert panel["datasource"]["uid"] == "${datasource}"
+        refs = [target["refId"] for target in panel["targets"]]
+        assert len(set(refs)) == len(refs)
+
+
+def test_a_run_is_watched(log: LogWriter, state: State, tmp_path: Path) -> None:
+    settings, out = open_store(log.root).settings, tmp_path / "out"
+    with watching(0) as watch:
+        watch.begin(settings, out, State(cursor=0))
+        watch.follow(lambda: None)
+        watch.batch(state, {"scan": 1.0})
+        watch.restarted("x")
+        assert watch.url is not None
+        assert scraped(watch.url)["reput_messages_total"] == 6
+        note = RunNote.read(out)
+        assert note is not None
+        assert (note.pid, note.metrics, note.broker_conf) == (os.getpid(), watch.url, None)
+    with watching(None) as watch:
+        watch.begin(settings, out, State(cursor=0))
+        watch.follow(lambda: None)
+        watch.batch(state, {"scan": 1.0})
+        watch.restarted("x")
+        note = RunNote.read(out)
+        assert note is not None
+        assert watch.url is note.metrics is None
