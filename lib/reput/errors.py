@@ -11,6 +11,7 @@ Both carry the same facts: which file, at what offset, what was expected, what w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from os import PathLike, fspath
@@ -75,6 +76,23 @@ class SettingsError(ReputError):
 
 class StoreError(ReputError):
     """The store isn't one that can be read: no segments, segments of a wrong size, a foreign layout."""
+
+
+class SegmentGoneError(StoreError):
+    """A segment was deleted between being listed and being opened: it has expired, or the log was cut."""
+
+
+class LogWentBackError(StoreError):
+    """The log ends before what was read of it, or holds something else there: its broker cut it.
+
+    ``offset`` is the first physical offset that is known not to be what it was; it may differ before that.
+    """
+
+    @classmethod
+    def in_text(cls, text: str) -> int | None:
+        """The offset of the last such error in another process's words, as Spark hands them on; else None."""
+        found = re.findall(rf"reput\.errors\.{cls.__name__}: .*? at offset ([0-9]+): ", text)
+        return int(found[-1]) if found else None
 
 
 class StoreInUseError(ReputError):

@@ -83,6 +83,9 @@ def found(log: LogWriter) -> CommitLog:
         ({"partBytes": "0"}, r"partBytes isn't a size"),
         ({"maxBytesPerTrigger": "5 apples"}, r"maxBytesPerTrigger isn't a size; .* found '5 apples'"),
         ({"maxBytesPerTrigger": "9999999t"}, r"maxBytesPerTrigger isn't a size"),
+        ({"maxBytesPerSecond": "fast"}, r"maxBytesPerSecond isn't a size"),
+        ({"live": "yes"}, r"live isn't a switch; expected true or false, found 'yes'"),
+        ({"live": "true", "endOffset": "7"}, r"live without endOffset, found endOffset 7"),
         ({"offset": "1"}, r"the source has no such option; .* found offset"),
         ({"rocketmqVersion": "3.2"}, r"this RocketMQ version isn't known"),
         ({"brokerConf": "/nowhere/broker.conf"}, r"/nowhere/broker.conf: this broker.conf can't be read"),
@@ -248,9 +251,9 @@ def test_a_half_written_record_waits_byte_by_byte(log: LogWriter) -> None:
     assert end_of(log, end) == log.end + len(whole)
 
 
-def test_a_record_with_zeros_in_its_properties_counts_once_it_is_old_or_followed(log: LogWriter) -> None:
+def test_a_record_that_ends_in_a_zero_counts_once_it_is_old_or_followed(log: LogWriter) -> None:
     now = 1_700_000_000_000
-    log.append(message(1, properties=b"a\x01\0\x02", store_timestamp=now))
+    log.append(message(1, properties=b"a\x01\0", store_timestamp=now))
     settings = StoreSettings.load(log.root, None, None)
     assert end_of(log, LogEnd(settings, lambda: float(now + 1999))) == 0
     assert end_of(log, LogEnd(settings, lambda: float(now + 2001))) == log.end

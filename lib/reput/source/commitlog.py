@@ -7,6 +7,7 @@ numba nor pandas: parts are planned by arithmetic, and kernels load where the lo
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,20 +19,29 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from reput.errors import SettingsError, StoreError
+from reput.errors import LogWentBackError, SegmentGoneError, SettingsError
 from reput.source.columns import MESSAGE_COLUMNS, PART_COLUMNS, arrow_schema, chosen, spark_schema
 from reput.source.options import MESSAGES, Options
 from reput.source.parts import LogPart, cut, next_place
+from reput.source.rate import Rate
 from reput.store.segments import CommitLog, discover
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from reput.source.live import LiveLog
     from reput.source.tail import LogEnd
 
 _LOG = logging.getLogger(__name__)
 _OFFSET = "offset"
+_STORE_TIMESTAMP = "storeTimestamp"
+#: A call that finds nothing new in a live log waits for it this long, so that Spark asks seldom.
+_WAIT_SECONDS = 0.1
+#: How long the end of a live log is given to settle before a run to that end begins.
+_SETTLE_SECONDS = 2.5
+#: With a limited rate, a batch takes what there is or at least this part of a second's worth.
+_LEAST_OF_SECOND = 10
 
 #: For ``spark.read.format`` and ``spark.readStream.format``.
 NAME = "rocketmq-commitlog"
@@ -78,10 +88,16 @@ class _Plan:
         self._options = options
         self._names = names
         self._log_end: LogEnd | None = None
+        self._live: LiveLog | None = None
 
     def __getstate__(self) -> dict[str, object]:
         # Tasks get the reader, too; what it remembers of the log's end is the planner's alone.
-        return {**self.__dict__, "_log_end": None}
+        return {**self.__dict__, "_log_end": None, "_live": None}
+
+    @property
+    def start_offset(self) -> int | None:
+        """The option."""
+        return self._options.start_offset
 
     def start(self, log: CommitLog) -> int:
         """Where reading begins.
@@ -112,6 +128,15 @@ class _Plan:
             self._log_end = LogEnd(self._options.settings)
         return self._log_end.find(log)
 
+    @property
+    def live(self) -> LiveLog:
+        """The log as one that a broker is writing."""
+        if self._live is None:
+            from reput.source.live import LiveLog
+
+            self._live = LiveLog(self._options.settings, self._options.start_offset)
+        return self._live
+
     def partitions(self, log: CommitLog, start: int, end: int) -> list[InputPartition]:
         """A partition a part for messages, one for all parts else: those are a few bytes each."""
         if start < min(log.start, end):
@@ -131,14 +156,25 @@ class _Plan:
         """The log as it is now."""
         return discover(self._options.settings)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A partition's rows. Spark makes an empty partition up when there are none."""
+    def read(self, partition: InputPartition, *, follows: bool = False) -> Iterator[pa.RecordBatch]:
+        """A partition's rows. Spark makes an empty partition up when there are none.
+
+        Args:
+            follows: a segment that has expired since it was planned is left out, and said.
+        """
         parts: list[LogPart] = partition.value or []
         if self._options.content == MESSAGES:
             from reput.source import messages
 
             for part in parts:
-                yield from messages.read(part, self._options.settings, self._names)
+                try:
+                    yield from messages.read(part, self._options.settings, self._names)
+                except SegmentGoneError:
+                    if not follows:
+                        raise
+                    _LOG.warning(
+                        "%s has expired; messages from %d to %d are left out", part.path, part.start, part.end
+                    )
         elif parts:
             yield _part_rows(parts, self._names)
 
@@ -166,12 +202,16 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._plan = _Plan(options, names)
         self._max_bytes = options.max_bytes_per_trigger
         self._has_end = options.end_offset is not None
+        self._is_live = options.live
         self._stop_file = options.stop_file
+        self._rate = None if options.max_bytes_per_second is None else Rate(options.max_bytes_per_second)
         self._fixed_end: int | None = None
-        self._seen_end: int | None = None
+        self._seen: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """startOffset, or the first segment's first byte."""
+        """startOffset, or the first segment's first byte; 0 while a live log has no segment."""
+        if self._is_live and self._plan.live.segments() is None:
+            return {_OFFSET: self._plan.start_offset or 0}
         return {_OFFSET: self._plan.start(self._plan.discover())}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -179,44 +219,90 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable() if self._max_bytes is None else ReadMaxBytes(self._max_bytes)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """The end of the next micro-batch: of the last whole record, or as far as ``limit`` allows.
+        """The end of the next micro-batch: of the last whole record, or as far as ``limit`` and rate allow.
+
+        For a live log: of what is settled, see docs/live-log.md. A call that finds nothing waits a little.
 
         Raises:
-            StoreError: the log ends before ``start``, so it was cut or is another one.
+            LogWentBackError: the log ends before ``start``, or isn't what it was: it was cut.
+            StoreError: it can't be read.
         """
         begin = start[_OFFSET]
-        if self._stop_file is not None and self._stop_file.exists():
+        if self._is_stopped():
             return {_OFFSET: begin}
-        log = self._plan.discover()
-        self._seen_end = end = self._plan.end(log)
+        found = self._look(begin)
+        if found is None:
+            return {_OFFSET: begin}
+        log, end = found
         if self._fixed_end is not None:
             end = min(end, self._fixed_end)
         if end <= begin:
-            if self._seen_end < begin and not self._has_end:
-                raise _shrunk(log, begin, self._seen_end)
             return {_OFFSET: begin}
+        # Counted from where there is something, so that a gap is not crossed batch by batch.
+        at = next_place(log, begin)
         if isinstance(limit, ReadMaxBytes):
-            # Counted from where there is something, so that a gap is not crossed batch by batch.
-            end = min(end, next_place(log, begin) + max(limit.max_bytes, 1))
-        return {_OFFSET: end}
+            end = min(end, at + max(limit.max_bytes, 1))
+        return {_OFFSET: self._within_rate(at, end)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end: what is written from now on is for the next run."""
-        self._fixed_end = self._plan.end(self._plan.discover())
+        if self._is_live:
+            self._fixed_end = self._plan.live.settle(_SETTLE_SECONDS)
+        else:
+            self._fixed_end = self._plan.end(self._plan.discover())
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
-        """The log's end as last seen, for the query's progress."""
-        return None if self._seen_end is None else {_OFFSET: self._seen_end}
+        """The log's end as last seen, for the query's progress, whatever the limits."""
+        return self._seen
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """The partitions of a micro-batch; none when it is empty."""
         if start[_OFFSET] >= end[_OFFSET]:
             return []
-        return self._plan.partitions(self._plan.discover(), start[_OFFSET], end[_OFFSET])
+        log = self._plan.discover()
+        if self._is_live:
+            # Segments that the broker has made ahead of time are no successors of the one that it writes.
+            log = self._plan.live.written(log, end[_OFFSET])
+        return self._plan.partitions(log, start[_OFFSET], end[_OFFSET])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows."""
-        return self._plan.read(partition)
+        return self._plan.read(partition, follows=True)
+
+    def _look(self, begin: int) -> tuple[CommitLog, int] | None:
+        """The log and its end; None while a live log has no segment."""
+        if not self._is_live:
+            log = self._plan.discover()
+            end = self._plan.end(log)
+            self._seen = {_OFFSET: end}
+            if end < begin and not self._has_end:
+                raise _shrunk(log, begin, end)
+            return log, end
+        live = self._plan.live
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while True:
+            found = live.look(begin)
+            if found is not None:
+                log, (end, store_timestamp) = found
+                self._seen = {_OFFSET: end, _STORE_TIMESTAMP: store_timestamp}
+                if end > begin or self._fixed_end is not None:
+                    return log, end
+            left = deadline - time.monotonic()
+            if left <= 0 or not live.wait(left, self._is_stopped):
+                return None if found is None else (found[0], found[1].offset)
+
+    def _within_rate(self, at: int, end: int) -> int:
+        if self._rate is None:
+            return end
+        least = min(end - at, self._rate.bytes_per_second // _LEAST_OF_SECOND + 1)
+        if (seconds := self._rate.seconds_until(least)) > 0:
+            time.sleep(seconds)
+        end = min(end, at + max(self._rate.available(), 1))
+        self._rate.take(end - at)
+        return end
+
+    def _is_stopped(self) -> bool:
+        return self._stop_file is not None and self._stop_file.exists()
 
 
 def _part_rows(parts: list[LogPart], names: tuple[str, ...]) -> pa.RecordBatch:
@@ -235,11 +321,11 @@ def _part_rows(parts: list[LogPart], names: tuple[str, ...]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names, PART_COLUMNS))
 
 
-def _shrunk(log: CommitLog, begin: int, end: int) -> StoreError:
-    return StoreError(
+def _shrunk(log: CommitLog, begin: int, end: int) -> LogWentBackError:
+    return LogWentBackError(
         "the commit log ends before the offset that this query has reached: it was cut, or is another one",
         path=log.segments[-1].path,
-        offset=begin,
+        offset=end,
         expected=f"an end of at least {begin}",
         found=end,
         next_step="Start the query with a new checkpoint, and with startOffset where it is to go on",

@@ -23,6 +23,8 @@ NAMES = (
     "endOffset",
     "partBytes",
     "maxBytesPerTrigger",
+    "maxBytesPerSecond",
+    "live",
     "stopFile",
 )
 _PART_BYTES = 128 << 20
@@ -43,6 +45,8 @@ class Options:
         end_offset: physical offset; records that begin at or after it aren't read. None for the log's end.
         part_bytes: bytes of log in one part.
         max_bytes_per_trigger: bytes of log in one micro-batch, None for everything that is there.
+        max_bytes_per_second: bytes of log in a second of a stream, None for no limit.
+        live: a stream takes only what is settled of a log that a broker may be writing.
         stop_file: while there is such a file, a stream finds nothing new, so that it can be stopped between
             two batches; None: no such file.
     """
@@ -53,6 +57,8 @@ class Options:
     end_offset: int | None = None
     part_bytes: int = _PART_BYTES
     max_bytes_per_trigger: int | None = None
+    max_bytes_per_second: int | None = None
+    live: bool = False
     stop_file: Path | None = None
 
     @classmethod
@@ -87,6 +93,11 @@ class Options:
         start, end = _offset(values, "startOffset"), _offset(values, "endOffset")
         if start is not None and end is not None and start > end:
             raise SettingsError("startOffset lies behind endOffset", expected=f"at most {end}", found=start)
+        live = _switch(values, "live")
+        if live and end is not None:
+            raise SettingsError(
+                "a live log's end is looked for", expected="live without endOffset", found=f"endOffset {end}"
+            )
         broker_conf = values.get("brokerconf")
         stop_file = values.get("stopfile")
         return cls(
@@ -98,6 +109,8 @@ class Options:
             end_offset=end,
             part_bytes=_size(values, "partBytes") or _PART_BYTES,
             max_bytes_per_trigger=_size(values, "maxBytesPerTrigger"),
+            max_bytes_per_second=_size(values, "maxBytesPerSecond"),
+            live=live,
             stop_file=Path(stop_file) if stop_file else None,
         )
 
@@ -113,6 +126,13 @@ def _offset(values: Mapping[str, str], name: str) -> int | None:
             found=repr(text),
         )
     return int(text)
+
+
+def _switch(values: Mapping[str, str], name: str) -> bool:
+    text = values.get(name.lower(), "false").strip().lower()
+    if text not in ("true", "false"):
+        raise SettingsError(f"{name} isn't a switch", expected="true or false", found=repr(text))
+    return text == "true"
 
 
 def _size(values: Mapping[str, str], name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Where a log that is being written ends: after its last whole record.
+"""Where a log ends: after its last whole record. While a broker writes it: :mod:`reput.source.live_end`.
 
 Only the last written segment is walked, and only from where the walk before stopped. A broker creates the
 next segment ahead of time: a segment without a record is no successor yet.
@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reput.format import commitlog
-from reput.scan.frames import FrameWalk, has_stored_crc, store_timestamp
+from reput.scan.frames import FrameWalk, store_timestamp
 from reput.settings import StoreSettings
+from reput.source.written import Records
 from reput.store.segments import CommitLog, Segment, map_segment
 
 #: How far past damage in a growing segment the next record is looked for at each call. The largest message
@@ -73,10 +74,18 @@ class LogEnd:
         if known is not None and not _is_there(known, view):
             known = None
 
+        records = Records(
+            data, segment.base, topic_length_v2=self._v2, property_crc_only=self._property_crc_only
+        )
+
         def is_whole(position: int) -> bool:
-            return has_stored_crc(
-                view, position, property_crc_only=self._property_crc_only
-            ) and self._is_settled(view, position)
+            # The end first: what was written before it is there when it is.
+            is_settled = (
+                records.is_ended(position)
+                or records.is_proven(position)
+                or abs(self._now_ms() - store_timestamp(view, position)) > _SETTLED_MS
+            )
+            return is_settled and records.has_stored_crc(position)
 
         walk = FrameWalk(
             data,
@@ -96,12 +105,6 @@ class LogEnd:
         head = bytes(view[last : last + commitlog.MIN_RECORD_LENGTH]) if last >= 0 else b""
         self._known[str(segment.path)] = _Known(walk.end, last, head)
         return walk
-
-    def _is_settled(self, view: memoryview, position: int) -> bool:
-        """Whether a record's last bytes are written, too: the body's CRC doesn't cover its properties."""
-        if abs(self._now_ms() - store_timestamp(view, position)) > _SETTLED_MS:
-            return True
-        return b"\0" not in commitlog.decode(view, position).properties
 
 
 def _is_there(known: _Known, view: memoryview) -> bool:

@@ -7,6 +7,7 @@ to start when a segment's length is wrong; reput takes what is there and says wh
 from __future__ import annotations
 
 import mmap
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.errors import Finding, SettingsError, StoreError
+from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
 from reput.format import names
 from reput.settings import StoreSettings
 
@@ -132,6 +133,7 @@ def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
     """The first ``length`` bytes of a segment as a read-only uint8 array over its pages.
 
     Raises:
+        SegmentGoneError: the file isn't there any more.
         StoreError: the file can't be read, or is shorter than it was.
     """
     try:
@@ -139,6 +141,14 @@ def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
             if not length:
                 return np.empty(0, np.uint8)
             mapped = mmap.mmap(file.fileno(), length, prot=mmap.PROT_READ)
+    except FileNotFoundError as error:
+        raise SegmentGoneError(
+            "the segment can't be read",
+            path=path,
+            expected=f"{length} bytes",
+            found="no such file: it has expired, or the log was cut",
+            next_step="Run the same command again; it begins with the first segment that there is",
+        ) from error
     except (OSError, ValueError) as error:
         raise StoreError(
             "the segment can't be read",
@@ -169,8 +179,14 @@ def _files(settings: StoreSettings) -> Iterator[Segment]:
             ) from error
         for path in entries:
             base = names.parse_offset_name(path.name)
-            if base is not None and path.is_file():
-                yield Segment(path, base, path.stat().st_size)
+            if base is None:
+                continue
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                continue  # expired just now
+            if stat.S_ISREG(status.st_mode):
+                yield Segment(path, base, status.st_size)
 
 
 def _segment_size(settings: StoreSettings, files: list[Segment]) -> int:

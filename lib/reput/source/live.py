@@ -1,0 +1,137 @@
+"""A log that a broker is writing, as a stream's planner sees it: looked at often, for little."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from reput.errors import SegmentGoneError, StoreError
+from reput.settings import StoreSettings
+from reput.source.live_end import End, LiveEnd
+from reput.store.segments import CommitLog, discover
+
+#: How often the directories are listed when nothing calls for it, seconds. A broker makes a segment long
+#: before it needs it.
+_LIST_SECONDS = 0.25
+_FIRST_STEP_SECONDS = 0.001
+_LONGEST_STEP_SECONDS = 0.008
+_TRIES = 5
+
+
+class LiveLog:
+    """The segments and the settled end of a live log.
+
+    Args:
+        settings: the store's.
+        exact: a physical offset that is known to be a record's first byte.
+    """
+
+    def __init__(self, settings: StoreSettings, exact: int | None = None) -> None:
+        self._settings = settings
+        self._end = LiveEnd(settings, exact=exact)
+        self._log: CommitLog | None = None
+        self._listed = 0.0
+
+    def look(self, floor: int) -> tuple[CommitLog, End] | None:
+        """The log and its settled end, None while there is no segment with a byte in it.
+
+        Args:
+            floor: everything before this physical offset has been taken before.
+
+        Raises:
+            LogWentBackError: the log was cut before what was taken.
+            StoreError: it can't be read.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            log = self._list()
+            if log is None:
+                return None
+            try:
+                return log, self._end.find(log, floor)
+            except SegmentGoneError:
+                self._log = None
+                if not tries_left:
+                    raise
+        raise AssertionError  # the loop returns or raises
+
+    def segments(self) -> CommitLog | None:
+        """The log's segments as listed now; None while there is none with a byte in it.
+
+        Raises:
+            StoreError: they can't be listed, or contradict each other.
+        """
+        self._log = None
+        return self._list()
+
+    def settle(self, seconds: float) -> int:
+        """The end once it is certain what the log's last bytes are, or after so many seconds.
+
+        Raises:
+            StoreError: the log can't be read.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            found = self.look(0)
+            if found is None or not self._end.is_uncertain or time.monotonic() >= deadline:
+                return 0 if found is None else found[1].offset
+            time.sleep(_LONGEST_STEP_SECONDS)
+
+    def written(self, log: CommitLog, floor: int) -> CommitLog:
+        """``log`` without the segments that the broker hasn't begun to write.
+
+        Args:
+            floor: see :meth:`look`.
+        """
+        found = self.look(floor)
+        end = floor if found is None else max(found[1].offset, floor)
+        segments = tuple(segment for segment in log.segments if segment.base < end)
+        return replace(log, segments=segments or log.segments[:1])
+
+    def wait(self, seconds: float, is_over: Callable[[], bool]) -> bool:
+        """Wait until the log may hold more; False when ``is_over`` says so or the time has passed."""
+        deadline = time.monotonic() + seconds
+        step = _FIRST_STEP_SECONDS
+        while (now := time.monotonic()) < deadline and not is_over():
+            time.sleep(min(step, deadline - now))
+            if self._end.stirs() or self._end.is_at_segments_end:
+                return True
+            step = min(step * 1.5, _LONGEST_STEP_SECONDS)
+        return False
+
+    def _list(self) -> CommitLog | None:
+        now = time.monotonic()
+        if self._log is None or self._end.is_at_segments_end or now - self._listed >= _LIST_SECONDS:
+            try:
+                self._log = discover(self._settings)
+            except StoreError:
+                if _has_bytes(self._settings):
+                    raise
+                self._log = None
+            self._listed = now
+        return self._log
+
+
+def _has_bytes(settings: StoreSettings) -> bool:
+    """Whether there is more in the log's directories than a broker puts there while it starts.
+
+    Raises:
+        StoreError: there is no such directory.
+    """
+    try:
+        files = [path for directory in settings.commit_log_dirs for path in directory.iterdir()]
+    except OSError as error:
+        raise StoreError(
+            "the commit log can't be read",
+            path=settings.commit_log_dirs[0],
+            expected="a directory of segments",
+            found=error.strerror,
+            next_step="Check the STORE argument and storePathCommitLog in broker.conf",
+        ) from error
+    for path in files:
+        try:
+            if path.stat().st_size:
+                return True
+        except FileNotFoundError:
+            continue
+    return False

@@ -1,0 +1,525 @@
+"""Where a log that a broker is writing ends, for certain. docs/live-log.md has the rules and their reasons.
+
+The pipeline takes everything before this end as it finds it: whole messages, and damage that stays.
+Source: ``MappedFile.appendMessagesInner``, ``CommitLog.DefaultAppendMessageCallback`` (rocketmq-all-4.9.7,
+5.3.3), ``MappedFileQueue.truncateDirtyFiles``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.errors import LogWentBackError, SegmentGoneError
+from reput.format import commitlog
+from reput.scan.status import Status
+from reput.settings import StoreSettings
+from reput.source import walk
+from reput.source.walk import Walked, store_timestamp
+from reput.source.written import Records, extents, written_end
+from reput.store.segments import CommitLog, Segment, map_segment
+
+#: Longer than bytes that one thread writes after others take to be seen after them, seconds.
+_NAP_SECONDS = 0.0005
+#: A record whose end can't be told from unwritten bytes counts when it stays as it is for so long.
+_REST_SECONDS = 2.0
+#: How often the rest of a segment is searched past something that is no record, seconds.
+_SEARCH_SECONDS = 0.2
+#: How far past it, in a part of the segment that was seen unwritten. A broker's largest message is 4 MiB.
+_SEARCH_BYTES = 8 << 20
+#: What tells bytes from others written in their place: a record's head with its storeTimestamp.
+_SIGN_BYTES = 96
+#: A longer walk is left to numba.
+_SLOW_RECORDS = 4_000
+_LEAST = -(1 << 63)
+
+
+class End(NamedTuple):
+    """The end of a log.
+
+    Attributes:
+        offset: physical offset; everything before it is settled.
+        store_timestamp: of the last record before it, ms; 0 if not known.
+    """
+
+    offset: int
+    store_timestamp: int
+
+
+@dataclass(slots=True)
+class _Foreign:
+    """Bytes after the settled end that may be left over from before the broker's last start.
+
+    Attributes:
+        end: position after the last of them.
+        newest: the highest storeTimestamp, ms, among records in them.
+        reach: position after the last of these records; one that begins there is new.
+        sign: what stood at the settled end.
+        searched: when they were searched last, seconds.
+    """
+
+    end: int
+    newest: int
+    reach: int
+    sign: bytes
+    searched: float = 0.0
+
+
+class _Survey(NamedTuple):
+    """What a segment holds from a settled position on; positions, -1 is none.
+
+    Attributes:
+        doubt: where it first isn't certain to be the broker's present log.
+        last: the last record before that.
+        before: the record before that one.
+        resumed: the first record after the first damage.
+        reach: position after the last record of all.
+        newest: the highest storeTimestamp, ms, of records from ``doubt`` on.
+        is_closed: a BLANK stands at ``reach``.
+    """
+
+    doubt: int
+    last: int
+    before: int
+    resumed: int
+    reach: int
+    newest: int
+    is_closed: bool
+
+
+@dataclass(slots=True)
+class _Tail:
+    """The segment that the broker is writing.
+
+    Attributes:
+        end: settled up to here.
+        last: position of the last settled record, -1 if none is known.
+        head: its first bytes, by which it is known again.
+        timestamp: its storeTimestamp, ms.
+        foreign: what else stands after the end, None if it was seen unwritten.
+        unfinished: the bytes after the end when a record was seen half there.
+        resting: position and CRC of a record that waits for time to pass, and since when.
+        searched: what stood at the end when the rest was searched last, and when.
+    """
+
+    segment: Segment
+    descriptor: int
+    identity: tuple[int, int]
+    data: NDArray[np.uint8]
+    records: Records
+    end: int = 0
+    last: int = -1
+    head: bytes = b""
+    timestamp: int = 0
+    foreign: _Foreign | None = None
+    unfinished: NDArray[np.uint8] | None = None
+    resting: tuple[int, int, float] = (-1, 0, 0.0)
+    searched: tuple[bytes, float] = field(default=(b"", 0.0))
+
+    @property
+    def view(self) -> memoryview:
+        return self.data.data
+
+    def sign(self) -> bytes:
+        return bytes(self.view[self.end : self.end + _SIGN_BYTES])
+
+    def take(self, position: int) -> None:
+        """Settle everything up to the end of the record at ``position``."""
+        self.last = position
+        self.head = bytes(self.view[position : position + commitlog.MIN_RECORD_LENGTH])
+        self.timestamp = store_timestamp(self.view, position)
+        self.end = self.records.end(position)
+        self.unfinished = None
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class LiveEnd:
+    """The settled end of a log, again and again while a broker writes it.
+
+    Args:
+        settings: the store's.
+        exact: a physical offset that is known to be a record's first byte: the first look begins there.
+        clock: seconds that only go up.
+        nap: sleeps for some seconds.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        exact: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        nap: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._v2 = settings.dialect.topic_length_v2
+        self._property_crc_only = settings.force_verify_prop_crc
+        self._exact = exact
+        self._clock = clock
+        self._nap = nap
+        self._tail: _Tail | None = None
+
+    def find(self, log: CommitLog, floor: int | None = None) -> End:
+        """The end as of now. It never moves back.
+
+        Args:
+            log: the segments that there are now.
+            floor: everything before this physical offset was found settled by an earlier reader.
+
+        Raises:
+            LogWentBackError: the log was cut before the end that was found last, or before ``floor``, or
+                what was settled is no longer there.
+            SegmentGoneError: a segment has just been deleted; look at the directory again.
+            StoreError: a segment can't be read.
+        """
+        tail = self._tail
+        if tail is not None and not self._is_there(tail, log):
+            tail = self._tail = None
+        if tail is None:
+            tail = self._begin(log, floor)
+        else:
+            self._advance(tail)
+        while (following := _begun_after(tail, log)) is not None:
+            opened = self._open(following, log.segment_size)
+            opened.timestamp = tail.timestamp
+            tail.close()
+            tail = self._tail = opened
+            self._advance(tail)
+        end = tail.segment.base + tail.end
+        if floor is not None and floor > end:
+            if not self._is_closed(tail) or floor > tail.segment.base + log.segment_size:
+                raise _went_back(tail.segment, end, floor)
+            end = floor
+        return End(end, tail.timestamp)
+
+    def stirs(self) -> bool:
+        """Whether there may be more than at the last look; costs a microsecond."""
+        tail = self._tail
+        if tail is None or tail.foreign is not None or tail.unfinished is not None:
+            return True
+        return not self._is_closed(tail) and any(tail.view[tail.end : tail.end + commitlog.BLANK_LENGTH])
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether there are bytes after the end that may yet turn out to be records."""
+        tail = self._tail
+        return tail is not None and (tail.foreign is not None or tail.unfinished is not None)
+
+    @property
+    def is_at_segments_end(self) -> bool:
+        """Whether the next record goes to a segment that is yet to be seen."""
+        return self._tail is not None and self._is_closed(self._tail)
+
+    def close(self) -> None:
+        """Let the segment go."""
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+
+    def _open(self, segment: Segment, segment_size: int) -> _Tail:
+        data = map_segment(segment.path, min(segment.length, segment_size))
+        try:
+            descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise SegmentGoneError("the segment has been deleted", path=segment.path) from error
+        status = os.fstat(descriptor)
+        records = Records(
+            data, segment.base, topic_length_v2=self._v2, property_crc_only=self._property_crc_only
+        )
+        return _Tail(segment, descriptor, (status.st_dev, status.st_ino), data, records)
+
+    def _is_there(self, tail: _Tail, log: CommitLog) -> bool:
+        """Whether the segment and its last settled record still are; False when it has expired.
+
+        Raises:
+            LogWentBackError: other bytes are in their place.
+        """
+        base = tail.segment.base
+        now = next((segment for segment in log.segments if segment.base == base), None)
+        if now is None:
+            tail.close()
+            self._tail = None
+            if log.start > base:
+                return False
+            raise _went_back(log.segments[-1], base, base + tail.end)
+        if now != tail.segment or _identity(now) != tail.identity:
+            if now.length < tail.end:
+                raise _went_back(now, base + now.length, base + tail.end)
+            again = self._open(now, log.segment_size)
+            tail.close()
+            tail.segment, tail.descriptor, tail.identity = again.segment, again.descriptor, again.identity
+            tail.data, tail.records = again.data, again.records
+        if tail.last >= 0 and bytes(tail.view[tail.last : tail.last + len(tail.head)]) != tail.head:
+            raise _went_back(now, base + tail.last, base + tail.end)
+        return True
+
+    def _is_closed(self, tail: _Tail) -> bool:
+        end = tail.end
+        magic = bytes(tail.view[end + 4 : end + commitlog.BLANK_LENGTH])
+        return end >= len(tail.data) or magic == commitlog.MAGIC_BLANK.to_bytes(4, "big")
+
+    # The first look: nothing is known yet of what lies after the last record.
+
+    def _begin(self, log: CommitLog, floor: int | None) -> _Tail:
+        chosen = log.segments[0]
+        for segment in reversed(log.segments):
+            if _is_begun(segment):
+                chosen = segment
+                break
+        tail = self._tail = self._open(chosen, log.segment_size)
+        trusted = 0 if floor is None else max(floor - chosen.base, 0)
+        if self._exact is not None and chosen.base <= self._exact < chosen.base + len(tail.data):
+            tail.end = self._exact - chosen.base
+        found = self._survey(tail, trusted)
+        last, stop = found.last, found.doubt if found.doubt >= 0 else found.reach
+        written = written_end(tail.descriptor, tail.data, stop)
+        if found.is_closed and written == found.reach + commitlog.BLANK_LENGTH:
+            written = found.reach
+        if last < 0:
+            tail.end = stop if trusted >= stop else tail.end
+        elif last < trusted or (found.doubt >= 0 and store_timestamp(tail.view, last) <= found.newest):
+            # Somebody took it, or something newer lies behind it: it was written to its end.
+            tail.take(last)
+            tail.end = max(tail.end, min(stop, trusted))
+        else:
+            if found.before >= 0:
+                tail.take(found.before)
+            tail.end = last
+        if tail.end < written:
+            tail.foreign = _Foreign(written, found.newest, found.reach, tail.sign(), self._clock())
+            self._advance(tail)
+        return tail
+
+    def _survey(self, tail: _Tail, trusted: int) -> _Survey:
+        """Go over everything from the settled end on, around what is damaged."""
+        position, timestamp, top = tail.end, tail.timestamp, tail.timestamp
+        doubt = resumed = limit = before = -1
+        last, newest = tail.last, _LEAST
+        while True:
+            if doubt < 0:
+                walked = self._walk(tail, position, trusted, top)
+                if walked.drop >= 0:
+                    doubt = walked.drop
+                    newest = self._walk(tail, doubt, 0, _LEAST).top
+                    if walked.before_drop >= 0:
+                        to_drop = self._walk(tail, position, trusted, top, until=doubt)
+                        before = to_drop.before if to_drop.before >= 0 else last
+                        last = walked.before_drop
+                elif walked.last >= 0:
+                    before = walked.before if walked.before >= 0 else last
+                    last = walked.last
+                top = walked.top
+            else:
+                walked = self._walk(tail, position, 0, _LEAST)
+                newest = max(newest, walked.top)
+            timestamp = walked.timestamp if walked.records else timestamp
+            position = walked.position
+            if walked.status == Status.BLANK or position >= len(tail.data):
+                break
+            if walked.status != Status.UNWRITTEN:
+                self._nap(_NAP_SECONDS)
+                if tail.records.end(position) >= 0:
+                    continue  # it was being written
+            if limit < 0:
+                limit = written_end(tail.descriptor, tail.data, position)
+            found = self._find(tail, position + 1, limit, timestamp)
+            if found < 0:
+                break
+            if doubt < 0 and position >= trusted:
+                doubt = position
+            resumed = found if resumed < 0 else resumed
+            position = found
+        is_closed = walked.status == Status.BLANK
+        return _Survey(doubt, last, before, resumed, position, newest, is_closed)
+
+    # Later looks.
+
+    def _advance(self, tail: _Tail) -> None:
+        for _ in range(4):
+            if not (self._fresh(tail) if tail.foreign is None else self._strict(tail, tail.foreign)):
+                return
+
+    def _fresh(self, tail: _Tail) -> bool:
+        """Settle what was written where nothing was before. Whether there may be more."""
+        if _is_zero(tail.view[tail.end : tail.end + commitlog.BLANK_LENGTH]) or self._is_closed(tail):
+            return False
+        if tail.unfinished is not None:
+            before, now = tail.unfinished, tail.data[tail.end : tail.end + len(tail.unfinished)]
+            if bool(((before != 0) & (before != now)).any()):
+                # Another record than the one that was begun: a broker that died, and the next one.
+                tail.foreign = _Foreign(tail.end + len(before), _LEAST, tail.end, tail.sign())
+                tail.unfinished = None
+                return True
+        walked = self._walk(tail, tail.end, len(tail.data))
+        last = walked.last
+        is_ended = last >= 0 and (tail.records.is_ended(last) or tail.records.is_proven(last))
+        # What was written before the bytes that were seen just now is seen after this.
+        self._nap(_NAP_SECONDS)
+        if last >= 0:
+            if not (is_ended and tail.records.has_stored_crc(last)):
+                if walked.before >= 0:
+                    tail.take(walked.before)
+                return self._wait_for(tail, last)
+            tail.take(last)
+        if walked.status in (Status.BLANK, Status.UNWRITTEN, Status.FULL):
+            return walked.status == Status.FULL
+        return tail.records.end(tail.end) >= 0 or self._pass_damage(tail)
+
+    def _wait_for(self, tail: _Tail, last: int) -> bool:
+        """Leave the last record, whose frame is whole, for later: its end isn't there, or looks like that."""
+        after = tail.records.end(last)
+        if after >= 0 and tail.records.has_stored_crc(last) and self._has_rested(tail, last, after):
+            tail.take(last)
+            return True
+        tail.end = last
+        self._remember_unfinished(tail)
+        return False
+
+    def _pass_damage(self, tail: _Tail) -> bool:
+        """Go around what is no record, when one that was written later follows it."""
+        sign = tail.sign()
+        if tail.searched[0] == sign and self._clock() - tail.searched[1] < _SEARCH_SECONDS:
+            return False
+        tail.searched = (sign, self._clock())
+        found = self._find(tail, tail.end + 1, tail.end + _SEARCH_BYTES, tail.timestamp)
+        if found < 0:
+            self._remember_unfinished(tail)
+            return False
+        self._nap(_NAP_SECONDS)
+        if tail.sign() == sign and tail.records.end(tail.end) < 0:
+            tail.end = found
+            tail.unfinished = None
+        return True
+
+    def _remember_unfinished(self, tail: _Tail) -> None:
+        window = tail.data[: tail.end + _SEARCH_BYTES]
+        tail.unfinished = tail.data[tail.end : written_end(tail.descriptor, window, tail.end)].copy()
+
+    def _strict(self, tail: _Tail, foreign: _Foreign) -> bool:
+        """Settle records over bytes that were there before, one by one. Whether there may be more."""
+        begun_at = tail.end
+        records = tail.records
+        while tail.end < foreign.end:
+            position = tail.end
+            after = records.end(position)
+            if after < 0:
+                break
+            timestamp = store_timestamp(tail.view, position)
+            if timestamp <= foreign.newest or not records.has_stored_crc(position):
+                break
+            is_followed = records.end(after) >= 0 and store_timestamp(tail.view, after) >= timestamp
+            if is_followed:
+                self._nap(_NAP_SECONDS)
+                if not records.has_stored_crc(position):
+                    break
+            elif not (records.is_proven(position) or self._has_rested(tail, position, after)):
+                break
+            tail.take(position)
+        if tail.end >= foreign.end:
+            tail.foreign = None
+            return True
+        return tail.end > begun_at or self._confirm(tail, foreign)
+
+    def _has_rested(self, tail: _Tail, position: int, end: int) -> bool:
+        found = crc32(tail.view[position:end])
+        if tail.resting[:2] != (position, found):
+            tail.resting = (position, found, self._clock())
+        return self._clock() - tail.resting[2] >= _REST_SECONDS
+
+    def _confirm(self, tail: _Tail, foreign: _Foreign) -> bool:
+        """Take foreign bytes for the log when it goes on behind them, while they stay. Whether it does."""
+        grows = foreign.reach > tail.end and tail.records.end(foreign.reach) >= 0
+        now = self._clock()
+        if not grows and now - foreign.searched < _SEARCH_SECONDS:
+            return False
+        foreign.searched = now
+        sign = tail.sign()
+        found = self._survey(tail, tail.end)
+        if sign == foreign.sign and found.reach > foreign.reach:
+            self._nap(_NAP_SECONDS)
+            again = self._survey(tail, tail.end)
+            goes_on_at = foreign.reach if foreign.reach > tail.end else again.resumed
+            is_new = goes_on_at == foreign.reach or goes_on_at >= foreign.end
+            if tail.sign() == sign and again.reach >= found.reach and goes_on_at > tail.end and is_new:
+                tail.end = goes_on_at
+                rest = max(foreign.end, tail.end)
+                tail.foreign = _Foreign(rest, _LEAST, goes_on_at, tail.sign()) if rest > tail.end else None
+                return True
+        if sign != foreign.sign or found.reach > foreign.reach:
+            foreign.sign, foreign.reach = tail.sign(), found.reach
+        return False
+
+    def _walk(
+        self, tail: _Tail, start: int, trusted: int, top: int | None = None, until: int | None = None
+    ) -> Walked:
+        """See :func:`reput.source.walk.walk`; ``until``: only records that end by this position."""
+        base = tail.segment.base
+        top = tail.timestamp if top is None else top
+        view = tail.view[:until]
+        walked = walk.walk(view, base, start, trusted, self._v2, top, _SLOW_RECORDS)
+        if walked.status != Status.FULL:
+            return walked
+        from reput.source import walk_kernel
+
+        data = tail.data[: len(view)]
+        return walk_kernel.walk(data, base, start, trusted, self._v2, top, len(data))
+
+    def _find(self, tail: _Tail, start: int, end: int, timestamp: int) -> int:
+        """The next whole record from ``start`` on that isn't older than ``timestamp``, -1 if none is."""
+        from reput.scan import kernel
+
+        end = min(end, len(tail.data))
+        for first, stop in extents(tail.descriptor, start, end):
+            position = first - 1
+            while (
+                position := kernel.find_record(tail.data, tail.segment.base, position + 1, stop, self._v2)
+            ) >= 0:
+                if store_timestamp(tail.view, position) >= timestamp:
+                    return position
+        return -1
+
+
+def _begun_after(tail: _Tail, log: CommitLog) -> Segment | None:
+    """The segment after the tail's, when it or a later one has something in it."""
+    following = [segment for segment in log.segments if segment.base > tail.segment.base]
+    return following[0] if any(_is_begun(segment) for segment in following) else None
+
+
+def _is_begun(segment: Segment) -> bool:
+    """Whether the broker has written to a segment that it may have made ahead of time."""
+    try:
+        with open(segment.path, "rb", buffering=0) as file:
+            return not _is_zero(file.read(commitlog.BLANK_LENGTH))
+    except FileNotFoundError as error:
+        raise SegmentGoneError("the segment has been deleted", path=segment.path) from error
+
+
+def _is_zero(data: bytes | memoryview) -> bool:
+    return not any(data)
+
+
+def _identity(segment: Segment) -> tuple[int, int]:
+    try:
+        status = segment.path.stat()
+    except FileNotFoundError as error:
+        raise SegmentGoneError("the segment has been deleted", path=segment.path) from error
+    return status.st_dev, status.st_ino
+
+
+def _went_back(segment: Segment, offset: int, reached: int) -> LogWentBackError:
+    return LogWentBackError(
+        "the commit log has gone back: it was cut by its broker, or is another one",
+        path=segment.path,
+        offset=offset,
+        expected=f"the log that was read up to {reached}",
+        found="its end, or other bytes",
+        next_step="Start again where the log is still the same",
+    )

@@ -1,0 +1,83 @@
+"""Going over the frames of a log's tail, with an eye on the broker's clock. Slow and obvious; no numba.
+
+:mod:`reput.source.walk_kernel` is the same, some hundred times as fast, but loading it takes longer than
+walking over ten thousand records: a process that has little to walk over never loads it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from reput.format import commitlog
+from reput.format.commitlog import BORN_HOST, SYS_FLAG, SYS_FLAG_BORN_HOST_V6
+from reput.scan.reference import frame
+from reput.scan.status import Status
+
+
+class Walked(NamedTuple):
+    """Where a walk over whole frames ended. Positions are relative to the segment; -1 is none.
+
+    Attributes:
+        status: why it ended: BLANK, UNWRITTEN or what is wrong; FULL after as many records as were wanted.
+        position: where no whole frame stands.
+        records: frames that were passed.
+        last: position of the last of them.
+        before: position of the one before it.
+        timestamp: the last one's storeTimestamp, ms; the one given when there is none.
+        top: the highest storeTimestamp, ms.
+        drop: position of the first record that is older than the one before it, if none after it is as new
+            again as the newest before.
+        before_drop: position of the record before ``drop``.
+    """
+
+    status: int
+    position: int
+    records: int
+    last: int
+    before: int
+    timestamp: int
+    top: int
+    drop: int
+    before_drop: int
+
+
+def store_timestamp(view: memoryview, position: int) -> int:
+    """The storeTimestamp, ms, of the record at ``position``."""
+    sys_flag = int.from_bytes(view[position + SYS_FLAG : position + SYS_FLAG + 4], "big")
+    at = position + BORN_HOST + commitlog.host_length(sys_flag, SYS_FLAG_BORN_HOST_V6)
+    return int.from_bytes(view[at : at + 8], "big", signed=True)
+
+
+def walk(
+    view: memoryview, base: int, start: int, trusted: int, topic_length_v2: bool, top: int, most: int
+) -> Walked:
+    """Go over whole frames from ``start`` on.
+
+    Args:
+        view: the segment.
+        base: physical offset of its first byte.
+        start: position of a record.
+        trusted: the clock may do what it likes before this position.
+        topic_length_v2: records of magic v2 are known.
+        top: storeTimestamp, ms, that the first record should not be below.
+        most: records to pass at most.
+    """
+    position, records, timestamp = start, 0, top
+    last = before = drop = before_drop = -1
+    while True:
+        found = frame(view, base, position, topic_length_v2)
+        if isinstance(found, Status):
+            return Walked(found, position, records, last, before, timestamp, top, drop, before_drop)
+        if records >= most:
+            return Walked(Status.FULL, position, records, last, before, timestamp, top, drop, before_drop)
+        timestamp = store_timestamp(view, position)
+        if position < trusted:
+            top = timestamp
+        elif timestamp >= top:
+            drop = before_drop = -1
+            top = timestamp
+        elif drop < 0:
+            drop, before_drop = position, last
+        records += 1
+        before, last = last, position
+        position += found.size

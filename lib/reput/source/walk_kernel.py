@@ -1,0 +1,57 @@
+"""The walk of :mod:`reput.source.walk` in numba."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from reput.format.commitlog import BORN_HOST, SYS_FLAG, SYS_FLAG_BORN_HOST_V6
+from reput.scan.kernel import _FULL, _GOOD, _frame
+from reput.scan.load import i32, i64
+from reput.source.walk import Walked
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _walk(data, base, start, trusted, topic_length_v2, top, most):  # type: ignore[no-untyped-def]
+    segment_end = np.int64(len(data))
+    position = np.int64(start)
+    records = np.int64(0)
+    top = np.int64(top)
+    timestamp = top
+    last = before = drop = before_drop = np.int64(-1)
+    while True:
+        status, size, _b, _bl, _t, _tl, _p, _pl = _frame(data, base, position, segment_end, topic_length_v2)
+        if status != _GOOD:
+            break
+        if records >= most:
+            status = _FULL
+            break
+        born_length = 20 if i32(data, position + SYS_FLAG) & SYS_FLAG_BORN_HOST_V6 else 8
+        timestamp = i64(data, position + BORN_HOST + born_length)
+        if position < trusted:
+            top = timestamp
+        elif timestamp >= top:
+            drop = before_drop = np.int64(-1)
+            top = timestamp
+        elif drop < 0:
+            drop = position
+            before_drop = last
+        records += 1
+        before = last
+        last = position
+        position += size
+    return status, position, records, last, before, timestamp, top, drop, before_drop
+
+
+def walk(
+    data: NDArray[np.uint8],
+    base: int,
+    start: int,
+    trusted: int,
+    topic_length_v2: bool,
+    top: int,
+    most: int,
+) -> Walked:
+    """See :func:`reput.source.walk.walk`; ``data`` is the segment."""
+    return Walked(*map(int, _walk(data, base, start, trusted, topic_length_v2, top, most)))

@@ -1,0 +1,114 @@
+"""Which bytes of a segment hold something: whole records, their proof, and where written bytes end.
+
+Nothing here loads numba.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.format import properties
+from reput.scan.reference import Frame, _body_crc_is_wrong, _property_crc_is_wrong, frame
+
+_LOOK_AT = 1 << 20
+
+
+class Records:
+    """The records of one segment, looked at one by one.
+
+    Args:
+        data: the segment, uint8[segment_length].
+        base: physical offset of its first byte.
+        topic_length_v2: records of magic v2 are known.
+        property_crc_only: the body's CRC isn't looked at (``forceVerifyPropCRC``).
+    """
+
+    def __init__(
+        self, data: NDArray[np.uint8], base: int, *, topic_length_v2: bool, property_crc_only: bool
+    ) -> None:
+        self._view = data.data
+        self._base = base
+        self._v2 = topic_length_v2
+        self._property_crc_only = property_crc_only
+
+    def end(self, position: int) -> int:
+        """Position after the whole frame at ``position``, -1 if there is none."""
+        found = self._frame(position)
+        return -1 if found is None else position + found.size
+
+    def has_stored_crc(self, position: int) -> bool:
+        """Whether a whole frame stands there, with the CRCs that it names: of its body, of all its bytes."""
+        found = self._frame(position)
+        if found is None or (not self._property_crc_only and _body_crc_is_wrong(self._view, found)):
+            return False
+        raw = self._properties(found)
+        return not _property_crc_is_wrong(self._view, found, raw, properties.parse(raw))
+
+    def is_proven(self, position: int) -> bool:
+        """Whether the record has a CRC of all its bytes, and it is right (``enabledAppendPropCRC``)."""
+        found = self._frame(position)
+        if found is None:
+            return False
+        raw = self._properties(found)
+        values = properties.parse(raw)
+        stored = values.get(properties.CRC32, b"")
+        return (
+            len(stored) == 10
+            and raw.endswith(properties.CRC32 + b"\x01" + stored + b"\x02")
+            and not _property_crc_is_wrong(self._view, found, raw, values)
+        )
+
+    def is_ended(self, position: int) -> bool:
+        """Whether the last byte of the record that isn't zero by its layout has been written.
+
+        That is the last one of the properties or, without any, of the topic. Over zeros, and written from
+        the first byte to the last, the record is then all there.
+        """
+        found = self._frame(position)
+        if found is None:
+            return False
+        start, end = found.properties
+        if start == end:
+            start, end = found.topic
+        return start < end and self._view[end - 1] != 0
+
+    def _properties(self, found: Frame) -> bytes:
+        return bytes(self._view[slice(*found.properties)])
+
+    def _frame(self, position: int) -> Frame | None:
+        found = frame(self._view, self._base, position, self._v2)
+        return found if isinstance(found, Frame) else None
+
+
+def extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The half-open ranges of a file's [start, end) that aren't holes; the whole where none are known."""
+    at = start
+    while at < end:
+        try:
+            at = os.lseek(descriptor, at, os.SEEK_DATA)
+            stop = os.lseek(descriptor, at, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                yield at, end
+            return
+        if at >= end:
+            return
+        yield at, min(stop, end)
+        at = stop
+
+
+def written_end(descriptor: int, data: NDArray[np.uint8], start: int) -> int:
+    """Position after the last byte from ``start`` on that isn't zero, ``start`` if all are."""
+    for first, stop in reversed(list(extents(descriptor, start, len(data)))):
+        at = stop
+        while at > first:
+            piece = data[max(at - _LOOK_AT, first) : at]
+            if piece.any():
+                return at - len(piece) + int(np.flatnonzero(piece)[-1]) + 1
+            at -= len(piece)
+    return start

@@ -1,0 +1,95 @@
+"""A broker's log as another process sees it while it is written: bytes appear late, and out of order.
+
+What is written is *issued* byte after byte, in order. Of what was issued before the last nap everything is
+seen; of what was issued since, any subset of blocks. That is more than any memory or file system does.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from reput.format import commitlog
+from reput.format.commitlog import Record
+from tests.stores import LogWriter
+
+
+@dataclass
+class BrokerMemory:
+    """Writes records of a :class:`LogWriter`'s log so that they appear in pieces.
+
+    Attributes:
+        root: the store.
+        chance: decides what is seen when.
+        segment_size: bytes of a segment.
+        end: physical offset where the next record goes.
+        block: bytes that appear together.
+    """
+
+    root: Path
+    chance: random.Random
+    segment_size: int = 8192
+    end: int = 0
+    block: int = 8
+    _queue: list[tuple[int, bytes]] = field(default_factory=list)
+    _hidden: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.disk = LogWriter(self.root, self.segment_size)
+        self.disk.preallocate(0)
+
+    def put(self, *records: Record) -> None:
+        """Have records written as one piece, as a batch is; nothing is issued yet."""
+        left = self.segment_size - self.end % self.segment_size
+        if sum(len(commitlog.encode(record)) for record in records) + commitlog.BLANK_LENGTH > left:
+            self._append(commitlog.encode_blank(left)[: commitlog.BLANK_LENGTH])
+            self.end += left - commitlog.BLANK_LENGTH
+        piece = b""
+        for record in records:
+            piece += commitlog.encode(replace(record, physical_offset=self.end + len(piece)))
+        self._append(piece)
+
+    def _append(self, data: bytes) -> None:
+        if data:
+            self._queue.append((self.end, data))
+            self.end += len(data)
+
+    def issue(self, most: int) -> None:
+        """Write the next bytes, up to ``most``; some blocks of them are not seen before the next nap."""
+        while most > 0 and self._queue:
+            offset, data = self._queue.pop(0)
+            base = offset - offset % self.segment_size
+            self.disk.preallocate(base)
+            if offset - base > self.segment_size // 2:
+                self.disk.preallocate(base + self.segment_size)
+            now, rest = data[:most], data[most:]
+            most -= len(now)
+            if rest:
+                self._queue.insert(0, (offset + len(now), rest))
+            blocks = []
+            at = offset
+            while at < offset + len(now):
+                stop = min(at - at % self.block + self.block, offset + len(now))
+                blocks.append((at, now[at - offset : stop - offset]))
+                at = stop
+            self.chance.shuffle(blocks)
+            seen = self.chance.randint(0, len(blocks)) if self.chance.random() < 0.5 else len(blocks)
+            for at, block in blocks[:seen]:
+                self.disk.overwrite(at, block)
+            self._hidden += blocks[seen:]
+
+    def nap(self, _seconds: float = 0.0) -> None:
+        """Time passes: what was issued is seen, and more is issued."""
+        for at, block in self._hidden:
+            self.disk.overwrite(at, block)
+        self._hidden.clear()
+        if self.chance.random() < 0.5:
+            self.issue(self.chance.choice([1, 7, 60, 200, 1000, 10_000]))
+
+    def is_final(self, end: int) -> bool:
+        """Whether all that was put before ``end`` is to be seen; zeros look as if they were."""
+        pending = [
+            at + len(data) - len(data.lstrip(b"\0")) for at, data in self._hidden + self._queue if any(data)
+        ]
+        return not pending or end <= min(pending)

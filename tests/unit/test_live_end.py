@@ -1,0 +1,391 @@
+"""The settled end of a live log: never past a byte that may change, and never short of what is certain."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reput.errors import LogWentBackError
+from reput.format import commitlog, names, properties
+from reput.format.commitlog import Record
+from reput.settings import StoreSettings
+from reput.source import walk, walk_kernel
+from reput.source.live_end import LiveEnd
+from reput.store.segments import discover
+from tests.broker_memory import BrokerMemory
+from tests.property.logs import segments, with_property_crc
+from tests.stores import LogWriter
+
+NOW = 1_700_000_000_000
+SHAPES = {
+    "4.9": Record(topic=b"orders", body=b"body" * 9, properties=b"KEYS\x01k\x02TAGS\x01paid"),
+    "5.x": Record(topic=b"orders", body=b"body" * 9, properties=b"KEYS\x01k\x02TAGS\x01paid\x02"),
+    "no properties": Record(topic=b"orders", body=b"body"),
+    "no body": Record(topic=b"orders", properties=b"TAGS\x01paid\x02"),
+    "a body of zeros": Record(topic=b"orders", body=bytes(300), properties=b"a\x01\0\0\0\0\0\0\0\0b\x02"),
+    "nothing": Record(topic=b"o", queue_offset=0),
+    "long": Record(topic=b"orders", body=b"x" * 1500, properties=b"KEYS\x01" + b"k" * 900 + b"\x02"),
+}
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Watched:
+    """A log, and its end as it is found."""
+
+    def __init__(self, root: Path, segment_size: int = 4096) -> None:
+        self.log = LogWriter(root / "store", segment_size)
+        self.log.preallocate(0)
+        self.settings = StoreSettings.load(self.log.root, None, None)
+        self.clock = Clock()
+        self.restart()
+
+    def restart(self, exact: int | None = None) -> None:
+        self.live = LiveEnd(self.settings, exact=exact, clock=self.clock, nap=lambda _: None)
+
+    def end(self, floor: int | None = None) -> int:
+        return self.live.find(discover(self.settings), floor).offset
+
+    def rest(self) -> int:
+        """The end once the log has stayed as it is for long."""
+        self.end()
+        self.clock.now += 3
+        return self.end()
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    one = Watched(tmp_path)
+    yield one
+    one.live.close()
+
+
+def message(number: int, **fields: object) -> Record:
+    fields = {"store_timestamp": NOW + number, **fields}
+    return Record(topic=b"orders", body=b"body %04d" % number, queue_offset=number, **fields)  # type: ignore[arg-type]
+
+
+# A record that is being written.
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_prefix_of_a_record_is_taken_and_the_whole_is_at_once(watched: Watched, shape: str) -> None:
+    log = watched.log
+    log.append(message(1))
+    assert watched.rest() == log.end
+    whole = commitlog.encode(replace(SHAPES[shape], physical_offset=log.end, store_timestamp=NOW + 5))
+    for count in range(1, len(whole), 1 if len(whole) < 500 else 17):
+        log.overwrite(log.end, whole[:count])
+        if any(whole[count:]):
+            assert watched.end() == log.end, f"after {count} of {len(whole)} bytes"
+    log.overwrite(log.end, whole)
+    assert watched.end() == log.end + len(whole)
+
+
+@pytest.mark.parametrize("block", [8, 64, 512])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_hole_in_a_record_is_taken(tmp_path: Path, shape: str, block: int) -> None:
+    """Every aligned block is missing once, and appears while the reader naps or doesn't."""
+    watched = Watched(tmp_path)
+    log = watched.log
+    log.append(message(1))
+    start = log.end
+    assert watched.rest() == start
+    whole = commitlog.encode(replace(SHAPES[shape], physical_offset=start, store_timestamp=NOW + 5))
+    size = len(whole)
+    for at in range(start - start % block, start + size, block):
+        first, stop = max(at, start), min(at + block, start + size)
+        hole = whole[: first - start] + bytes(stop - first) + whole[stop - start :]
+        log.overwrite(start, bytes(size))
+        watched.restart(exact=start)
+        assert watched.end() == start
+        log.overwrite(start, hole)
+        watched.live._nap = lambda _, first=first, data=whole[first - start : stop - start]: log.overwrite(
+            first, data
+        )
+        found = watched.end()
+        seen = watched.log.root.joinpath(names.COMMIT_LOG, names.offset_name(0)).read_bytes()
+        assert found == start or seen[start : start + size] == whole, f"{first} to {stop}"
+        log.overwrite(start, whole)
+        assert watched.end() == start + size
+    watched.live.close()
+
+
+def test_a_record_that_ends_in_a_zero_waits_for_the_next_or_for_rest(watched: Watched) -> None:
+    log = watched.log
+    assert watched.end() == 0
+    log.append(message(1, properties=b"a\x01b\0"))
+    assert watched.end() == 0
+    log.append(message(2))
+    assert watched.end() == log.end
+    log.append(message(3, properties=b"a\x01b\0"))
+    before = log.records[-1].physical_offset
+    assert watched.end() == before
+    watched.clock.now += 1.9
+    assert watched.end() == before
+    watched.clock.now += 0.2
+    assert watched.end() == log.end
+
+
+def test_a_crc_of_all_bytes_is_proof_enough(watched: Watched) -> None:
+    log = watched.log
+    record = replace(message(1), physical_offset=0, properties=b"TAGS\x01a\x02" + bytes(20))
+    whole = with_property_crc(commitlog.encode(record)[:-20])
+    log.overwrite(0, whole)
+    assert watched.end() == len(whole)  # at the first look, with nothing known of what was there before
+
+
+def test_a_last_record_at_the_first_look_waits_for_rest_unless_somebody_took_it(watched: Watched) -> None:
+    log = watched.log
+    log.append(message(1), message(2))
+    last = log.records[-1].physical_offset
+    assert watched.end() == last
+    watched.restart()
+    assert watched.end(floor=log.end) == log.end
+    watched.restart()
+    assert watched.end(floor=last + 1) == log.end
+    watched.restart(exact=log.end)
+    assert watched.end() == log.end
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 32), block=st.sampled_from([1, 8, 64, 512]))
+def test_bytes_that_appear_in_any_order_are_never_taken_too_soon(seed: int, block: int) -> None:
+    chance = random.Random(seed)
+    with TemporaryDirectory() as directory:
+        broker = BrokerMemory(Path(directory), chance, block=block)
+        store = StoreSettings.load(broker.root, None, None)
+        live = LiveEnd(store, clock=Clock(), nap=broker.nap)
+        shapes = list(SHAPES.values())
+        before = live.find(discover(store)).offset
+        for number in range(chance.randint(1, 25)):
+            many = chance.choice([1, 1, 1, 2])
+            fields = {"queue_offset": number, "store_timestamp": NOW + number}
+            broker.put(*(replace(chance.choice(shapes), **fields) for _ in range(many)))
+            for _ in range(chance.randint(0, 6)):
+                broker.issue(chance.choice([1, 10, 91, 300, 5000]))
+                end = live.find(discover(store)).offset
+                assert broker.is_final(end), f"{end} was handed out"
+                assert end >= before
+                before = end
+        broker.issue(1 << 20)
+        broker.nap()
+        live.find(discover(store))
+        assert live.find(discover(store)).offset == broker.end
+        live.close()
+
+
+# What is left over from before the broker's last start.
+
+
+def leave(watched: Watched, *, torn: bool) -> list[int]:
+    """A log of eight records that was cut before the fourth, which is damaged; returns where each begins."""
+    log = watched.log
+    log.append(*(message(number) for number in range(8)))
+    places = [record.physical_offset for record in log.records]
+    if torn:
+        log.overwrite(places[3] + 60, bytes(places[4] - places[3] - 60))
+    log.end = places[3]
+    return places
+
+
+def test_records_behind_damage_are_held_until_the_log_goes_on_behind_them(watched: Watched) -> None:
+    places = leave(watched, torn=True)
+    end = len(commitlog.encode(message(0))) * 8
+    assert watched.rest() == places[3]
+    watched.log.end = end
+    watched.log.append(message(100), message(101))
+    watched.clock.now += 1
+    assert watched.end() == watched.log.end
+
+
+def test_records_behind_a_cut_are_never_taken_while_they_are_written_over(watched: Watched) -> None:
+    places = leave(watched, torn=True)
+    log = watched.log
+    assert watched.rest() == places[3]
+    for number in range(100, 104):
+        whole = commitlog.encode(message(number, physical_offset=log.end))
+        for count in range(len(whole)):
+            log.overwrite(log.end, whole[:count])
+            watched.clock.now += 0.1
+            assert watched.end() <= log.end, f"record {number} after {count} bytes"
+        log.append(message(number))
+        watched.clock.now += 0.3
+        assert watched.end() <= log.end
+    assert watched.rest() == log.end
+    log.append(message(104), message(105))
+    assert watched.rest() == log.end
+
+
+def test_older_records_after_newer_ones_are_what_a_cut_left(watched: Watched) -> None:
+    leave(watched, torn=False)
+    log = watched.log
+    log.append(message(100))
+    assert watched.rest() == log.end
+    log.append(message(101))
+    assert watched.end() <= log.end
+    assert watched.rest() == log.end
+
+
+def test_a_clock_that_was_set_back_holds_nothing_up(watched: Watched) -> None:
+    log = watched.log
+    assert watched.end() == 0
+    log.append(message(100), message(1))
+    assert watched.end() == log.end
+    watched.restart()
+    assert watched.end(floor=log.end) == log.end
+    watched.restart()
+    assert watched.rest() == log.records[1].physical_offset
+    log.append(message(2))
+    watched.end()
+    assert watched.rest() == log.end
+
+
+def test_a_record_over_a_half_written_one_of_a_dead_broker(watched: Watched) -> None:
+    log = watched.log
+    log.append(message(1))
+    assert watched.rest() == log.end
+    dead = commitlog.encode(message(2, physical_offset=log.end, properties=b"KEYS\x01" + b"d" * 50 + b"\x02"))
+    new = commitlog.encode(message(2, physical_offset=log.end, properties=b"KEYS\x01" + b"n" * 30 + b"\x02"))
+    assert watched.end() == log.end
+    log.overwrite(log.end, dead[:-3])
+    assert watched.end() == log.end
+    for count in range(len(new)):
+        log.overwrite(log.end, new[:count] + dead[count:-3])
+        watched.clock.now += 0.1
+        assert watched.end() == log.end, count
+    log.overwrite(log.end, new + dead[len(new) : -3])
+    assert watched.end() == log.end
+    assert watched.rest() == log.end + len(new)
+
+
+# Damage that is certain.
+
+
+def test_damage_that_appears_is_passed_when_a_later_record_follows(watched: Watched) -> None:
+    log = watched.log
+    log.append(message(1))
+    assert watched.rest() == log.end
+    at = log.end
+    log.append(message(2), message(3))
+    log.overwrite(at, b"\xff" * 20)
+    assert watched.end() == log.end
+    at = log.end
+    log.append(message(4))
+    log.overwrite(at, b"\xff" * 20)
+    assert watched.rest() == at
+
+
+def test_a_segment_ends_when_the_next_one_begins(watched: Watched) -> None:
+    log = watched.log
+    log.append(message(1))
+    assert watched.rest() == log.end
+    log.preallocate(4096)
+    assert watched.end() == log.end
+    log.overwrite(log.end, b"\xff" * 30)
+    assert watched.rest() == log.end
+    log.end = 4096
+    log.append(message(2))
+    assert watched.end() == log.end
+    assert watched.end() == log.end
+
+
+def test_a_blank_is_no_end_of_a_segment_before_the_next_begins(watched: Watched) -> None:
+    log = watched.log
+    log.append(message(1))
+    assert watched.rest() == log.end
+    log.overwrite(log.end, commitlog.encode_blank(4096 - log.end))
+    assert watched.end() == log.end
+    assert watched.end(floor=4096) == 4096
+    log.preallocate(4096)
+    assert watched.end() == log.end
+    log.end = 4096
+    log.append(message(2))
+    assert watched.end() == log.end
+
+
+def test_several_segments_may_pass_between_two_looks(watched: Watched) -> None:
+    log = watched.log
+    assert watched.end() == 0
+    for number in range(300):
+        log.append(message(number))
+    assert watched.end() == log.end > 5 * 4096
+
+
+# A log that isn't what it was.
+
+
+def test_a_log_that_goes_back_is_an_error(watched: Watched) -> None:
+    log = watched.log
+    log.append(*(message(number) for number in range(4)))
+    assert watched.rest() == log.end
+    end = log.end
+    log.overwrite(log.records[2].physical_offset, bytes(end - log.records[2].physical_offset))
+    with pytest.raises(LogWentBackError, match="the commit log has gone back") as raised:
+        watched.end()
+    assert raised.value.offset == log.records[3].physical_offset
+    watched.restart()
+    with pytest.raises(LogWentBackError) as raised:
+        watched.end(floor=end)
+    assert raised.value.offset is not None
+    assert raised.value.offset <= log.records[2].physical_offset
+
+
+def test_a_log_that_was_cut_and_grew_otherwise_is_an_error(watched: Watched) -> None:
+    log = watched.log
+    log.append(*(message(number) for number in range(4)))
+    assert watched.rest() == log.end
+    log.end = log.records[1].physical_offset
+    log.append(*(message(number) for number in range(50, 60)))
+    with pytest.raises(LogWentBackError):
+        watched.end()
+
+
+def test_a_deleted_segment_is_a_cut_at_the_end_and_expiry_at_the_head(watched: Watched) -> None:
+    log = watched.log
+    assert watched.end() == 0
+    log.append(*(message(number) for number in range(60)))
+    assert watched.end() == log.end > 4096
+    first, second = (log.root / names.COMMIT_LOG / names.offset_name(base) for base in (0, 4096))
+    kept = second.read_bytes()
+    second.unlink()
+    with pytest.raises(LogWentBackError):
+        watched.end()
+    second.write_bytes(kept)
+    watched.restart()
+    assert watched.end(floor=log.end) == log.end
+    first.unlink()
+    assert watched.end() == log.end
+    second.unlink()
+    log.end = 8192
+    log.append(message(100), message(101))
+    assert watched.rest() == log.end
+
+
+# The fast walk.
+
+
+@settings(max_examples=300, deadline=None)
+@given(segment=segments(damaged=True), trusted=st.integers(0, 900), v2=st.booleans(), most=st.integers(0, 9))
+def test_both_walks_agree(segment: tuple[int, np.ndarray], trusted: int, v2: bool, most: int) -> None:
+    base, data = segment
+    for top in (0, NOW):
+        slow = walk.walk(data.data, base, 0, trusted, v2, top, most)
+        assert walk_kernel.walk(data, base, 0, trusted, v2, top, most) == slow
+
+
+def test_properties_are_parsed_as_the_scan_does() -> None:
+    assert properties.parse(SHAPES["a body of zeros"].properties) == {b"a": bytes(8) + b"b"}
