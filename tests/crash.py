@@ -9,6 +9,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reput.store.system import System
 
@@ -62,7 +66,16 @@ class Dying(System):
     def sync(self, fd: int, data_only: bool) -> None:
         self.tick()
 
-    def sync_map(self, mapping: mmap.mmap, offset: int, length: int) -> None:
+    def store_in_map(self, mapped: NDArray[Any], at: NDArray[np.intp], values: NDArray[Any]) -> None:
+        try:
+            self.tick()
+        except KilledError:
+            if self.calls == self._last:
+                super().store_in_map(mapped, at[: len(at) // 2], values[: len(at) // 2])
+            raise
+        super().store_in_map(mapped, at, values)
+
+    def sync_map(self, fd: int, mapping: mmap.mmap, offset: int, length: int) -> None:
         self.tick()
 
     def sync_directory(self, path: Path) -> None:
@@ -127,6 +140,13 @@ class LosingPower(Dying):
     def sync(self, fd: int, data_only: bool) -> None:
         super().sync(fd, data_only)
         self._bytes[os.fstat(fd).st_ino] = Path(f"/proc/self/fd/{fd}").read_bytes()
+
+    def sync_map(self, fd: int, mapping: mmap.mmap, offset: int, length: int) -> None:
+        super().sync_map(fd, mapping, offset, length)
+        inode, now = os.fstat(fd).st_ino, Path(f"/proc/self/fd/{fd}").read_bytes()
+        flushed = bytearray(self._bytes.get(inode, b"").ljust(len(now), b"\0"))
+        flushed[offset : offset + length] = now[offset : offset + length]
+        self._bytes[inode] = bytes(flushed)
 
     def sync_directory(self, path: Path) -> None:
         super().sync_directory(path)

@@ -333,9 +333,9 @@ def test_what_is_written_through_a_map_is_flushed_by_range(fd: int, tmp_path: Pa
     mapping = files.map_for_writing(fd, 10_000)
     try:
         mapping[5000:5004] = b"data"
-        files.flush_map(mapping, path, 5000, 4)
-        files.flush_map(mapping, path, 0, 0)
-        files.flush_map(mapping, path, 0, 10_000)
+        files.flush_map(fd, mapping, 5000, 4)
+        files.flush_map(fd, mapping, 0, 0)
+        files.flush_map(fd, mapping, 0, 10_000)
     finally:
         mapping.close()
     assert path.read_bytes()[5000:5004] == b"data"

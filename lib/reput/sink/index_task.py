@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reput.build.index import KeyRows, put_keys
 from reput.errors import OutputError, ReputError
-from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH, IndexHeader, file_length
+from reput.format.indexfile import HEADER_LENGTH, IndexHeader, file_length
+from reput.sink.index_file import entry_offset, load_slots, slot_bytes
 from reput.sink.opened import opened
-from reput.sink.spill import Spill, read
+from reput.sink.spill import Spill
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
@@ -65,7 +64,6 @@ def build(task: IndexTask) -> IndexHeader | ReputError:
 
 def _build(task: IndexTask) -> IndexHeader:
     length = file_length(task.max_hash_slot_num, task.max_index_num)
-    first_entry = HEADER_LENGTH + task.max_hash_slot_num * SLOT_LENGTH
     with opened(task.path, length, task.owner) as fd:
         header = task.header
         if header is None:
@@ -76,8 +74,8 @@ def _build(task: IndexTask) -> IndexHeader:
                 begin_physical_offset=position,
                 end_physical_offset=position,
             )
-        slots = _load_slots(task, fd, header)
-        written_from = first_entry + header.index_count * ENTRY_LENGTH
+        slots = load_slots(fd, task.max_hash_slot_num, header.index_count)
+        written_from = entry_offset(task.max_hash_slot_num, header.index_count)
         at = written_from
         for rows, skip in _chunks(task):
             put = put_keys(header, slots, rows, skip, task.max_index_num)
@@ -85,19 +83,12 @@ def _build(task: IndexTask) -> IndexHeader:
             at += len(put.entries)
             header = put.header
         files.start_writeback(fd, written_from, at - written_from)
-        files.pwrite_all(fd, slots.astype(">i4").view(np.uint8).data, HEADER_LENGTH)
+        files.pwrite_all(fd, slot_bytes(slots), HEADER_LENGTH)
         files.pwrite_all(fd, header.encode(), 0)
         if task.flush:
             files.fsync_file(fd)
             files.fsync_dir(task.path.parent)
     return header
-
-
-def _load_slots(task: IndexTask, fd: int, header: IndexHeader) -> NDArray[np.int32]:
-    if header.index_count <= 1:
-        return np.zeros(task.max_hash_slot_num, np.int32)
-    data = os.pread(fd, task.max_hash_slot_num * SLOT_LENGTH, HEADER_LENGTH)
-    return np.frombuffer(data, ">i4").astype(np.int32)
 
 
 def message_of_key(spills: tuple[Spill, ...], key: int) -> tuple[int, int]:
@@ -111,7 +102,7 @@ def message_of_key(spills: tuple[Spill, ...], key: int) -> tuple[int, int]:
         if left >= spill.keys:
             left -= spill.keys
             continue
-        for rows in read(spill.path):
+        for rows in spill.chunks():
             if left < len(rows.key_hash):
                 row = int(np.searchsorted(np.cumsum(rows.keys), left, side="right"))
                 return int(rows.position[row]), int(rows.timestamp[row])
@@ -127,21 +118,21 @@ def _chunks(task: IndexTask) -> Iterator[tuple[KeyRows, int]]:
         if skip >= spill.keys:
             skip -= spill.keys
             continue
-        for rows in read(spill.path):
+        for rows in spill.chunks():
             if wanted == 0:
                 return
             keys = len(rows.key_hash)
             if skip >= keys:
                 skip -= keys
                 continue
-            piece, left = _from_key(rows, skip)
+            piece, left = from_key(rows, skip)
             skip = 0
             piece = _cut(piece, left + wanted)
             wanted -= len(piece.key_hash) - left
             yield piece, left
 
 
-def _from_key(rows: KeyRows, key: int) -> tuple[KeyRows, int]:
+def from_key(rows: KeyRows, key: int) -> tuple[KeyRows, int]:
     """The rows from the one that holds ``key`` on, and which of its keys that is."""
     if key == 0:
         return rows, 0

@@ -6,29 +6,17 @@ and index files that it doesn't name, entries past an index file's count and the
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
-import numpy as np
-
-from reput.build.index import rebuild_slots
 from reput.format import names
-from reput.format.indexfile import (
-    ENTRY_LENGTH,
-    FIRST_ORDINAL,
-    HEADER_LENGTH,
-    SLOT_LENGTH,
-    IndexHeader,
-    file_length,
-)
+from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader
+from reput.sink import index_file
 from reput.sink.journal import State
 from reput.sink.opened import opened
 from reput.sink.redo import clear_from
 from reput.sink.scan_task import Target
 from reput.store import files
-
-_ENTRIES_AT_ONCE = 1 << 20
 
 
 def roll_back(target: Target, state: State) -> None:
@@ -76,28 +64,16 @@ def _roll_back_index(target: Target, state: State) -> None:
 
 def _truncate_index(target: Target, path: Path, header: IndexHeader) -> None:
     settings = target.settings
-    length = file_length(settings.max_hash_slot_num, settings.max_index_num)
-    first_entry = HEADER_LENGTH + settings.max_hash_slot_num * SLOT_LENGTH
-    slots = np.zeros(settings.max_hash_slot_num, np.int32)
+    length = index_file.file_length(settings)
+    index_file.check_there(path, header)
     with opened(path, length, target.owner) as fd:
-        for ordinal in range(FIRST_ORDINAL, header.index_count, _ENTRIES_AT_ONCE):
-            count = min(_ENTRIES_AT_ONCE, header.index_count - ordinal)
-            data = os.pread(fd, count * ENTRY_LENGTH, first_entry + ordinal * ENTRY_LENGTH)
-            hashes = np.frombuffer(data, ">i4").reshape(-1, ENTRY_LENGTH // 4)[:, 0]
-            rebuild_slots(hashes.astype(np.int32), slots, ordinal)
-        on_disk = header
-        if header.index_count == FIRST_ORDINAL:
-            on_disk = IndexHeader(
-                header.begin_timestamp,
-                header.end_timestamp,
-                header.begin_physical_offset,
-                header.end_physical_offset,
-                header.slot_count,
-                settings.dialect.empty_index_count,
-            )
-        files.pwrite_all(fd, slots.astype(">i4").view(np.uint8).data, HEADER_LENGTH)
+        with files.reporting("the index can't be read back", path):
+            slots = index_file.slots_of_entries(fd, settings.max_hash_slot_num, header.index_count)
+        empty = header.index_count == FIRST_ORDINAL
+        on_disk = index_file.empty_header(settings, header) if empty else header
+        files.pwrite_all(fd, index_file.slot_bytes(slots), HEADER_LENGTH)
         files.pwrite_all(fd, on_disk.encode(), 0)
-        end = first_entry + header.index_count * ENTRY_LENGTH
+        end = index_file.entry_offset(settings.max_hash_slot_num, header.index_count)
         files.zero(fd, end, length - end)
         files.fsync_file(fd)
 

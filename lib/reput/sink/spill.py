@@ -1,12 +1,13 @@
-"""Index keys on their way from the tasks that scan to the task that builds index files.
+"""Index keys on their way from the tasks that scan to what builds index files.
 
-A spill is scratch: never flushed, written and read by processes of one run, deleted after the batch. It holds
-chunks of ``int64[2] (rows, keys)``, positions, timestamps, key counts and key hashes in native byte order.
+A spill is scratch: never flushed, written and read by processes of one run, deleted after the batch. Where
+one process does both it stays in memory, and there is no file. A file holds chunks of ``int64[2] (rows,
+keys)``, positions, timestamps, key counts and key hashes in native byte order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -23,19 +24,30 @@ class Spill:
     """A part's index keys.
 
     Attributes:
-        path: the scratch file.
+        path: the scratch file; empty when the keys are in memory.
         keys: how many keys it holds, at least 1.
+        rows: the keys in memory.
     """
 
     path: str
     keys: int
+    rows: tuple[KeyRows, ...] = ()
+
+    def chunks(self) -> Iterable[KeyRows]:
+        """The keys in log order, some rows at a time."""
+        return self.rows if self.rows else read(self.path)
 
 
 class SpillWriter:
-    """Writes one part's spill; the file is only made when there is a key."""
+    """Writes one part's spill; the file is only made when there is a key.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the scratch file; None keeps the keys in memory.
+    """
+
+    def __init__(self, path: Path | None) -> None:
         self._path = path
+        self._rows: list[KeyRows] = []
         self._file: BinaryIO | None = None
         self._keys = 0
 
@@ -48,9 +60,19 @@ class SpillWriter:
         rows, keys = int(out.counts[output.ROWS]), int(out.counts[output.KEYS])
         if not rows:
             return
+        self._keys += keys
+        if self._path is None:
+            self._rows.append(
+                KeyRows(
+                    out.row_position[:rows].copy(),
+                    out.row_timestamp[:rows].copy(),
+                    out.row_keys[:rows].copy(),
+                    out.key_hash[:keys].copy(),
+                )
+            )
+            return
         if self._file is None:
             self._file = self._path.open("wb")
-        self._keys += keys
         self._file.write(np.array([rows, keys], np.int64).data)
         for column in (out.row_position, out.row_timestamp, out.row_keys):
             self._file.write(column[:rows].data)
@@ -58,6 +80,8 @@ class SpillWriter:
 
     def close(self) -> Spill | None:
         """End the spill; None if it holds nothing."""
+        if self._rows:
+            return Spill("", self._keys, tuple(self._rows))
         if self._file is None:
             return None
         self._file.close()

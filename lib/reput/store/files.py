@@ -25,13 +25,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reput.errors import OutputError
 from reput.store.space import existing_parent, free_bytes, human
 from reput.store.system import System
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from typing_extensions import Buffer
 
     from reput.store.ownership import Owner
@@ -158,19 +160,36 @@ def fallocate(fd: int, offset: int, length: int) -> None:
         system.allocate(fd, offset, length)
 
 
-def map_for_writing(fd: int, length: int) -> mmap.mmap:
+def map_for_writing(fd: int, length: int, *, reserve: int | None = None) -> mmap.mmap:
     """Map the first ``length`` bytes of a file for reading and writing, their space reserved.
+
+    Args:
+        reserve: only so many bytes of space; nothing may be written through the map behind them.
 
     Raises:
         OutputError: no space on the disk, or no room in the process.
     """
-    fallocate(fd, 0, length)
+    fallocate(fd, 0, length if reserve is None else reserve)
     with reporting(f"can't map {human(length)}", fd):
         return mmap.mmap(fd, length)
 
 
-def flush_map(mapping: mmap.mmap, path: Path, offset: int, length: int) -> None:
-    """Flush a range of a mapped file, widened to whole pages.
+def store_in_map(mapped: NDArray[Any], at: NDArray[np.intp], values: NDArray[Any]) -> None:
+    """Write single values of a mapped file, ``mapped[at] = values``. A reader sees each one old or new.
+
+    Args:
+        mapped: a view of a map for writing, over reserved space.
+        at: indices; those that repeat have the same value.
+        values: of ``mapped``'s type.
+    """
+    system.store_in_map(mapped, at, values)
+
+
+def flush_map(fd: int, mapping: mmap.mmap, offset: int, length: int) -> None:
+    """Flush a range of a mapped file, widened to whole pages, however it was written; the size, too.
+
+    Args:
+        fd: the file that is mapped.
 
     Raises:
         OutputError: the disk didn't take it.
@@ -178,8 +197,8 @@ def flush_map(mapping: mmap.mmap, path: Path, offset: int, length: int) -> None:
     if length <= 0:
         return
     start = offset - offset % mmap.PAGESIZE
-    with reporting(f"can't flush {length} mapped bytes", path, offset):
-        system.sync_map(mapping, start, offset + length - start)
+    with reporting(f"can't flush {length} bytes", fd, offset):
+        system.sync_map(fd, mapping, start, offset + length - start)
 
 
 def start_writeback(fd: int, offset: int, length: int) -> None:

@@ -12,7 +12,11 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # linux/fs.h, linux/falloc.h: Python has no names for them.
 _RENAME_EXCHANGE = 2
@@ -61,8 +65,12 @@ class System:
         else:
             os.fsync(fd)
 
-    def sync_map(self, mapping: mmap.mmap, offset: int, length: int) -> None:
-        """Flush whole pages of a mapped file; ``offset`` is a multiple of the page size."""
+    def store_in_map(self, mapped: NDArray[Any], at: NDArray[np.intp], values: NDArray[Any]) -> None:
+        """Write single values of a mapped file."""
+        mapped[at] = values
+
+    def sync_map(self, fd: int, mapping: mmap.mmap, offset: int, length: int) -> None:  # noqa: ARG002
+        """Flush whole pages of ``fd``, which ``mapping`` maps; ``offset`` is a multiple of the page size."""
         mapping.flush(offset, length)
 
     def sync_directory(self, path: Path) -> None:

@@ -1,0 +1,262 @@
+"""Index keys of small batches, put by the process that runs a tail, at a cost that follows from their number.
+
+The last index file stays open from batch to batch, its slots in memory. A batch writes its entries in one go
+and flushes them, then shows them to readers: the header, then the slots that changed, through a map. Readers
+may come at any moment; in this order no slot leads past the entries that the header counts.
+
+Slots and header of the last file aren't flushed while the tail lives. They follow from the entries and the
+journal, and :mod:`reput.sink.rollback` makes them anew as long as scratch is there, which is as long as the
+tail lives. A file that is full is flushed whole, before the journal can name another: docs/adr/0018.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.build.index import KeyRows, Put, put_keys
+from reput.errors import OutputError
+from reput.format import names
+from reput.format.indexfile import HEADER_LENGTH, SLOT_LENGTH, IndexHeader
+from reput.sink import index_file
+from reput.sink.index_series import IndexSeries
+from reput.sink.index_task import from_key
+from reput.sink.scan_task import Target
+from reput.sink.spill import Spill
+from reput.store import files
+
+
+class LiveIndex:
+    """Keeps the last index file open between the batches of a tail.
+
+    Batches may be built by tasks in between (:class:`reput.sink.index_builder.IndexBuilder`), if
+    :meth:`release` is called before. Not for use by several threads.
+
+    Args:
+        target: where and what.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._file: LiveFile | None = None
+        self._failure: OutputError | None = None
+
+    def batch(self, known: list[tuple[str, IndexHeader]]) -> LiveBatch:
+        """Begin a batch.
+
+        Args:
+            known: the index files so far, in order: (name, header), as the journal has them. What an earlier
+                batch put and never committed is forgotten.
+        """
+        return LiveBatch(self, self._target, IndexSeries(known, self._target.settings.max_index_num))
+
+    def release(self) -> None:
+        """Flush all of the file that is open, and close it: before others write it, and at a clean end.
+
+        Raises:
+            OutputError: it can't be flushed, or a write failed before: a second try can't make it good.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._file is not None:
+            try:
+                self._file.flush_all()
+            except OutputError as error:
+                self._failure = error
+                raise
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file as it is, to be rolled back by the next start."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def file_for(self, series: IndexSeries) -> LiveFile:
+        """The file that the next key goes to, open.
+
+        Raises:
+            OutputError: it can't be opened, or isn't there any more.
+        """
+        name, header = series.for_next_key()
+        file = self._file
+        if file is not None and (file.name, file.header) == (name, header):
+            file.check_in_place()
+            return file
+        self.release()
+        self._file = LiveFile(self._target, name, header)
+        return self._file
+
+    def put(self, batch: LiveBatch, pieces: Iterable[KeyRows]) -> None:
+        """Put keys in log order, on to new files where one is full; all flushed that has to be.
+
+        Raises:
+            OutputError: and again at every later use.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            for rows in pieces:
+                skip, left = 0, len(rows.position)
+                while left:
+                    file = self.file_for(batch.series)
+                    put = file.put(rows, skip)
+                    batch.moved(file.name, file.header)
+                    if batch.series.is_full(file.header):
+                        self.release()
+                    left -= put.rows
+                    if left:
+                        rows, skip = from_key(rows, skip + put.keys)
+            if self._file is not None:
+                self._file.flush_entries()
+        except OutputError as error:
+            self._failure = error
+            raise
+
+
+class LiveBatch:
+    """Puts one batch's keys; a :class:`reput.sink.index_builder.BatchIndex`.
+
+    Attributes:
+        series: the index files, those of this batch included.
+        changed: the files that were written: their headers by name.
+    """
+
+    def __init__(self, live: LiveIndex, target: Target, series: IndexSeries) -> None:
+        self._live = live
+        self._target = target
+        self._waiting: list[Spill] = []
+        self.series = series
+        self.changed: dict[str, IndexHeader] = {}
+
+    def offer(self, spill: Spill | None, first_timestamp: int) -> None:
+        """Take the next part's keys. See :class:`reput.sink.index_builder.BatchIndex`."""
+        self.series.see(first_timestamp)
+        if spill is not None:
+            self._waiting.append(spill)
+
+    def finish(self, last_position: int) -> None:
+        """Put what was taken, and flush. See :class:`reput.sink.index_builder.BatchIndex`."""
+        if self._waiting:
+            self._live.put(self, (rows for spill in self._waiting for rows in spill.chunks()))
+        empty = self.series.for_last_message(last_position)
+        if empty is not None:
+            index_file.create_empty(self._target, *empty, flush=True)
+            self.moved(*empty)
+
+    def moved(self, name: str, header: IndexHeader) -> None:
+        """Say that a file is the last one now, with this header."""
+        self.series.name, self.series.header = name, header
+        self.changed[name] = header
+
+
+class LiveFile:
+    """One index file, open for small additions.
+
+    Args:
+        target: where and what.
+        name: the file's; it is made if it holds no entries yet.
+        header: as of the last commit; what the file holds beyond it is forgotten.
+
+    Attributes:
+        name, header: what it is called, and its header by now.
+
+    Raises:
+        OutputError: it can't be opened or made, or holds entries and is missing.
+    """
+
+    def __init__(self, target: Target, name: str, header: IndexHeader) -> None:
+        settings = target.settings
+        self.name = name
+        self.header = header
+        self._path = target.root / names.INDEX / name
+        self._max_index_num = settings.max_index_num
+        self._slot_num = settings.max_hash_slot_num
+        self._hashes: list[NDArray[np.int32]] = []
+        self._unflushed = index_file.entry_offset(self._slot_num, header.index_count)
+        length = index_file.file_length(settings)
+        index_file.check_there(self._path, header)
+        files.make_dirs(self._path.parent, target.owner)
+        self._fd, created = files.open_sized(self._path, length, target.owner)
+        try:
+            # Mapped whole, since it takes a map to flush a range, of the entries; only slots are written
+            # through it, so that only their space has to be reserved.
+            slots_end = HEADER_LENGTH + self._slot_num * SLOT_LENGTH
+            self._map = files.map_for_writing(self._fd, length, reserve=slots_end)
+            self._shown = np.frombuffer(self._map, ">i4", self._slot_num, HEADER_LENGTH)
+            with files.reporting("the index can't be read back", self._path):
+                self._slots = index_file.load_slots(self._fd, self._slot_num, header.index_count)
+            if not created and not np.array_equal(self._shown, self._slots):
+                files.pwrite_all(self._fd, index_file.slot_bytes(self._slots), HEADER_LENGTH)
+            if created:
+                files.fsync_file(self._fd)
+                files.fsync_dir(self._path.parent)
+        except BaseException:
+            files.system.close(self._fd)
+            raise
+
+    def put(self, rows: KeyRows, skip: int) -> Put:
+        """Write entries behind the others, until the file is full or the rows end.
+
+        Args:
+            rows: the keys.
+            skip: how many of the first row's keys are in the file before.
+
+        Raises:
+            OutputError: no space.
+        """
+        at = index_file.entry_offset(self._slot_num, self.header.index_count)
+        put = put_keys(self.header, self._slots, rows, skip, self._max_index_num)
+        files.pwrite_all(self._fd, put.entries.data, at)
+        self._hashes.append(rows.key_hash[skip : skip + put.keys])
+        self.header = put.header
+        return put
+
+    def flush_entries(self) -> None:
+        """Make the new entries durable, and show them to readers.
+
+        Raises:
+            OutputError: they may be lost.
+        """
+        end = index_file.entry_offset(self._slot_num, self.header.index_count)
+        files.flush_map(self._fd, self._map, self._unflushed, end - self._unflushed)
+        self._unflushed = end
+        self._show()
+
+    def flush_all(self) -> None:
+        """Show and make durable all that the file holds.
+
+        Raises:
+            OutputError: some of it may be lost.
+        """
+        self._show()
+        files.fsync_file(self._fd, data_only=True)
+        self._unflushed = index_file.entry_offset(self._slot_num, self.header.index_count)
+
+    def close(self) -> None:
+        """Give the descriptor back; the map goes with this object."""
+        files.system.close(self._fd)
+
+    def check_in_place(self) -> None:
+        """Refuse to write a file that nobody can find.
+
+        Raises:
+            OutputError: it was removed, or another has its name.
+        """
+        ours = os.fstat(self._fd)
+        with files.reporting("the index file that is being written is gone", self._path):
+            named = self._path.stat()
+        if (named.st_dev, named.st_ino) != (ours.st_dev, ours.st_ino):
+            raise OutputError("the index file that is being written was replaced", path=self._path)
+
+    def _show(self) -> None:
+        if not self._hashes:
+            return
+        files.pwrite_all(self._fd, self.header.encode(), 0)
+        hashes = np.concatenate(self._hashes).view(np.uint32)
+        at = (hashes % np.uint32(self._slot_num)).astype(np.intp)
+        files.store_in_map(self._shown, at, self._slots[at].astype(">i4"))
+        self._hashes.clear()
