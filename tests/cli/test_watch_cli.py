@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +18,7 @@ import pytest
 from reput.format import names
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally
-from tests.rebuilds import environment, golden, run
+from tests.rebuilds import environment, golden, run, start, words
 
 #: Holds an output's lock, and ends as a tail does: when it is asked to.
 _WRITER = """
@@ -108,3 +112,47 @@ def test_refusals(store: GoldenStore, out: Path) -> None:
         assert late.code == 2
         assert "has not ended within 0 s; found process" in late.stderr
         run("stop", out)
+
+
+@pytest.mark.spark
+def test_a_tail_from_its_start_to_its_end(store: GoldenStore, tmp_path: Path) -> None:
+    """What a tail tells of itself in its four ways: status, metrics, stop, and its own summary."""
+    out = tmp_path / "tailed"
+    tail = start("tail", *words(store, "--out", out, "--metrics-port", "0", "--json")[1:])
+    try:
+        assert tail.stderr is not None
+        said = next(line for line in tail.stderr if "metrics are at" in line)
+        url = said.split()[-1]
+        deadline = time.monotonic() + 120
+        while True:
+            assert tail.poll() is None, tail.communicate()
+            status = json.loads(run("status", out, "--json").stdout)
+            if status.get("lag_bytes") == 0 and status["messages"]:
+                break
+            assert time.monotonic() < deadline, status
+        assert (status["state"], status["pid"], status["metrics"]) == ("running", tail.pid, url)
+        assert status["rocketmq_version"] == "5.3"
+        with urllib.request.urlopen(url) as answer:
+            text = answer.read().decode()
+        metrics = dict(re.findall(r"^(reput_\S+) (\S+)$", text, re.MULTILINE))
+        assert float(metrics["reput_messages_total"]) == status["messages"]
+        assert float(metrics["reput_offset"]) == status["offset"]
+        assert float(metrics["reput_lag_bytes"]) == 0
+        assert float(metrics['reput_trigger_duration_seconds{step="triggerExecution"}']) > 0
+        stopped = json.loads(run("stop", out, "--json").stdout)
+        assert (stopped["exit_code"], stopped["stopped"], stopped["clean"]) == (0, True, True)
+        stdout, stderr = tail.communicate(timeout=30)
+    finally:
+        tail.kill()
+    assert tail.returncode == 0, stderr
+    summary = json.loads(stdout)
+    assert (summary["end"], summary["messages"]) == (status["offset"], status["messages"])
+
+
+def test_a_port_in_use_is_refused_before_anything_begins(store: GoldenStore, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = run("tail", *words(store, "--out", tmp_path / "new", "--metrics-port", str(port))[1:])
+    assert refused.code == 2
+    assert f"127.0.0.1 port {port}: Address already in use" in refused.stderr
+    assert not (tmp_path / "new").exists()

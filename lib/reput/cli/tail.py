@@ -148,7 +148,7 @@ def tail_command(
                 writer.progress.bytes_done, writer.progress.messages, state.cursor, state.last_timestamp
             )
 
-        summary = tail(options, start_spark, stopping, batch_done)
+        summary = tail(options, start_spark, stopping, batch_done, told)
     output.summary(summary)
     raise typer.Exit(summary.exit_code)
 

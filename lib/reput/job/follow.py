@@ -25,12 +25,17 @@ from reput.sink.writer import BatchWriter
 from reput.source.tail import LogEnd
 from reput.store.lock import OutputLock
 from reput.store.segments import CommitLog, discover
+from reput.watch.run import Watch
 
 _LOG = logging.getLogger(__name__)
 
 
 def follow(
-    plan: Plan, spark: SparkSession, stopping: threading.Event, listener: Callable[[BatchWriter], None]
+    plan: Plan,
+    spark: SparkSession,
+    stopping: threading.Event,
+    watch: Watch,
+    listener: Callable[[BatchWriter], None],
 ) -> dict[str, float]:
     """Follow the log until the end is asked for; the output is then what the journal says.
 
@@ -44,6 +49,11 @@ def follow(
     runner.warm_up()
     target = plan.target(flush_in_tasks=not runner.is_local)
     seconds: dict[str, float] = {}
+
+    def batch_done(writer: BatchWriter) -> None:
+        watch.batch(writer.state, seconds)
+        listener(writer)
+
     while True:
         log = discover(plan.settings)
         with OutputLock(plan.root, plan.owner).exclusive():
@@ -61,7 +71,8 @@ def follow(
         writer.begin()  # may move the cursor, past what expired unread
         checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
         _check_spark_checkpoint(plan, log, checkpoint)
-        following = Following(spark, writer, checkpoint, _source(plan), listener)
+        following = Following(spark, writer, checkpoint, _source(plan), batch_done)
+        watch.follow(following.last_progress)
         try:
             with LedgerUpkeep(writer.ledger):
                 following.run(stopping)
@@ -69,6 +80,7 @@ def follow(
             if last_standing(plan.journal, discover(plan.settings)) == plan.journal.state.batches:
                 raise  # nothing that was placed is gone, so that trying again would find the same
             _LOG.warning("%s", error)
+            watch.restarted("log-went-back")
             continue
         writer.finish()
         writer.close()

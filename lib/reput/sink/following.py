@@ -11,12 +11,14 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from reput.errors import LogWentBackError, OutputError, ReputError
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark import spark_error
 from reput.store import files
+from reput.watch.progress import observed
 
 _LOOK_SECONDS = 0.05
 #: The query counts as at rest when it was so at this many looks in a row.
@@ -58,7 +60,8 @@ class Following:
             register(spark)
             stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
             self._query = (
-                stream.writeStream.foreachBatch(self._write)
+                observed(stream)
+                .writeStream.foreachBatch(self._write)
                 .option("checkpointLocation", f"file://{checkpoint}")
                 .start()
             )
@@ -80,6 +83,14 @@ class Following:
             raise self._failure or _error(error) from None
         finally:
             self._end()
+
+    def last_progress(self) -> StreamingQueryProgress | None:
+        """Spark's own account of the last micro-batch; None before the first one.
+
+        Raises:
+            Py4JError, ConnectionError: the session is gone.
+        """
+        return self._query.lastProgress
 
     def _write(self, rows: DataFrame, batch_id: int) -> None:
         parts = [part_of(row) for row in rows.collect()]

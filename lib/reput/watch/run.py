@@ -29,6 +29,7 @@ class Watch:
     def __init__(self, endpoint: Endpoint | None = None) -> None:
         self._endpoint = endpoint
         self._metrics: Metrics | None = None
+        self._last: Callable[[], StreamingQueryProgress | None] = lambda: None
         self.url = None if endpoint is None else endpoint.url
 
     def begin(self, settings: StoreSettings, root: Path, state: State) -> None:
@@ -47,16 +48,15 @@ class Watch:
         if self._endpoint is not None:
             from reput.watch.lag import LagProbe
             from reput.watch.metrics import Metrics
+            from reput.watch.progress import TriggerCollector
 
             registry, dialect = self._endpoint.registry, settings.dialect.name
             self._metrics = Metrics(registry, settings.root, root, dialect, state, LagProbe(settings))
+            registry.register(TriggerCollector(self._last_progress))
 
     def follow(self, last: Callable[[], StreamingQueryProgress | None]) -> None:
-        """Tell of Spark's triggers, too; ``last`` gives the query's last progress."""
-        if self._endpoint is not None:
-            from reput.watch.progress import TriggerCollector
-
-            self._endpoint.registry.register(TriggerCollector(last))
+        """Tell of a query's triggers, and of no earlier one's; ``last`` gives its last progress."""
+        self._last = last
 
     def batch(self, state: State, stages: Mapping[str, float]) -> None:
         """After each batch; see :meth:`reput.watch.metrics.Metrics.batch`."""
@@ -67,6 +67,9 @@ class Watch:
         """When the pipeline begins anew; see :meth:`reput.watch.metrics.Metrics.restarted`."""
         if self._metrics is not None:
             self._metrics.restarted(reason)
+
+    def _last_progress(self) -> StreamingQueryProgress | None:
+        return self._last()
 
 
 @contextmanager
