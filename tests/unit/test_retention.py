@@ -15,6 +15,7 @@ from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.sink.journal import State
+from reput.sink.step_back import last_standing, step_back
 from reput.sink.writer import BatchWriter
 from reput.store import files
 from reput.store.system import System
@@ -290,3 +291,32 @@ def test_the_log_may_expire_faster_than_it_is_read(store: Store, place: Path) ->
         wanted = b"".join(UNIT.pack(*unit) for unit in units(place / "fresh", *queue))
         skip = (known.first - first_place(place / "fresh", *queue)) * UNIT_LENGTH
         assert data[(known.first - first) * UNIT_LENGTH :] == wanted[skip:]
+
+
+def test_stepping_back_takes_no_removal_back(store: Store, place: Path) -> None:
+    """The broker cuts its log, and what was placed of it goes; what had expired stays gone."""
+    out = place / "out"
+    read_to(store, out, 8 * SEGMENT)
+    read_to(store, out, store.log.end)
+    expire(store, 5)
+    rebuild_locally(store, out)
+    whole = LOG[: lay_out(LOG, segment_size=SEGMENT).starts.index(8 * SEGMENT)]
+    cut = store_of(
+        place / "cut", lay_out([*whole, Spec(queue=1), Spec(keys=2)], segment_size=SEGMENT), "5.5.0"
+    )
+    rebuild_locally(cut, place / "fresh")
+    expected = outputs(place / "fresh")
+    expire(store, len(store.log.segments))
+    for path in sorted((cut.root / names.COMMIT_LOG).iterdir())[5:]:
+        path.rename(store.root / names.COMMIT_LOG / path.name)
+    target = target_of(store, out)
+    with opened_output(target, store.log) as journal:
+        number = last_standing(journal, store.log)
+        assert number is not None
+        assert (journal.state_after(number).log_start, journal.state.log_start) == (0, 5 * SEGMENT)
+        step_back(target, journal, store.log, number)
+        assert journal.state.log_start == 5 * SEGMENT
+    rebuild_locally(store, out)
+    state = rebuild_locally(store, out)
+    check(out, state, {**cleaned(expected, 5 * SEGMENT), names.CHECKPOINT: expected[names.CHECKPOINT]})
+    assert kinds(state.findings) == ["log-went-back"]

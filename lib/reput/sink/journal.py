@@ -169,10 +169,13 @@ class Journal:
             state.add(self._read(at))
         return state
 
-    def step_back(self, number: int) -> State:
+    def step_back(self, number: int, told: Batch | None = None) -> State:
         """Forget all batches after ``number``: on return the journal ends with it, on disk.
 
         The caller then takes back what the others wrote.
+
+        Args:
+            told: a batch that takes their place, at once: it tells what happened.
 
         Returns:
             The state now, which is also :attr:`state`.
@@ -185,8 +188,9 @@ class Journal:
         if number == self.state.batches:
             return self.state
         state = self.state_after(number)
-        end = self._end_of(number)
-        self._replace(os.pread(self._fd, end, 0))
+        end, now = self._end_of(number), int(time.time() * 1000)
+        tail = records.batch(told, now) if told else b""
+        self._replace(os.pread(self._fd, end, 0) + tail)
         del self._kept[number + 1 - self.first_number :]
         self._length = end
         self._last = self._read(number) if self._kept else None
@@ -194,6 +198,11 @@ class Journal:
             self._base = self._snapshot()
         self.state = state
         self.steps_back += 1
+        if told is not None:
+            self._length += len(tail)
+            self._kept.append(_Kept(self._length, now))
+            self._last = told
+            state.add(told)
         return state
 
     def _rewrite_if_grown(self, now: int) -> None:

@@ -102,6 +102,7 @@ def follow(
             findings=[unread] if unread else [],
             breaks=[log.start] if unread else [],
             last_unit_position=state.last_unit_position,
+            last_record=state.last_record,
             log_start=log_start,
             dropped_index=list(expired),
             dropped_index_timestamp=[0, *expired.values()][-1],
@@ -112,6 +113,32 @@ def follow(
         files.remove_files(going)
         files.remove_tree(marker)
     return unread
+
+
+def still_gone(before: State, state: State, told: Batch) -> Batch:
+    """What retention did is not taken back with the batches between two states: its files are gone.
+
+    Args:
+        before: the state that is given up.
+        state: an earlier one, which takes its place.
+        told: a batch without messages that will follow it.
+
+    Returns:
+        That batch, saying so.
+    """
+    queues = {
+        queue: replace(known, first=min(before.queues[queue].first, known.next), units=0, bytes=0)
+        for queue, known in state.queues.items()
+        if queue in before.queues and before.queues[queue].first > known.first
+    }
+    oldest = before.index[0][0] if before.index else ""
+    return replace(
+        told,
+        queues=queues,
+        log_start=before.log_start,
+        dropped_index=[name for name, _ in state.index if name < oldest],
+        dropped_index_timestamp=before.dropped_index_timestamp,
+    )
 
 
 def _unread(state: State, log: CommitLog) -> Finding:

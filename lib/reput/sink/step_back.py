@@ -6,7 +6,6 @@ still stands in the log as it was. The messages that took their places are then 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from zlib import crc32
 
 from reput.errors import Finding, OutputError
@@ -14,6 +13,7 @@ from reput.format import commitlog
 from reput.scan.part import Part
 from reput.scan.reference import Frame, frame
 from reput.sink.journal import Batch, Journal
+from reput.sink.retention import still_gone
 from reput.sink.rollback import roll_back
 from reput.sink.scan_task import Target
 from reput.store import files
@@ -71,11 +71,7 @@ def step_back(target: Target, journal: Journal, log: CommitLog, number: int) -> 
     Raises:
         OutputError: the output can't be written; the next start finishes what was begun.
     """
-    before = replace(journal.state)
-    # Before the journal forgets what it wrote: a crash in between must find that there is more in the files.
-    files.make_dirs(target.scratch)
-    state = journal.step_back(number)
-    roll_back(target, state)
+    before, state = journal.state, journal.state_after(number)
     segment = log.segment_at(state.cursor) or log.segments[-1]
     finding = Finding(
         kind="log-went-back",
@@ -87,20 +83,22 @@ def step_back(target: Target, journal: Journal, log: CommitLog, number: int) -> 
         outcome="what the log held before was taken back, and what it holds now is placed",
         count=before.messages - state.messages,
     )
-    journal.append(
-        Batch(
-            start=state.cursor,
-            end=state.cursor,
-            batch_id=-1,
-            messages=0,
-            bytes=0,
-            last_position=state.last_position,
-            last_timestamp=state.last_timestamp,
-            last_unit_timestamp=state.last_unit_timestamp,
-            last_unit_position=state.last_unit_position,
-            findings=[finding],
-        )
+    told = Batch(
+        start=state.cursor,
+        end=state.cursor,
+        batch_id=-1,
+        messages=0,
+        bytes=0,
+        last_position=state.last_position,
+        last_timestamp=state.last_timestamp,
+        last_unit_timestamp=state.last_unit_timestamp,
+        last_unit_position=state.last_unit_position,
+        last_record=state.last_record,
+        findings=[finding],
     )
+    # Before the journal forgets what it wrote: a crash in between must find that there is more in the files.
+    files.make_dirs(target.scratch)
+    roll_back(target, journal.step_back(number, still_gone(before, state, told)))
     return finding
 
 
