@@ -86,7 +86,7 @@ def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
             f"a log that begins at {state.cursor} or before",
             f"one that begins at {log.start}",
         )
-    elif stands(log, state.last_position, state.last_record, state.last_timestamp):
+    elif stands(log, state):
         return
     else:
         problem, expected, found = (

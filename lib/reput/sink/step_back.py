@@ -10,36 +10,44 @@ from zlib import crc32
 
 from reput.errors import Finding, OutputError
 from reput.format import commitlog
-from reput.scan.part import Part
+from reput.format.commitlog import BLANK_LENGTH
 from reput.scan.reference import Frame, frame
-from reput.sink.journal import Batch, Journal
+from reput.sink.journal import Batch, Journal, State
 from reput.sink.retention import still_gone
 from reput.sink.rollback import roll_back
 from reput.sink.scan_task import Target
 from reput.store import files
-from reput.store.segments import CommitLog, map_segment
+from reput.store.segments import CommitLog, Segment, map_segment
 
 
-def fingerprint_at(part: Part, position: int) -> str:
-    """The fingerprint of the record at a physical offset that begins in ``part``.
+def fingerprint(log: CommitLog, position: int, end: int) -> str:
+    """By what the log is known again that was read up to ``end``.
+
+    The length of the last record and the CRC-32 of its bytes; and, where what was read goes on behind it, the
+    eight bytes there: those of the BLANK. Without it, a broker writes on in the same segment.
+
+    Args:
+        position: physical offset of the last record before ``end``.
+        end: physical offset.
+
+    Returns:
+        Empty where the record isn't there (any more).
 
     Raises:
         StoreError: the segment can't be read.
     """
-    view = map_segment(part.path, part.segment_length).data
-    at = position - part.base
-    return fingerprint(view, at, int.from_bytes(view[at : at + 4], "big"))
-
-
-def fingerprint(view: memoryview, position: int, size: int) -> str:
-    """By what a record is known again: its length and the CRC-32 of all its bytes.
-
-    Args:
-        view: a segment.
-        position: where the record begins in it, bytes.
-        size: bytes of the record.
-    """
-    return f"{size:08x}{crc32(view[position : position + size]):08x}"
+    segment = log.segment_at(position)
+    if segment is None or position < 0:
+        return ""
+    data = map_segment(segment.path, segment.length)
+    found = frame(data.data, segment.base, position - segment.base, topic_length_v2=True)
+    if not isinstance(found, Frame):
+        return ""
+    behind = found.position + found.size
+    text = f"{found.size:08x}{crc32(data.data[found.position : behind]):08x}"
+    if segment.base + behind < end:
+        text += bytes(data[behind : behind + BLANK_LENGTH]).hex()
+    return text
 
 
 def last_standing(journal: Journal, log: CommitLog) -> int | None:
@@ -51,13 +59,10 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
         StoreError: a segment can't be read.
     """
     for number in range(journal.state.batches, journal.first_number - 1, -1):
-        batch = journal.batch(number)
-        if stands(log, batch.last_position, batch.last_record, batch.last_timestamp):
+        if stands(log, journal.batch(number)):
             return number
     state = journal.state_after(journal.first_number - 1)
-    if stands(log, state.last_position, state.last_record, state.last_timestamp):
-        return state.batches
-    return None
+    return state.batches if stands(log, state) else None
 
 
 def step_back(target: Target, journal: Journal, log: CommitLog, number: int) -> Finding:
@@ -115,27 +120,25 @@ def too_far(journal: Journal, log: CommitLog) -> OutputError:
     )
 
 
-def stands(log: CommitLog, position: int, record: str, timestamp: int) -> bool:
-    """Whether the log holds a record as it was.
-
-    Args:
-        position: its physical offset, -1 for none.
-        record: its fingerprint, empty if it was written by a release that kept none.
-        timestamp: its storeTimestamp, ms; decides without a fingerprint.
+def stands(log: CommitLog, read: Batch | State) -> bool:
+    """Whether the log still is as it was when it was read up to the end of ``read``.
 
     Raises:
         StoreError: a segment can't be read.
     """
+    position = read.last_position
     if position < log.start:
         return True
     segment = log.segment_at(position)
     if segment is None:
         return position < log.end  # damage that came later
+    found = fingerprint(log, position, read.end if isinstance(read, Batch) else read.cursor)
+    if read.last_record:
+        return found == read.last_record
+    # Written by a release that kept no fingerprints.
+    return bool(found) and _store_timestamp(segment, position) == read.last_timestamp
+
+
+def _store_timestamp(segment: Segment, position: int) -> int:
     data = map_segment(segment.path, segment.length)
-    found = frame(data.data, segment.base, position - segment.base, topic_length_v2=True)
-    if not isinstance(found, Frame):
-        return False
-    view = data.data
-    if record:
-        return fingerprint(view, found.position, found.size) == record
-    return commitlog.decode(view, found.position).store_timestamp == timestamp
+    return commitlog.decode(data.data, position - segment.base).store_timestamp

@@ -21,13 +21,14 @@ from reput.format.indexfile import IndexHeader, file_length
 from reput.scan.part import Part
 from reput.sink import index_task, redo, retention, scan_task
 from reput.sink.chain import Chain
-from reput.sink.index_builder import IndexBuilder
+from reput.sink.index_builder import BatchIndex, IndexBuilder
 from reput.sink.journal import Batch, Journal, QueueState, State
 from reput.sink.ledger import Ledger
+from reput.sink.live_index import LiveIndex
 from reput.sink.queue_files import QueueFiles
 from reput.sink.queues import BatchQueues
 from reput.sink.scan_task import Floors, PartResult, Target
-from reput.sink.step_back import fingerprint_at
+from reput.sink.step_back import fingerprint
 from reput.store import files
 from reput.store.filecache import FileCache
 from reput.store.segments import CommitLog
@@ -165,6 +166,7 @@ class BatchWriter:
         self._listener = listener
         self._abort_present = abort_present
         self._look = look
+        self._live = LiveIndex(target)
         self.progress = Progress()
         self.stages = Stages()
 
@@ -196,7 +198,7 @@ class BatchWriter:
         crew = self._crew(parts)
         state = self._journal.state
         chain = Chain(parts[0].start, state.last_timestamp)
-        index = IndexBuilder(crew.target, state.index, crew.build_index)
+        index = self._index(crew)
         queues = BatchQueues(state.queues)
         accepted: list[PartResult] = []
         at = self.stages.add("prepare", at)
@@ -243,7 +245,7 @@ class BatchWriter:
             without_unit=without_unit,
             breaks=chain.breaks,
             last_unit_position=max(queues.last_unit_position, state.last_unit_position),
-            last_record=fingerprint_at(with_records[-1].part, last_position) if with_records else "",
+            last_record=fingerprint(self._log, last_position, end),
         )
         if batch.end == batch.start and not self._has_news(batch):
             self._leave_scratch()
@@ -272,7 +274,12 @@ class BatchWriter:
         retention.follow(self._target, self._journal, self._log, tell, at_start=at_start)
 
     def close(self) -> None:
-        """End a tail cleanly: nothing is left that the journal doesn't say."""
+        """End a tail cleanly: nothing is left that the journal doesn't say.
+
+        Raises:
+            OutputError: the index can't be flushed; the next start has to roll back.
+        """
+        self._live.release()
         shutil.rmtree(self._target.scratch, ignore_errors=True)
 
     def finish(self) -> None:
@@ -303,9 +310,17 @@ class BatchWriter:
     def _crew(self, parts: list[Part]) -> Crew:
         queues = self._journal.state.queues
         if self._look is not None and sum(part.end - part.start for part in parts) <= _INLINE_BYTES:
-            return Crew(InlineRunner(), replace(self._target, flush_in_tasks=True), _StateFloors(queues))
+            target = replace(self._target, flush_in_tasks=True, keys_in_memory=True)
+            return Crew(InlineRunner(), target, _StateFloors(queues))
         floors = {queue: state.next for queue, state in queues.items()}
         return Crew(self._runner, self._target, floors)
+
+    def _index(self, crew: Crew) -> BatchIndex:
+        known = self._journal.state.index
+        if isinstance(crew.runner, InlineRunner):
+            return self._live.batch(known)
+        self._live.release()
+        return IndexBuilder(crew.target, known, crew.build_index)
 
     def _from_cursor(self, parts: list[Part]) -> list[Part]:
         """The parts past the cursor, with what lies between cursor and batch put before them."""

@@ -1,0 +1,68 @@
+"""A log that its broker cut, and perhaps wrote on otherwise: in the end, only a finding tells of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from reput.format import names
+from reput.sink.journal import Journal, State
+from reput.sink.step_back import last_standing, step_back
+from reput.store.lock import OutputLock
+from tests.local import Store, outputs, rebuild_locally, target_of
+from tests.property.test_rebuild import Run, Spec, lay_out, runs, scratch, specs, store_of
+
+SEGMENT_SIZE = 1500
+
+
+@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.generate])
+@given(
+    st.lists(specs, min_size=1, max_size=10),
+    st.lists(specs, max_size=8),
+    st.lists(specs, max_size=8),
+    st.integers(1, 40),
+    st.sampled_from(["4.9.7", "5.5.0"]),
+    runs,
+)
+def test_it_ends_in_the_same_bytes(
+    kept: list[Spec], gone: list[Spec], new: list[Spec], batch: int, version: str, run: Run
+) -> None:
+    long_topics = version != "4.9.7"
+    before, after = (
+        lay_out([*kept, *rest], segment_size=SEGMENT_SIZE, long_topics=long_topics) for rest in (gone, new)
+    )
+    with scratch() as place:
+        store = store_of(place / "store", before, version)
+        ends = [end for end in before.starts[1:] if end % batch == 0 or batch == 1]
+        rebuild_locally(store, place / "out", part_bytes=run.part_bytes, ends=[*ends, before.end])
+        shutil.rmtree(place / "store")
+        store = store_of(place / "store", after, version)
+        number = stepped_back(store, place / "out")
+        state = rebuild_locally(store, place / "out", part_bytes=run.part_bytes, ends=run.ends)
+        fresh = rebuild_locally(store, place / "fresh", part_bytes=run.part_bytes)
+        assert outputs(place / "out") == outputs(place / "fresh")
+    assert known(state) == known(fresh)
+    told = [finding.kind for finding in state.findings if finding.kind == "log-went-back"]
+    assert len(told) == (number is not None)
+
+
+def stepped_back(store: Store, out: Path) -> int | None:
+    """Step back as far as the log went; the number of the last batch that stands, None if all do."""
+    target = target_of(store, out)
+    path = target.root / names.REPUT / names.JOURNAL
+    with OutputLock(target.root), Journal.open(path) as journal:
+        number = last_standing(journal, store.log)
+        assert number is not None
+        if number == journal.state.batches:
+            return None
+        step_back(target, journal, store.log, number)
+        return number
+
+
+def known(state: State) -> object:
+    """What a state says that depends on the log alone."""
+    queues = {queue: (facts.first, facts.next, facts.end) for queue, facts in state.queues.items()}
+    return queues, state.index, state.messages, state.cursor, state.last_position, state.last_record
