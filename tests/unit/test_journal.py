@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
+from zlib import crc32
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from reput.build.placement import place
 from reput.errors import Finding, JournalError, OutputError
 from reput.format.indexfile import IndexHeader
 from reput.sink import journal, records
-from reput.sink.journal import Batch, Journal, Opening, QueueState
+from reput.sink import state as state_module
+from reput.sink.journal import Batch, Journal, Opening, QueueState, State
 from reput.store import files
-from tests.crash import Failing
+from tests.crash import Dying, Failing, LosingPower, died
 from tests.property.test_rebuild import scratch
 
 
@@ -42,6 +50,17 @@ FIRST = Batch(
     findings=[Finding("bad-size", "/log", 320, 330, "a", "b", "c", "T", 0, 4, 2)],
     without_unit={"../x": 2},
     breaks=[320],
+)
+#: As versions before snapshots wrote it.
+OLD_OPENING = b'{"format":1,"store":"/store","fingerprint":"fingerprint","start":300,"settings":{}}'
+OLD_FIRST = (
+    b'{"start":300,"end":500,"batch_id":0,"messages":2,"bytes":200,"last_position":400,"last_timestamp":11,'
+    b'"last_unit_timestamp":10,"queues":[["T",0,3,5,500,2,200,0],'
+    b'["\\"Thema \\u00e9\\ud83d\\ude00",-1,0,8,400,1,90,-7]],"index":[["20260101000000000",'
+    b'"00000000000000010000000000000002000000000000000300000000000000040000000500000006"]],'
+    b'"findings":[{"kind":"bad-size","path":"/log","offset":320,"end":330,"expected":"a","found":"b",'
+    b'"outcome":"c","topic":"T","queue_id":0,"queue_offset":4,"count":2}],"without_unit":{"../x":2},'
+    b'"breaks":[320],"last_unit_position":300}'
 )
 SECOND = Batch(
     start=500,
@@ -173,3 +192,296 @@ def test_a_record_that_cannot_be_written_is_not_committed(
         assert opened.state.cursor == 600
         opened.append(third)
     assert journal.read(path)[1] == [FIRST, SECOND, third]
+
+
+def test_a_journal_of_a_version_before_snapshots(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(
+        b"".join(
+            len(payload).to_bytes(4, "big") + crc32(payload).to_bytes(4, "big") + payload
+            for payload in (OLD_OPENING, OLD_FIRST)
+        )
+    )
+    queues = {queue: replace(state, lone_zero=None) for queue, state in FIRST.queues.items()}
+    first = replace(FIRST, queues=queues)
+    with Journal.open(path) as opened:
+        assert (opened.batches, opened.committed_at(1)) == ([first], 0)
+        opened.append(SECOND)
+    assert journal.read(path) == (OPENING, [first, SECOND])
+
+
+# --- kept short ------------------------------------------------------------------------------------------
+
+
+def keep_short(patch: pytest.MonkeyPatch) -> None:
+    """Rewrite whenever more than two batches are kept."""
+    patch.setattr(journal, "KEEP_BATCHES", 2)
+    patch.setattr(journal, "KEEP_SECONDS", 0)
+    patch.setattr(journal, "_WORTH_IT", -(1 << 40))
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_short(monkeypatch)
+
+
+def slowly(batches: list[Batch]) -> State:
+    """The state from all batches at once."""
+    state = State(cursor=OPENING.start, log_start=OPENING.start, batches=len(batches))
+    index = {}
+    for one in batches:
+        state.queues |= one.queues
+        index |= dict(one.index)
+        for name in one.dropped_index:
+            index.pop(name, None)
+        for topic, count in one.without_unit.items():
+            state.without_unit[topic] = state.without_unit.get(topic, 0) + count
+        state.log_start = one.log_start or state.log_start
+        state.dropped_index_timestamp = one.dropped_index_timestamp or state.dropped_index_timestamp
+        state.last_record = one.last_record or state.last_record
+    state.index = sorted(index.items())
+    state.findings = [finding for one in batches for finding in one.findings]
+    state.breaks = sorted({at for one in batches for at in one.breaks})[-1:]
+    state.messages = sum(one.messages for one in batches)
+    state.bytes = sum(one.bytes for one in batches)
+    for last in batches[-1:]:
+        state.cursor = last.end
+        state.last_position, state.last_timestamp = last.last_position, last.last_timestamp
+        state.last_unit_position = last.last_unit_position
+        state.last_unit_timestamp = last.last_unit_timestamp
+    return state
+
+
+NUMBERS = st.integers(0, 1 << 62)
+NAMES = st.sampled_from(["1", "2", "3"])
+BATCHES = st.builds(
+    Batch,
+    *[NUMBERS] * 8,
+    queues=st.dictionaries(
+        st.tuples(st.text(max_size=2), st.integers(-1, 2)), st.builds(QueueState, *[NUMBERS] * 6), max_size=3
+    ),
+    index=st.lists(
+        st.tuples(NAMES, st.builds(IndexHeader, *[st.integers(0, 1 << 30)] * 6)),
+        max_size=2,
+        unique_by=lambda p: p[0],
+    ),
+    findings=st.lists(
+        st.builds(Finding, *[st.text(max_size=2)] * 2, *[NUMBERS] * 2, *[st.just("x")] * 3), max_size=2
+    ),
+    without_unit=st.dictionaries(st.text(max_size=2), NUMBERS, max_size=2),
+    breaks=st.lists(NUMBERS, max_size=2),
+    last_unit_position=st.integers(-1, 99),
+    log_start=st.sampled_from([0, 301, 302]),
+    dropped_index=st.lists(NAMES, max_size=2),
+    dropped_index_timestamp=st.integers(0, 3),
+    last_record=st.sampled_from(["", "ab", "cd"]),
+)
+STEPS = st.lists(st.one_of(BATCHES, st.integers(0, 5), st.just("open")), max_size=12)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_like_a_list_of_batches(steps: list[Batch | int | str]) -> None:
+    """Whenever it is rewritten, opened again or stepped back."""
+    with scratch() as place, pytest.MonkeyPatch.context() as patch:
+        keep_short(patch)
+        path = place / "journal"
+        opened = Journal.create(path, OPENING, None)
+        done: list[Batch] = []
+        for step in steps:
+            if isinstance(step, Batch):
+                opened.append(step)
+                done.append(step)
+            elif isinstance(step, str):
+                with opened:
+                    opened = Journal.open(path)
+            else:
+                number = max(len(done) - step, opened.first_number - 1)
+                assert opened.state_after(number) == slowly(done[:number])
+                assert opened.step_back(number) == slowly(done[:number])
+                del done[number:]
+            kept = done[opened.first_number - 1 :]
+            assert opened.batches == kept
+            assert journal.read(path) == (OPENING, kept)
+            assert opened.state == journal.read_state(path)[1] == slowly(done)
+        opened.__exit__(None, None, None)
+
+
+def numbered(number: int) -> Batch:
+    """A batch that a journal may have as its ``number``-th."""
+    return replace(
+        SECOND,
+        batch_id=number,
+        start=number * 100,
+        end=number * 100 + 100,
+        last_position=number * 100,
+        breaks=[],
+    )
+
+
+def test_cut_behind_a_snapshot(tmp_path: Path, short: None) -> None:
+    """Batches can be cut off, the snapshot can't: it was flushed before it was there."""
+    path = tmp_path / "journal"
+    done = [FIRST, *(numbered(number) for number in range(2, 8))]
+    with Journal.create(path, OPENING, None) as created:
+        for one in done:
+            created.append(one)
+        assert created.first_number == 5
+    data = path.read_bytes()
+    opening, snapshot, *ends = ends_of(path)
+    assert len(ends) == 3
+    for length in range(opening, len(data)):
+        path.write_bytes(data[:length])
+        if length < snapshot:
+            with pytest.raises(JournalError) as caught:
+                Journal.open(path)
+            assert caught.value.offset == opening
+            continue
+        whole = sum(end <= length for end in ends)
+        with Journal.open(path) as opened:
+            assert opened.batches == done[4 : 4 + whole]
+            assert opened.state == slowly(done[: 4 + whole])
+    path.write_bytes(data)
+
+
+def test_batches_of_some_time_are_kept(tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "KEEP_SECONDS", 10)
+    now = 1_700_000_000.0
+    monkeypatch.setattr(journal.time, "time", lambda: now)
+    with Journal.create(tmp_path / "journal", OPENING, None) as created:
+        for number in range(1, 101):
+            now = 1_700_000_000.0 + number
+            created.append(numbered(number))
+            assert created.first_number <= max(1, number - 9)
+            assert created.committed_at(number) == now
+        assert created.first_number > 80
+        now -= 1_000_000  # somebody set the clock back: nothing is lost by that
+        for number in range(101, 111):
+            created.append(numbered(number))
+        assert created.first_number > 90
+        with pytest.raises(IndexError):
+            created.batch(created.first_number - 1)
+        with pytest.raises(IndexError):
+            created.step_back(created.first_number - 2)
+        with pytest.raises(IndexError):
+            created.state_after(111)
+
+
+def committing(path: Path, acknowledged: list[Batch]) -> None:
+    """Batches with a rewriting at every few of them, and a step back."""
+    with Journal.open(path) as opened:
+        for number in range(2, 9):
+            opened.append(numbered(number))
+            acknowledged.append(numbered(number))
+        opened.step_back(7)
+        acknowledged.pop()
+        opened.append(numbered(9))
+        acknowledged.append(numbered(9))
+
+
+def check_kept(path: Path, acknowledged: list[Batch]) -> None:
+    """All that was acknowledged is there, and nothing else than what was under way."""
+    state = journal.read_state(path)[1]
+    under_way = [
+        [*acknowledged, numbered(len(acknowledged) + 1)],
+        [*acknowledged, numbered(9)],
+        acknowledged[:7],
+        acknowledged,
+    ]
+    assert state in [slowly(done) for done in under_way]
+    with Journal.open(path) as opened:
+        opened.append(numbered(50))
+        assert journal.read_state(path)[1] == opened.state
+
+
+def test_killed_at_every_step(tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for last in range(1, 999):
+        path = tmp_path / str(last) / "journal"
+        path.parent.mkdir()
+        with Journal.create(path, OPENING, None) as created:
+            created.append(FIRST)
+        acknowledged = [FIRST]
+        monkeypatch.setattr(files, "system", Dying(last))
+        was_killed = died(lambda: committing(path, acknowledged))  # noqa: B023
+        monkeypatch.setattr(files, "system", Dying())
+        check_kept(path, acknowledged)
+        if not was_killed:
+            break
+    assert last > 40
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_power_lost(tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    with Journal.create(root / "journal", OPENING, None) as created:
+        created.append(FIRST)
+    acknowledged = [FIRST]
+    losing = LosingPower(root, seed + 1)
+    monkeypatch.setattr(files, "system", losing)
+    died(lambda: committing(root / "journal", acknowledged))
+    losing.lose(Random(seed))
+    monkeypatch.setattr(files, "system", Dying())
+    check_kept(root / "journal", acknowledged)
+
+
+def test_a_failed_rewriting_ends_it(tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the new file is there or the old one isn't known then: nothing more is committed to either."""
+    lost = 0
+    for last in range(1, 60):
+        path = tmp_path / str(last)
+        with Journal.create(path, OPENING, None) as opened:
+            done = 0
+            monkeypatch.setattr(files, "system", Failing(last))
+            try:
+                for done in range(8):
+                    opened.append(numbered(done + 1))
+            except OutputError:
+                if opened._is_lost:
+                    lost += 1
+                    with pytest.raises(OutputError, match="could not be rewritten before"):
+                        opened.append(numbered(done + 1))
+            monkeypatch.setattr(files, "system", Dying())
+        assert journal.read_state(path)[1].batches in (done, done + 1)
+    assert lost > 10
+
+
+# --- what a state leaves out -----------------------------------------------------------------------------
+
+
+def test_findings_beyond_a_bound_become_one_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "MAX_FINDINGS", 6)
+    state = State(cursor=0)
+    for at in range(20):
+        finding = Finding("ab"[at % 2], "s", at, at + 1, "x", "y", "z", "T", 0, at)
+        state.add(replace(SECOND, findings=[finding]))
+        assert len(state.findings) <= 6
+        assert sum(finding.count for finding in state.findings) == at + 1
+        assert state.findings[-1] == finding
+    first = state.findings[0]
+    assert (first.kind, first.offset, first.topic, first.count) == ("a", 0, None, 8)
+
+
+@given(
+    st.lists(st.integers(0, 400), max_size=4),
+    st.integers(0, 400),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 40)), max_size=6),
+    st.lists(st.integers(400, 700), max_size=2),
+    st.integers(-2, 3),
+)
+def test_the_last_break_is_enough(
+    before: list[int], end: int, rows: list[tuple[int, int]], new: list[int], shift: int
+) -> None:
+    """For a queue that ended anywhere before the cursor, 400 here, and goes on after it."""
+    position, offset, at, due = [], [], 400, 10
+    for jump, gap in rows:
+        position.append(at)
+        at += 91 + gap
+        due += jump
+        offset.append(due)
+    columns = np.array(offset, np.int64), np.array(position, np.int64), np.full(len(rows), 91, np.int32)
+    found = [
+        place(*columns, 2, 10, end, shift, sorted([*breaks, *new]))
+        for breaks in (before, sorted(before)[-1:])
+    ]
+    assert found[0] == found[1]
