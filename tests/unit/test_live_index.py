@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
-from reput.sink import index_task
+from reput.sink import index_task, writer
 from reput.sink.index_builder import BatchIndex, IndexBuilder
 from reput.sink.journal import State
 from reput.sink.live_index import LiveIndex
@@ -29,9 +29,20 @@ from reput.store import files
 from reput.store.system import System
 from tests import slow_rebuild
 from tests.crash import Dying, LosingPower, died
-from tests.local import Store, index_of, open_store, outputs, target_of
+from tests.local import (
+    NoLedger,
+    Runner,
+    Store,
+    index_of,
+    open_store,
+    opened_output,
+    outputs,
+    parts_of,
+    rebuild_locally,
+    target_of,
+)
 from tests.property.test_build import key_rows
-from tests.property.test_rebuild import scratch
+from tests.property.test_rebuild import Spec, lay_out, scratch, store_of
 
 #: A message: how many ms after the one before it, and its key hashes.
 Message = tuple[int, list[int]]
@@ -150,7 +161,7 @@ _messages = st.lists(
 _steps = st.lists(st.tuples(st.integers(1, 8), st.sampled_from([LIVE, LIVE, TASKS, "failed", "restart"])))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(_messages, _steps, st.integers(2, 12), st.sampled_from(["4.9.7", "5.5.0"]))
 def test_any_mixture_of_batches_comes_to_the_same_bytes(
     messages: list[Message], steps: list[tuple[int, str]], entries: int, version: str
@@ -207,9 +218,9 @@ def test_killed_at_every_call(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
         output.check()
 
 
-def test_power_lost_at_every_call(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_lost_at_any_call(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots and header of the last file are worth nothing then; all else has to be there."""
-    for last in range(1, _calls(place, monkeypatch) + 1):
+    for last in range(1, _calls(place, monkeypatch) + 1, 2):
         random = Random(last)
         # Slots of more than a page: those beside the entries are flushed with them.
         output = Output(place / str(last), MESSAGES, max_hash_slot_num=3000)
@@ -324,3 +335,28 @@ def test_without_space_for_the_slots_there_is_an_error(place: Path, monkeypatch:
     output.put(33, LIVE)
     output.stop()
     output.check()
+
+
+@pytest.mark.parametrize("bound", [0, 400, 1 << 20])
+def test_a_tail_writes_what_a_rebuild_writes(
+    place: Path, monkeypatch: pytest.MonkeyPatch, bound: int
+) -> None:
+    """All batches by tasks, all here, and one or the other by their size."""
+    store = store_of(place / "store", lay_out([Spec(keys=3) for _ in range(30)], segment_size=900), "5.5.0")
+    rebuild_locally(store, place / "expected")
+    monkeypatch.setattr(writer, "_INLINE_BYTES", bound)
+    target = target_of(store, place / "out")
+    files.make_dirs(target.root)
+    log = store.log
+    with opened_output(target, log) as journal:
+        tail = writer.BatchWriter(target, journal, log, Runner(), look=lambda: log)
+        tail._ledger = NoLedger()  # type: ignore[assignment]
+        start = journal.state.cursor
+        for end in (150, 300, 1000, 1100, 2000, log.end):
+            tail.write(parts_of(log, start, end, 200, journal.state.cursor), 0)
+            start = end
+        tail.finish()
+        tail.close()
+        assert len(journal.state.index) > 3
+    assert outputs(target.root) == outputs(place / "expected")
+    assert not target.scratch.exists()

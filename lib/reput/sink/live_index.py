@@ -12,6 +12,7 @@ tail lives. A file that is full is flushed whole, before the journal can name an
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable
 
 import numpy as np
@@ -181,6 +182,9 @@ class LiveFile:
         index_file.check_there(self._path, header)
         files.make_dirs(self._path.parent, target.owner)
         self._fd, created = files.open_sized(self._path, length, target.owner)
+        # A batch that fails may leave the file to the collector, as it does the map.
+        self._close = weakref.finalize(self, files.system.close, self._fd)
+        self._close.atexit = False
         try:
             # Mapped whole, since it takes a map to flush a range, of the entries; only slots are written
             # through it, so that only their space has to be reserved.
@@ -195,7 +199,7 @@ class LiveFile:
                 files.fsync_file(self._fd)
                 files.fsync_dir(self._path.parent)
         except BaseException:
-            files.system.close(self._fd)
+            self.close()
             raise
 
     def put(self, rows: KeyRows, skip: int) -> Put:
@@ -238,7 +242,7 @@ class LiveFile:
 
     def close(self) -> None:
         """Give the descriptor back; the map goes with this object."""
-        files.system.close(self._fd)
+        self._close()
 
     def check_in_place(self) -> None:
         """Refuse to write a file that nobody can find.

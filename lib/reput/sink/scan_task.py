@@ -51,6 +51,7 @@ class Target:
         index: index keys are wanted.
         owner: of new files; None for the process's own.
         flush_in_tasks: tasks fsync what they wrote, because the driver is on another host.
+        keys_in_memory: index keys aren't spilled, because tasks run in the process that puts them.
     """
 
     settings: StoreSettings
@@ -60,6 +61,7 @@ class Target:
     index: bool
     owner: Owner | None
     flush_in_tasks: bool
+    keys_in_memory: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -148,7 +150,8 @@ def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResul
     table = target.table()
     out = _output()
     outcome = PartOutcome()
-    spill = SpillWriter(target.scratch / f"{part.start:020d}-{attempt}.keys")
+    path = target.scratch / f"{part.start:020d}-{attempt}.keys"
+    spill = SpillWriter(None if target.keys_in_memory else path)
     with QueueFiles(target.root, target.settings.consume_queue_file_size, target.owner) as queue_files:
         for chunk in scan_part(part, data, target.rules(), table, out, outcome):
             _place(target.selection, table, chunk, queue_files, floors)
