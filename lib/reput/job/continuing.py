@@ -41,14 +41,21 @@ def fingerprint(deciding: dict[str, object]) -> str:
     return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def check_continues(journal: Journal, now: Opening, root: Path) -> None:
+def check_continues(journal: Journal, now: Opening, log: CommitLog, root: Path) -> None:
     """See that the output was begun from this store, with these settings.
+
+    A store in another place is the same one if its log still holds the last record that was read.
 
     Raises:
         OutputError: it was not.
     """
-    begun = journal.opening
-    if begun.store != now.store:
+    from reput.sink.step_back import fingerprint
+
+    begun, state = journal.opening, journal.state
+    moved = begun.store != now.store
+    if moved and (
+        not state.last_record or fingerprint(log, state.last_position, state.cursor) != state.last_record
+    ):
         raise OutputError(
             "the output was begun from another store",
             path=root,

@@ -13,7 +13,7 @@ from reput.estimate import Estimate, estimate
 from reput.format import names
 from reput.job.continuing import check_continues, check_same_log, deciding, fingerprint
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import check_ledger_path, output_root
+from reput.job.output_directory import check_utf8, output_root
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.settings import StoreSettings
 from reput.sink.selection import Selection
@@ -119,7 +119,8 @@ def prepare(options: RebuildOptions, *, follows: bool = False) -> Iterator[Plan]
     else:
         with files.reporting("the output can't be looked at", options.out):
             root = output_root(options.out, settings)
-    check_ledger_path(root)
+    for path in (settings.root, root):
+        check_utf8(path)
     journal_path = root / names.REPUT / names.JOURNAL
     if not journal_path.exists() and not is_pending(settings.root):
         check_free(root, guess.output_bytes, "the rebuild")
@@ -139,7 +140,7 @@ def prepare(options: RebuildOptions, *, follows: bool = False) -> Iterator[Plan]
             journal = Journal.create(journal_path, opening, owner)
         stack.enter_context(journal)
         if begun:
-            check_continues(journal, opening, root)
+            check_continues(journal, opening, log, root)
             if not follows:
                 check_same_log(journal, log, root)
         # What a broker is about to write is no damage: its half-written end is left for the next run.
