@@ -117,17 +117,16 @@ def test_output_inside_the_store_by_a_link(reput: Command, store: GoldenStore, t
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [("a%20b", "'%20'"), ("a\\b", r"'\\'"), ("a[1]", "'['"), ("a\tb", r"'\t'"), ("\udcff", r"'\udcff'")],
-)
-def test_output_that_no_ledger_can_lie_in(
-    reput: Command, store: GoldenStore, out: Path, name: str, found: str
-) -> None:
-    """Said before the work, not when the first batch is to be committed."""
-    outcome = reput(*words(store, "--out", out / name))
-    assert_refused(outcome, "the Delta ledger", f"found {found}", "Choose a directory without it")
-    assert not out.exists()
+def test_a_path_that_is_not_utf8(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
+    """py4j can't take it to the JVM. Every other path will do: tests/spark/test_rebuild.py has an odd one."""
+    odd = tmp_path / os.fsdecode(b"caf\xe9")
+    assert_refused(reput(*words(store, "--out", odd / "out")), "which is not UTF-8", "choose another one")
+    assert not odd.exists()
+    conf = store.root.parent / "broker.conf"
+    store.root.rename(odd)
+    for where in (["--in-place"], ["--out", tmp_path / "out"]):
+        outcome = reput("rebuild", odd, "--broker-conf", conf, "--rocketmq-version", store.version, *where)
+        assert_refused(outcome, "which is not UTF-8")
 
 
 def test_output_that_cannot_be_written(store: GoldenStore, tmp_path: Path) -> None:

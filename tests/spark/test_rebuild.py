@@ -132,6 +132,25 @@ def test_the_ledger_is_a_table_to_sql(
     assert read_by_spark.count() == table.to_pyarrow_table().num_rows
 
 
+def test_any_path_will_do(reput: Command, tmp_path: Path) -> None:
+    """Of the store as of the output: nothing on the way takes a part of it for something else."""
+    odd = tmp_path / "a%20b%2Fc 100% [1]^|\\ {é𝄞} & 'so' \"on\"; `~$<*>@:=+!#?" / "tab\tand\nline"
+    odd.mkdir(parents=True)
+    store = golden("5.3.3-no-keys", odd)
+    conf = tmp_path / "broker.conf"
+    broker_conf(store).rename(conf)
+    with conf.open("a") as file:
+        file.write(f"storePathRootDir={tmp_path}\nstorePathCommitLog={tmp_path / 'commitlog'}\n")
+    out = odd / "out"
+    command = ["rebuild", store.root, "--broker-conf", conf, "--rocketmq-version", store.version]
+    for _ in range(2):
+        outcome = reput(*command, "--out", out)
+        assert outcome.code == 0, outcome.stderr
+    assert_same(store.root, out)
+    assert reput(*command, "--in-place").code == 0
+    assert_same(out, store.root)
+
+
 def test_a_finished_output_is_left_alone(reput: Command, store: GoldenStore, out: Path) -> None:
     first = reput(*words(store, "--out", out, "--json"))
     assert (first.code, reput.sessions) == (0, 1)

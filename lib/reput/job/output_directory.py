@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from reput.errors import OutputError
 from reput.format import names
 from reput.settings import StoreSettings
 from reput.store.space import existing_parent
-
-# What deltalake 1.6 takes for something else wherever a table lies: it decodes an escape once more than it
-# encodes it, also in a file:// URL and by way of a link; a backslash separates names to it; the rest it
-# refuses as no part of a URL, some by a panic.
-_NOT_FOR_DELTA = re.compile(r"%[0-9A-Fa-f]{2}|[\\\[\]^|\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def output_root(out: Path, settings: StoreSettings) -> Path:
@@ -51,21 +45,20 @@ def output_root(out: Path, settings: StoreSettings) -> Path:
     return root
 
 
-def check_ledger_path(root: Path) -> None:
-    """See that the ledger's writer takes the path, with all links followed, as it is.
+def check_utf8(path: Path) -> None:
+    """See that Spark can be told a path.
 
     Raises:
-        OutputError: it doesn't.
+        OutputError: its bytes are no UTF-8.
     """
-    found = _NOT_FOR_DELTA.search(str(root.resolve()))
-    if found is not None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
         raise OutputError(
-            "the Delta ledger can't be written below a path with this in it",
-            path=root,
-            expected="no percent escape, backslash, bracket, ^, |, control character or broken UTF-8",
-            found=ascii(found[0]),
-            next_step="Choose a directory without it",
-        )
+            "Spark can't be told this path, which is not UTF-8",
+            path=path,
+            next_step="Rename the directory, or choose another one",
+        ) from None
 
 
 def _check_empty_or_ours(root: Path) -> None:
