@@ -462,6 +462,7 @@ def test_findings_beyond_a_bound_become_one_a_kind(monkeypatch: pytest.MonkeyPat
     assert (first.kind, first.offset, first.topic, first.count) == ("a", 0, None, 8)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 400), max_size=4),
     st.integers(0, 400),

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.format import names
@@ -318,6 +318,7 @@ def slowly_merged(batches: list[Batch]) -> list[dict[str, Any]]:
     return sorted(last.values(), key=str)
 
 
+@settings(deadline=None)
 @given(some_batches(), st.integers(0, 6))
 def test_told_as_one_like_its_slow_twin(batches: list[Batch], cut: int) -> None:
     """Also when some were told as one before."""

@@ -130,29 +130,21 @@ class Table:
 
     @classmethod
     def create(cls, path: Path, application: str, schema: pa.Schema) -> Table:
-        """Begin a table where there is nothing.
+        """Begin a table where there is nothing; it is one with its first commit.
 
         Raises:
             OutputError: it can't be written.
         """
         table = cls(path, application)
         files.make_dirs(path / LOG)
-        now = _now()
         table._metadata = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": _schema_string(schema),
             "partitionColumns": [],
             "configuration": {},
-            "createdTime": now,
+            "createdTime": _now(),
         }
-        table._write_commit(
-            [
-                {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-                {"metaData": table._metadata},
-                _commit_info(now, "CREATE TABLE"),
-            ]
-        )
         return table
 
     @classmethod
@@ -254,6 +246,9 @@ class Table:
             {"txn": {"appId": self._application, "version": transaction, "lastUpdated": now}},
             {"add": _add(added, data_change=True)},
         ]
+        if self.version < 0:
+            protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+            actions = [{"protocol": protocol}, {"metaData": self._metadata}, *actions]
         with self._lock:
             self._write_commit(actions)
             self.files[added.name] = added
