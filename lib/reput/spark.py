@@ -47,6 +47,19 @@ _LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
 }
+#: To read the ledger as a table; conf/spark-defaults.conf has the same for spark-submit, and the reasons.
+_DELTA = {
+    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "spark.jars.excludes": (
+        "org.apache.*:*,com.fasterxml.*:*,com.github.luben:*,com.google.code.findbugs:*,commons-*:*,io.airlift:*,"
+        "io.unitycatalog:*,javax.annotation:*,org.locationtech.jts:*,org.roaringbitmap:*,org.slf4j:*,"
+        "org.xerial.snappy:*"
+    ),
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A ledger is small: 50 tasks to find out what it holds take longer than reading it.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
 _LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 _VERSION = re.compile(r'version\s*=?\s*"(?:1\.)?([0-9]+)', re.IGNORECASE)
 #: What Spark puts around a failure's own words.
@@ -56,7 +69,11 @@ _JVM_NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector"
 
 
 def session(
-    application: str, master: str | None = None, settings: dict[str, str] | None = None
+    application: str,
+    master: str | None = None,
+    settings: dict[str, str] | None = None,
+    *,
+    delta: bool = False,
 ) -> SparkSession:
     """A session for one of reput's jobs, or the one that is there.
 
@@ -64,9 +81,10 @@ def session(
         application: shown in Spark's lists.
         master: None leaves it to spark-submit or PYSPARK_SUBMIT_ARGS, and to ``local[*]`` without them.
         settings: more Spark settings; they win.
+        delta: with Delta Lake, to read ledgers as tables. Its jars come from Maven Central, the first time.
 
     Raises:
-        SparkError: there is no Java, or the session doesn't start.
+        SparkError: there is no Java, or the session doesn't start, or has no Delta.
         SettingsError: Spark has a setting that reput can't run with.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -82,8 +100,12 @@ def session(
             wanted["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1"
             # Executors are this process's children: they find the package where this process did.
             wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
+    if delta:
+        wanted |= {key: value for key, value in _DELTA.items() if key not in told}
     wanted |= {"spark.app.name": application, **(settings or {})}
     spark = _start(wanted)
+    if delta:
+        _check_delta(spark)
     if is_submitted():
         spark.sparkContext.setLogLevel("ERROR")
     limit = spark.conf.get("spark.executor.pyspark.memory", None)
@@ -94,6 +116,17 @@ def session(
             next_step="Leave the setting out",
         )
     return spark
+
+
+def _check_delta(spark: SparkSession) -> None:
+    extension = _DELTA["spark.sql.extensions"]
+    if extension not in (spark.conf.get("spark.sql.extensions", None) or ""):
+        raise SparkError(
+            "this Spark session has no Delta Lake, and one that runs can't get it any more",
+            expected=f"spark.sql.extensions with {extension}, from the start",
+            found=spark.conf.get("spark.sql.extensions", None) or "none",
+            next_step="Stop the session first, or give spark-submit conf/spark-defaults.conf",
+        )
 
 
 def is_submitted() -> bool:

@@ -1,0 +1,78 @@
+"""The ledger through delta-spark, by the code that docs/ledger.md shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reput import spark as reput_spark
+from reput.settings import StoreSettings
+from reput.sink.ledger_rows import SCHEMA
+from tests.golden.store import unpack
+from tests.local import Store, rebuild_locally
+from tests.rebuilds import environment
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
+
+# Asked by Spark SQL beside what the page shows; printed as JSON behind it.
+_QUESTIONS = """
+import json
+facts = spark.sql("SELECT count(*), sum(units), sum(messages), sum(index_count - 1) FROM ledger").first()
+kinds = spark.sql("SELECT kind, count(*) FROM ledger GROUP BY kind").collect()
+types = {name: kind for name, kind in spark.table("ledger").dtypes}
+named = spark.sql("SELECT count(*) FROM delta.`/data/rebuilt/ledger` WHERE kind = 'batch'")
+print(json.dumps([list(facts), dict(map(tuple, kinds)), types, named.first()[0]]))
+"""
+
+
+def test_the_page_runs(tmp_path: Path) -> None:
+    """In a process of its own: the session of the other tests has no Delta, and can't get it any more."""
+    golden, out = unpack("5.3.3-crash", tmp_path / "store"), tmp_path / "an output"
+    settings = StoreSettings.load(golden.root, golden.write_broker_conf(), golden.version)
+    state = rebuild_locally(Store(golden.root, settings), out, ends=[60_000, 120_000], ledger=True)
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    code = "\n".join([*blocks, _QUESTIONS]).replace("/data/rebuilt", str(out))
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert ran.returncode == 0, ran.stderr
+    shown, _, last = ran.stdout.strip().rpartition("\n")
+    assert "|   topic|queue_id|units|next_offset|" in re.sub(" +topic", "   topic", shown), shown
+    (rows, units, messages, entries), kinds, types, named = json.loads(last)
+    assert units == sum(queue.next - queue.first for queue in state.queues.values())
+    assert messages == state.messages
+    assert rows == sum(kinds.values())
+    assert kinds["batch"] == named == state.batches == 3
+    assert entries >= sum(header.index_count - 1 for _, header in state.index)
+
+    columns = re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE, re.MULTILINE)
+    assert types == dict(columns)
+    assert [name for name, _ in columns] == SCHEMA.names
+
+
+def test_spark_submit_gets_the_same_settings() -> None:
+    lines = (ROOT / "conf" / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
+    told = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+    assert reput_spark._DELTA.items() <= told.items()
+
+
+def test_the_jar_is_that_of_the_package() -> None:
+    from importlib.metadata import version
+
+    spark = ".".join(version("pyspark").split(".")[:2])
+    jar = f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}"
+    assert reput_spark._DELTA["spark.jars.packages"] == jar
