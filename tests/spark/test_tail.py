@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-LONGEST = 60.0
+LONGEST = 180.0
 
 
 @dataclass

@@ -94,7 +94,8 @@ def _step_back(target: Target, journal: Journal, log: CommitLog) -> None:
         OutputError: that can't be told any more.
     """
     number = last_standing(journal, log)
-    if number is None:
+    # With nothing in common it is more likely another log than one that went back so far.
+    if number is None or (number < journal.state.batches and journal.state_after(number).last_position < 0):
         raise too_far(journal, log)
     if number < journal.state.batches:
         _LOG.warning("%s", step_back(target, journal, log, number))
