@@ -25,6 +25,7 @@ class BrokerMemory:
         segment_size: bytes of a segment.
         end: physical offset where the next record goes.
         block: bytes that appear together.
+        spoil: how often some bytes of what is written are wrong.
     """
 
     root: Path
@@ -32,6 +33,7 @@ class BrokerMemory:
     segment_size: int = 8192
     end: int = 0
     block: int = 8
+    spoil: float = 0.0
     _queue: list[tuple[int, bytes]] = field(default_factory=list)
     _hidden: list[tuple[int, bytes]] = field(default_factory=list)
 
@@ -48,6 +50,10 @@ class BrokerMemory:
         piece = b""
         for record in records:
             piece += commitlog.encode(replace(record, physical_offset=self.end + len(piece)))
+        if self.chance.random() < self.spoil:
+            # Times stay: the rules for leftovers go by them.
+            at = self.chance.choice([self.chance.randrange(25), len(piece) - self.chance.randrange(1, 25)])
+            piece = piece[:at] + bytes(byte ^ 0x55 for byte in piece[at : at + 30]) + piece[at + 30 :]
         self._append(piece)
 
     def _append(self, data: bytes) -> None:

@@ -259,10 +259,10 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The partitions of a micro-batch; none when it is empty."""
         if start[_OFFSET] >= end[_OFFSET]:
             return []
-        log = self._plan.discover()
-        if self._is_live:
-            # Segments that the broker has made ahead of time are no successors of the one that it writes.
-            log = self._plan.live.written(log, end[_OFFSET])
+        # Segments that a broker has made ahead of time are no successors of the one that it writes.
+        log = self._plan.live.written(end[_OFFSET]) if self._is_live else None
+        if log is None:
+            log = self._plan.discover()
         return self._plan.partitions(log, start[_OFFSET], end[_OFFSET])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

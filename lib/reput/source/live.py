@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,6 +33,8 @@ class LiveLog:
         self._end = LiveEnd(settings, exact=exact)
         self._log: CommitLog | None = None
         self._listed = 0.0
+        self._found: tuple[CommitLog, End] | None = None
+        self._is_warm = False
 
     def look(self, floor: int) -> tuple[CommitLog, End] | None:
         """The log and its settled end, None while there is no segment with a byte in it.
@@ -48,7 +51,8 @@ class LiveLog:
             if log is None:
                 return None
             try:
-                return log, self._end.find(log, floor)
+                self._found = log, self._end.find(log, floor)
+                return self._found
             except SegmentGoneError:
                 self._log = None
                 if not tries_left:
@@ -77,19 +81,26 @@ class LiveLog:
                 return 0 if found is None else found[1].offset
             time.sleep(_LONGEST_STEP_SECONDS)
 
-    def written(self, log: CommitLog, floor: int) -> CommitLog:
-        """``log`` without the segments that the broker hasn't begun to write.
+    def written(self, floor: int) -> CommitLog | None:
+        """The log without the segments that the broker hasn't begun to write; None while there is none.
 
         Args:
-            floor: see :meth:`look`.
+            floor: see :meth:`look`; it lies before the log's end.
         """
-        found = self.look(floor)
-        end = floor if found is None else max(found[1].offset, floor)
-        segments = tuple(segment for segment in log.segments if segment.base < end)
+        found = self._found
+        if found is None or found[1].offset < floor:
+            found = self.look(floor)
+        if found is None:
+            return None
+        log, end = found
+        segments = tuple(segment for segment in log.segments if segment.base < end.offset)
         return replace(log, segments=segments or log.segments[:1])
 
     def wait(self, seconds: float, is_over: Callable[[], bool]) -> bool:
         """Wait until the log may hold more; False when ``is_over`` says so or the time has passed."""
+        if not self._is_warm:
+            self._is_warm = True
+            threading.Thread(target=_load_kernel, name="reput-walk", daemon=True).start()
         deadline = time.monotonic() + seconds
         step = _FIRST_STEP_SECONDS
         while (now := time.monotonic()) < deadline and not is_over():
@@ -110,6 +121,12 @@ class LiveLog:
                 self._log = None
             self._listed = now
         return self._log
+
+
+def _load_kernel() -> None:
+    from reput.source import walk_kernel
+
+    walk_kernel.load()
 
 
 def _has_bytes(settings: StoreSettings) -> bool:

@@ -8,6 +8,7 @@ Source: ``MappedFile.appendMessagesInner``, ``CommitLog.DefaultAppendMessageCall
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,8 +37,8 @@ _SEARCH_SECONDS = 0.2
 _SEARCH_BYTES = 8 << 20
 #: What tells bytes from others written in their place: a record's head with its storeTimestamp.
 _SIGN_BYTES = 96
-#: A longer walk is left to numba.
-_SLOW_RECORDS = 4_000
+#: A longer walk is left to numba, loaded or not.
+_SLOW_RECORDS = 200
 _LEAST = -(1 << 63)
 
 
@@ -60,15 +61,11 @@ class _Foreign:
     Attributes:
         end: position after the last of them.
         newest: the highest storeTimestamp, ms, among records in them.
-        reach: position after the last of these records; one that begins there is new.
-        sign: what stood at the settled end.
-        searched: when they were searched last, seconds.
+        searched: when what follows the settled end was gone over last, seconds.
     """
 
     end: int
     newest: int
-    reach: int
-    sign: bytes
     searched: float = 0.0
 
 
@@ -79,8 +76,9 @@ class _Survey(NamedTuple):
         doubt: where it first isn't certain to be the broker's present log.
         last: the last record before that.
         before: the record before that one.
-        resumed: the first record after the first damage.
         reach: position after the last record of all.
+        final: the last record of all.
+        final_before: the record before that one.
         newest: the highest storeTimestamp, ms, of records from ``doubt`` on.
         is_closed: a BLANK stands at ``reach``.
     """
@@ -88,8 +86,9 @@ class _Survey(NamedTuple):
     doubt: int
     last: int
     before: int
-    resumed: int
     reach: int
+    final: int
+    final_before: int
     newest: int
     is_closed: bool
 
@@ -279,6 +278,8 @@ class LiveEnd:
         if self._exact is not None and chosen.base <= self._exact < chosen.base + len(tail.data):
             tail.end = self._exact - chosen.base
         found = self._survey(tail, trusted)
+        # What was written before the bytes that were seen just now is seen after this.
+        self._nap(_NAP_SECONDS)
         last, stop = found.last, found.doubt if found.doubt >= 0 else found.reach
         written = written_end(tail.descriptor, tail.data, stop)
         if found.is_closed and written == found.reach + commitlog.BLANK_LENGTH:
@@ -294,14 +295,14 @@ class LiveEnd:
                 tail.take(found.before)
             tail.end = last
         if tail.end < written:
-            tail.foreign = _Foreign(written, found.newest, found.reach, tail.sign(), self._clock())
+            tail.foreign = _Foreign(written, found.newest, self._clock())
             self._advance(tail)
         return tail
 
     def _survey(self, tail: _Tail, trusted: int) -> _Survey:
         """Go over everything from the settled end on, around what is damaged."""
         position, timestamp, top = tail.end, tail.timestamp, tail.timestamp
-        doubt = resumed = limit = before = -1
+        doubt = limit = before = final = final_before = -1
         last, newest = tail.last, _LEAST
         while True:
             if doubt < 0:
@@ -320,25 +321,26 @@ class LiveEnd:
             else:
                 walked = self._walk(tail, position, 0, _LEAST)
                 newest = max(newest, walked.top)
-            timestamp = walked.timestamp if walked.records else timestamp
+            if walked.records:
+                timestamp = walked.timestamp
+                final_before = walked.before if walked.before >= 0 else final
+                final = walked.last
             position = walked.position
             if walked.status == Status.BLANK or position >= len(tail.data):
                 break
-            if walked.status != Status.UNWRITTEN:
-                self._nap(_NAP_SECONDS)
-                if tail.records.end(position) >= 0:
-                    continue  # it was being written
             if limit < 0:
                 limit = written_end(tail.descriptor, tail.data, position)
             found = self._find(tail, position + 1, limit, timestamp)
             if found < 0:
                 break
             if doubt < 0 and position >= trusted:
+                self._nap(_NAP_SECONDS)
+                if tail.records.end(position) >= 0:
+                    continue  # it was being written
                 doubt = position
-            resumed = found if resumed < 0 else resumed
             position = found
         is_closed = walked.status == Status.BLANK
-        return _Survey(doubt, last, before, resumed, position, newest, is_closed)
+        return _Survey(doubt, last, before, position, final, final_before, newest, is_closed)
 
     # Later looks.
 
@@ -355,13 +357,12 @@ class LiveEnd:
             before, now = tail.unfinished, tail.data[tail.end : tail.end + len(tail.unfinished)]
             if bool(((before != 0) & (before != now)).any()):
                 # Another record than the one that was begun: a broker that died, and the next one.
-                tail.foreign = _Foreign(tail.end + len(before), _LEAST, tail.end, tail.sign())
+                tail.foreign = _Foreign(tail.end + len(before), _LEAST)
                 tail.unfinished = None
                 return True
         walked = self._walk(tail, tail.end, len(tail.data))
         last = walked.last
         is_ended = last >= 0 and (tail.records.is_ended(last) or tail.records.is_proven(last))
-        # What was written before the bytes that were seen just now is seen after this.
         self._nap(_NAP_SECONDS)
         if last >= 0:
             if not (is_ended and tail.records.has_stored_crc(last)):
@@ -435,27 +436,21 @@ class LiveEnd:
         return self._clock() - tail.resting[2] >= _REST_SECONDS
 
     def _confirm(self, tail: _Tail, foreign: _Foreign) -> bool:
-        """Take foreign bytes for the log when it goes on behind them, while they stay. Whether it does."""
-        grows = foreign.reach > tail.end and tail.records.end(foreign.reach) >= 0
+        """Settle whatever stands there when the log goes on past all of it. Whether it does."""
         now = self._clock()
-        if not grows and now - foreign.searched < _SEARCH_SECONDS:
+        goes_on = any(tail.view[foreign.end : foreign.end + commitlog.BLANK_LENGTH])
+        if not goes_on and now - foreign.searched < _SEARCH_SECONDS:
             return False
         foreign.searched = now
-        sign = tail.sign()
         found = self._survey(tail, tail.end)
-        if sign == foreign.sign and found.reach > foreign.reach:
-            self._nap(_NAP_SECONDS)
-            again = self._survey(tail, tail.end)
-            goes_on_at = foreign.reach if foreign.reach > tail.end else again.resumed
-            is_new = goes_on_at == foreign.reach or goes_on_at >= foreign.end
-            if tail.sign() == sign and again.reach >= found.reach and goes_on_at > tail.end and is_new:
-                tail.end = goes_on_at
-                rest = max(foreign.end, tail.end)
-                tail.foreign = _Foreign(rest, _LEAST, goes_on_at, tail.sign()) if rest > tail.end else None
-                return True
-        if sign != foreign.sign or found.reach > foreign.reach:
-            foreign.sign, foreign.reach = tail.sign(), found.reach
-        return False
+        if found.final < foreign.end:
+            return False
+        self._nap(_NAP_SECONDS)
+        if found.final_before >= 0:
+            tail.take(found.final_before)
+        tail.end = found.final
+        tail.foreign = None
+        return True
 
     def _walk(
         self, tail: _Tail, start: int, trusted: int, top: int | None = None, until: int | None = None
@@ -464,9 +459,10 @@ class LiveEnd:
         base = tail.segment.base
         top = tail.timestamp if top is None else top
         view = tail.view[:until]
-        walked = walk.walk(view, base, start, trusted, self._v2, top, _SLOW_RECORDS)
-        if walked.status != Status.FULL:
-            return walked
+        if "reput.source.walk_kernel" not in sys.modules:
+            walked = walk.walk(view, base, start, trusted, self._v2, top, _SLOW_RECORDS)
+            if walked.status != Status.FULL:
+                return walked
         from reput.source import walk_kernel
 
         data = tail.data[: len(view)]
@@ -474,9 +470,11 @@ class LiveEnd:
 
     def _find(self, tail: _Tail, start: int, end: int, timestamp: int) -> int:
         """The next whole record from ``start`` on that isn't older than ``timestamp``, -1 if none is."""
+        end = min(end, len(tail.data))
+        if start >= end:
+            return -1
         from reput.scan import kernel
 
-        end = min(end, len(tail.data))
         for first, stop in extents(tail.descriptor, start, end):
             position = first - 1
             while (

@@ -1,7 +1,7 @@
 """Going over the frames of a log's tail, with an eye on the broker's clock. Slow and obvious; no numba.
 
-:mod:`reput.source.walk_kernel` is the same, some hundred times as fast, but loading it takes longer than
-walking over ten thousand records: a process that has little to walk over never loads it.
+:mod:`reput.source.walk_kernel` is the same, some hundred times as fast, but loading it takes as long as
+walking over fifty thousand records here: the first answer doesn't wait for it.
 """
 
 from __future__ import annotations

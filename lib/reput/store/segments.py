@@ -7,6 +7,7 @@ to start when a segment's length is wrong; reput takes what is there and says wh
 from __future__ import annotations
 
 import mmap
+import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -168,7 +169,8 @@ def is_zero(data: NDArray[np.uint8]) -> bool:
 def _files(settings: StoreSettings) -> Iterator[Segment]:
     for directory in settings.commit_log_dirs:
         try:
-            entries = sorted(directory.iterdir())
+            with os.scandir(directory) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
             raise StoreError(
                 "the commit log can't be read",
@@ -177,16 +179,16 @@ def _files(settings: StoreSettings) -> Iterator[Segment]:
                 found=error.strerror,
                 next_step="Check the STORE argument and storePathCommitLog in broker.conf",
             ) from error
-        for path in entries:
-            base = names.parse_offset_name(path.name)
+        for entry in found:
+            base = names.parse_offset_name(entry.name)
             if base is None:
                 continue
             try:
-                status = path.stat()
+                status = entry.stat()
             except FileNotFoundError:
                 continue  # expired just now
             if stat.S_ISREG(status.st_mode):
-                yield Segment(path, base, status.st_size)
+                yield Segment(directory / entry.name, base, status.st_size)
 
 
 def _segment_size(settings: StoreSettings, files: list[Segment]) -> int:
