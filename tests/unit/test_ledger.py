@@ -302,6 +302,24 @@ def test_made_anew_from_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert expected([batch(40)])[0] in contents(tmp_path)
 
 
+def test_stepped_back_to_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No batch is left to be told one by one."""
+    monkeypatch.setattr(journal, "KEEP_BATCHES", 5)
+    monkeypatch.setattr(journal, "KEEP_SECONDS", 0)
+    monkeypatch.setattr(journal, "_WORTH_IT", 0)
+    one = Ledger(tmp_path)
+    with journal_of(tmp_path, [batch(number) for number in range(40)]) as opened:
+        one.catch_up(opened)
+        told = opened.step_back(opened.first_number - 1).batches
+        for _ in range(2):
+            one.catch_up(opened)
+            assert (one.version(), len(contents(tmp_path))) == (told, 2)
+        before = identity(tmp_path)
+        opened.append(batch(told))
+        one.catch_up(opened)
+        assert (one.version(), identity(tmp_path)) == (told + 1, before)
+
+
 def test_somebody_else_wrote(tmp_path: Path) -> None:
     """An entry in the log that changes nothing is taken over; a table that lacks our marks is made anew."""
     with journal_of(tmp_path, BATCHES[:1]) as opened:

@@ -313,7 +313,7 @@ class Table:
         self.checkpointed = version
 
     def clean_up(self) -> None:
-        """Remove what has been replaced for longer than :data:`RETENTION_SECONDS`.
+        """Remove what has been replaced for longer than :data:`RETENTION_SECONDS`; after the first commit.
 
         Raises:
             OutputError: something can't be removed.

@@ -129,7 +129,8 @@ class Ledger:
 
     def _commit_missing(self, journal: Journal) -> None:
         batches = journal.state.batches
-        if self._table is None:
+        table = self._table
+        if table is None:
             if not batches:
                 return
             table = Table.create(self.path, APPLICATION, SCHEMA)
@@ -137,8 +138,7 @@ class Ledger:
             if told:
                 rest = state_rows(journal.state_after(told), journal.opening.start)
                 table.commit(table.write(rest, 1, told, LEVEL_AS_ONE), told)
-            self._table = table
-        table = self._table
+                self._table = table
         while table.transaction < batches:
             first = table.transaction + 1
             last = min(batches, table.transaction + _BATCHES_AT_ONCE)
@@ -147,6 +147,7 @@ class Ledger:
             level = LEVEL_BATCH if first == last else LEVEL_SOME
             table.commit(table.write(data, first, last, level), last)
             self._last = found[-1]
+            self._table = table
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:

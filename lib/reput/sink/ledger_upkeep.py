@@ -14,7 +14,6 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from reput.errors import ReputError
 from reput.sink.delta_table import DataFile, Table
 from reput.sink.ledger import LEVEL_AS_ONE, LEVEL_BATCH, LEVEL_FULL, LEVEL_SOME, Ledger
 from reput.sink.ledger_rows import SCHEMA, merged
@@ -91,7 +90,7 @@ class LedgerUpkeep:
             try:
                 self.work()
                 self.failure = None
-            except (OSError, ReputError, pa.ArrowException) as error:
+            except Exception as error:  # noqa: BLE001 (a thread that ended unseen would let the ledger grow)
                 logging.getLogger(__name__).warning("the ledger can't be tidied up: %s", error)
                 self.failure = error
 
