@@ -90,7 +90,7 @@ class LedgerUpkeep:
             try:
                 self.work()
                 self.failure = None
-            except Exception as error:  # noqa: BLE001 (a thread that ended unseen would let the ledger grow)
+            except Exception as error:  # noqa: BLE001 - else the thread would end unseen
                 logging.getLogger(__name__).warning("the ledger can't be tidied up: %s", error)
                 self.failure = error
 
