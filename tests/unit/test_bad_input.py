@@ -520,6 +520,29 @@ def test_what_a_truncation_left_over_is_not_taken(tmp_path: Path) -> None:
     assert result.positions() == [0]
 
 
+def test_what_lies_behind_a_blank_is_not_taken(tmp_path: Path) -> None:
+    """Also when the BLANK's magic or size is damaged. Else the first of a repeated queueOffset would win.
+
+    The segment was cut after its first message and written on; the BLANK lies over the fourth old one.
+    """
+    old = segment(*(message(row) for row in range(5)))
+    large = commitlog.encode(message(1, body=b"new" * 40, physical_offset=LENGTH))
+    blank = LENGTH + len(large)
+    assert 3 * LENGTH < blank < 4 * LENGTH
+    log = changed(old, LENGTH, large + commitlog.encode_blank(SIZE - blank)[:8])
+    following = segment(message(2), message(3), message(4), base=SIZE)
+    expected = [0, LENGTH, *(SIZE + LENGTH * row for row in range(3))]
+    sound = Result(tmp_path / "sound", [log, following])
+    assert (sound.positions(), sound.state.findings) == (expected, [])
+    by_magic = Result(tmp_path / "size", [changed(log, blank, b"\x7f\0\0\1"), following])
+    assert (by_magic.positions(), by_magic.state.findings) == (expected, [])
+    by_size = Result(tmp_path / "magic", [changed(log, blank + 5, b"\xff"), following])
+    assert by_size.positions() == expected
+    finding = by_size.finding
+    assert (finding.kind, finding.offset, finding.end) == ("bad-magic", blank, SIZE)
+    assert finding.outcome == "taken for the BLANK that its size says"
+
+
 def last_record_cut(tmp_path: Path, cut: Callable[[bytes, int], bytes]) -> None:
     """A log whose last record was cut at every length, against what a broker would take of it."""
     _, data = segment(message(0), message(1), message(2))

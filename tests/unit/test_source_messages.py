@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -190,6 +191,15 @@ def test_what_a_truncation_left_behind_is_older_and_passed_over_in_the_last_segm
     data = lay_out(log(3, store_timestamp=10)).ljust(1000, b"\xff") + stale
     assert len(rows_of(0, data, last=True)) == 3
     assert len(rows_of(0, data, last=False)) == 5
+
+
+def test_what_lies_behind_a_blank_is_passed_over_before_the_last_segment() -> None:
+    """Also when the BLANK is known by its size alone, as in a rebuild."""
+    data = lay_out(log(2))
+    stale = lay_out(log(2), len(data) + 8)
+    for magic in (0xCBD43194, 0xCBD43195, 0):
+        blank = struct.pack(">II", 8 + len(stale), magic)
+        assert len(rows_of(0, data + blank + stale)) == 2
 
 
 def test_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

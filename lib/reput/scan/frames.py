@@ -46,6 +46,7 @@ from reput.scan.kernel import (
     _frame,
 )
 from reput.scan.load import i32, i64, u8, u32, u64
+from reput.scan.part import is_blank_but_for_its_magic
 from reput.scan.status import Status
 
 #: A property takes at least four bytes of at most 32767.
@@ -371,7 +372,9 @@ class FrameWalk:
                 self.timestamp = store_timestamp(data.data, last)
             if status == Status.FULL:
                 return True
-            if status == Status.BLANK:
+            if status == Status.BLANK or is_blank_but_for_its_magic(
+                data, self.position, self._segment_size, Status(status), last=self._last
+            ):
                 self.position = self.end = self._segment_size
             elif status != Status.END:
                 self.position = self._next(self.position, Status(status))

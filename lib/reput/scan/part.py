@@ -171,6 +171,12 @@ def scan_part(
                 )
                 accept = position
                 continue
+        if is_blank_but_for_its_magic(data, position, part.segment_size, status, last=part.last):
+            outcome.findings.append(
+                _finding(part, data, status, position, len(data), "taken for the BLANK that its size says")
+            )
+            status, position = Status.BLANK, part.segment_size
+            break
         resumed = _resume(part, data, position, stop_at, v2, int(out.counts[output.LAST_TIMESTAMP]))
         if resumed < 0:
             break
@@ -183,6 +189,20 @@ def scan_part(
         status = Status.END
     outcome.end = part.base + position
     outcome.status = status
+
+
+def is_blank_but_for_its_magic(
+    data: NDArray[np.uint8], position: int, segment_size: int, status: Status, *, last: bool
+) -> bool:
+    """Whether a bad record before the last segment can only be a BLANK whose magic is damaged.
+
+    Its size reaches the segment's end, and no message does: a broker leaves room for a BLANK behind each
+    (``CommitLog.DefaultAppendMessageCallback.doAppend``, END_FILE_MIN_BLANK_LENGTH; rocketmq-all-4.9.7,
+    5.3.3). What lies behind it, such as records from before a truncation, is no part of the log.
+    """
+    if last or status is not Status.BAD_MAGIC:
+        return False
+    return int.from_bytes(data[position : position + 4].tobytes(), "big") == segment_size - position
 
 
 def torn_tail(part: Part, data: NDArray[np.uint8], position: int, status: Status) -> Finding:
