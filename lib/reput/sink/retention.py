@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,7 +155,8 @@ def _unread(state: State, log: CommitLog) -> Finding:
 def _emptied(queues: Queues) -> Iterator[tuple[tuple[str, int], QueueState]]:
     """All queues, none with a message left; what their next queueOffset was to be told by is lost, too."""
     for queue, known in queues.items():
-        yield queue, replace(known, first=known.next, shift=0, lone_zero=None, units=0, bytes=0)
+        if known.first != known.next or known.shift or known.lone_zero:
+            yield queue, replace(known, first=known.next, shift=0, lone_zero=None, units=0, bytes=0)
 
 
 def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[tuple[str, int], QueueState]]:
@@ -179,47 +179,60 @@ def _first_live(target: Target, queue: tuple[str, int], known: QueueState, log_s
     units = file_size // UNIT_LENGTH
     start = known.first
     while start < known.next:
-        end = min(start - start % units + units, known.next)
-        path = directory / names.offset_name((start - start % units) * UNIT_LENGTH)
-        with _reading(path) as fd:
-
-            def position(queue_offset: int, fd: int = fd, path: Path = path) -> int:
-                return _positions(fd, path, queue_offset % units, 1)[0]
-
-            near = _positions(fd, path, start % units, min(end - start, _LOOK_AT))
-            if near[-1] >= log_start:
-                return start + bisect_left(near, log_start)
-            if position(end - 1) >= log_start:
-                return bisect_left(range(end), log_start, start + len(near), end, key=position)
+        base = start - start % units
+        end = min(base + units, known.next)
+        path = os.path.join(directory, names.offset_name(base * UNIT_LENGTH))  # noqa: PTH118 - for each queue
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise files.output_error("the queue's file can't be read", Path(path), error) from error
+        try:
+            found = _first_in_file(fd, start - base, end - base, log_start)
+        finally:
+            os.close(fd)
+        if found < end - base:
+            return base + found
         start = end
     return known.next
 
 
-def _positions(fd: int, path: Path, place: int, count: int) -> list[int]:
-    """The physicalOffsets of the units from a place in a file on."""
+def _first_in_file(fd: int, start: int, end: int, log_start: int) -> int:
+    """The first of the places [start, end) of a file whose unit isn't before the log's start, else ``end``.
+
+    Raises:
+        OutputError: the file is too short.
+    """
+    page = _read(fd, start, min(end - start, _LOOK_AT))
+    here = range(len(page) // UNIT_LENGTH)
+    if _position(page, 0) >= log_start:
+        return start
+    if _position(page, here[-1]) >= log_start:
+        return start + bisect_left(here, log_start, key=lambda place: _position(page, place))
+    if _position(_read(fd, end - 1, 1), 0) < log_start:
+        return end
+    return bisect_left(
+        range(end), log_start, start + len(here), key=lambda place: _position(_read(fd, place, 1), 0)
+    )
+
+
+def _position(units: bytes, place: int) -> int:
+    """The physicalOffset of a unit among others."""
+    at = place * UNIT_LENGTH
+    return int.from_bytes(units[at : at + _POSITION_LENGTH], "big")
+
+
+def _read(fd: int, place: int, count: int) -> bytes:
     data = os.pread(fd, count * UNIT_LENGTH, place * UNIT_LENGTH)
     if len(data) < count * UNIT_LENGTH:
         raise OutputError(
             "the queue's file is shorter than it was written",
-            path=path,
+            path=files.path_of(fd),
             offset=place * UNIT_LENGTH,
             expected=f"{count} units",
             found=f"{len(data)} bytes",
             next_step="Put the file back, or remove the output and run again",
         )
-    return [
-        int.from_bytes(data[at : at + _POSITION_LENGTH], "big") for at in range(0, len(data), UNIT_LENGTH)
-    ]
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[int]:
-    with files.reporting("the queue's file can't be read", path):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+    return data
 
 
 def _expired_index(state: State, log_start: int) -> dict[str, int]:
