@@ -13,6 +13,7 @@ from reput.errors import LogWentBackError
 from reput.format import names
 from reput.job.options import TailOptions
 from reput.job.plan import Plan
+from reput.sink import warm
 from reput.sink.following import Following
 from reput.sink.journal import Journal
 from reput.sink.ledger_upkeep import LedgerUpkeep
@@ -47,6 +48,7 @@ def follow(
     """
     runner = SparkRunner(spark.sparkContext)
     runner.warm_up()
+    warm.load()  # this process does the small batches
     target = plan.target(flush_in_tasks=not runner.is_local)
     seconds: dict[str, float] = {}
 
