@@ -8,11 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LIB = Path(__file__).parents[1] / "lib"
+
+# The same examples at every run, so that a failure is the change's that is tested. Those that nobody has seen
+# yet are looked for by ``make test ARGS='--hypothesis-profile=explore tests/property'``.
+settings.register_profile("repeat", derandomize=True, deadline=None)
+settings.register_profile("explore", derandomize=False, deadline=None, print_blob=True)
+settings.load_profile("repeat")
 
 
 @pytest.fixture(scope="session")
