@@ -98,3 +98,19 @@ def test_no_rows_change_nothing() -> None:
     none = np.zeros(0, np.int64)
     placement = place(none, none, np.zeros(0, np.int32), 3, 9, 500)
     assert (placement.first, placement.next, placement.runs, placement.oddities) == (3, 9, [], [])
+
+
+def test_a_queue_without_a_message_in_the_log_begins_anew_after_a_break() -> None:
+    """Above the due place and below it; not where it goes on, and not while a message is left."""
+
+    def go_on(offset: int, first: int, breaks: list[int]) -> Placement:
+        offsets, positions = np.array([offset, offset + 1]), np.array([9000, 9100])
+        return place(offsets, positions, np.full(2, LENGTH, np.int32), first, 7, 700, 0, breaks)
+
+    for offset in (3, 12, 0):
+        placement = go_on(offset, 7, [5000])
+        assert (placement.restarted, placement.first, placement.next) == (True, offset, offset + 2)
+        assert (placement.runs, placement.fills, placement.oddities) == ([(offset, 0, 2)], [], [])
+    assert not go_on(7, 7, [5000]).restarted
+    assert not go_on(12, 7, []).restarted
+    assert go_on(12, 6, [5000]).fills == [(7, 12, 0)]
