@@ -46,7 +46,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tidy_up(one: Ledger) -> None:
-    LedgerUpkeep(one).work()
+    upkeep = LedgerUpkeep(one)
+    upkeep.work()
+    assert upkeep.failure is None
 
 
 def batch_of(number: int) -> Batch:

@@ -73,6 +73,7 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
     Raises:
         ReputError: a batch failed; the committed state is as it was.
     """
+    from reput.sink.ledger_upkeep import LedgerUpkeep
     from reput.sink.rollback import roll_back
     from reput.sink.streaming import SparkRunner, run_available
     from reput.sink.writer import BatchWriter
@@ -116,6 +117,7 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
         },
     )
     writer.finish()
+    LedgerUpkeep(writer.ledger).work()
     return writer
 
 

@@ -74,29 +74,29 @@ class LedgerUpkeep:
             self._thread = None
 
     def work(self) -> None:
-        """Do all that is due now.
-
-        Raises:
-            OSError, ReputError, pyarrow.ArrowException: the ledger can't be read or written.
-        """
-        while not self._stop.is_set():
-            with self._ledger.upkeep:
-                table = self._ledger.table
-                if table is None or not step(table):
-                    return
+        """Do all that is due now; also without a thread, at the end of a run that makes few commits."""
+        try:
+            while not self._stop.is_set():
+                with self._ledger.upkeep:
+                    table = self._ledger.table
+                    if table is None or not step(table):
+                        break
+            self.failure = None
+        except Exception as error:  # noqa: BLE001 - whatever it is, the stream can go on, and the thread must
+            logging.getLogger(__name__).warning("the ledger can't be tidied up: %s", error)
+            self.failure = error
 
     def _run(self) -> None:
         while not self._stop.wait(_SECONDS if self.failure is None else _SECONDS_AFTER_FAILURE):
-            try:
-                self.work()
-                self.failure = None
-            except Exception as error:  # noqa: BLE001 - else the thread would end unseen
-                logging.getLogger(__name__).warning("the ledger can't be tidied up: %s", error)
-                self.failure = error
+            self.work()
 
 
 def step(table: Table) -> bool:
-    """Do one thing that is due; whether there was one."""
+    """Do one thing that is due; whether there was one.
+
+    Raises:
+        OSError, ReputError, pyarrow.ArrowException: the table can't be read or written.
+    """
     table.clean_up()
     live = sorted(table.files.copy().values(), key=lambda file: file.first)
     for level, enough in ((LEVEL_BATCH, BATCHES), (LEVEL_SOME, FILES)):
