@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from reput.errors import LogWentBackError
+from reput.errors import LogWentBackError, SegmentGoneError
 from reput.format import names
 from reput.job.options import TailOptions
 from reput.job.plan import Plan
@@ -83,6 +83,12 @@ def follow(
                 raise  # nothing that was placed is gone, so that trying again would find the same
             _LOG.warning("%s", error)
             watch.restarted("log-went-back")
+            continue
+        except SegmentGoneError as error:
+            if discover(plan.settings).start <= plan.journal.state.cursor:
+                raise
+            _LOG.warning("%s: it has expired before it was read", error.path)
+            watch.restarted("expired-unread")
             continue
         writer.finish()
         writer.close()

@@ -21,6 +21,8 @@ from reput.store import files
 from reput.watch.progress import observed
 
 _LOOK_SECONDS = 0.05
+#: How often the log's start is looked at while no batch comes.
+_RETENTION_SECONDS = 5.0
 #: The query counts as at rest when it was so at this many looks in a row.
 _LOOKS_AT_REST = 3
 #: A batch that takes longer than this after a stop was asked for is broken off, as by a crash.
@@ -76,8 +78,12 @@ class Following:
             ReputError: a batch failed; the committed state is as it was.
         """
         try:
+            looked = time.monotonic()
             while not (stopping.wait(_LOOK_SECONDS) or self._stop_file.exists()):
                 self._check()
+                if time.monotonic() - looked > _RETENTION_SECONDS:
+                    self._retain()
+                    looked = time.monotonic()
             self._come_to_rest()
         except (PySparkException, Py4JError, ConnectionError) as error:
             raise self._failure or _error(error) from None
@@ -107,6 +113,14 @@ class Following:
                 self._failure = files.output_error("the output can't be written", path, error)
                 raise
         self._listener(self._writer)
+
+    def _retain(self) -> None:
+        """Follow the log's start while there is no batch that would."""
+        if self._gate.acquire(blocking=False):
+            try:
+                self._writer.write([], -1)
+            finally:
+                self._gate.release()
 
     def _check(self) -> None:
         """Raise what ended the query."""
