@@ -18,7 +18,9 @@ import pytest
 from reput.format import names
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally
-from tests.rebuilds import environment, golden, run, start, words
+from tests.rebuilds import LIB, environment, golden, run, start, words
+
+PAGE = LIB.parent / "docs" / "watch.md"
 
 #: Holds an output's lock, and ends as a tail does: when it is asked to.
 _WRITER = """
@@ -66,9 +68,10 @@ def test_status_and_stop(store: GoldenStore, out: Path) -> None:
         assert (running.code, running.stderr) == (0, "")
         first, *lines = running.stdout.splitlines()
         assert first.startswith(f"{out} is being written by process {pid} on ")
-        assert [line.split()[0] for line in lines] == [
-            "store", "offset", "lag", "done", "queues", "index", "ledger", "disk", "findings",
-        ]  # fmt: skip
+        example = PAGE.read_text(encoding="utf-8").split("reput status /data/derived\n")[1].split("```")[0]
+        told = [line.split()[0] for line in example.splitlines()[1:]]
+        told.remove("metrics")  # this writer has none
+        assert [line.split()[0] for line in lines] == told
         assert lines[0] == f"  store      {store.root}"
         stopped = run("stop", out, "--timeout", "10", "--json")
     assert (stopped.code, stopped.stderr) == (0, "")

@@ -218,6 +218,10 @@ def test_the_page_lists_every_metric(known: dict[str, str]) -> None:
     kinds = {short.sub("", name): "gauge" if kind == "info" else kind for name, kind in known.items()}
     assert dict(rows) == kinds
     assert len(rows) == len(kinds)
+    alerts = re.findall(r"expr: (.+)", page)
+    assert alerts
+    for expression in alerts:
+        assert set(re.findall(r"reput_\w+", expression)) <= known.keys()
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are(known: dict[str, str]) -> None:
