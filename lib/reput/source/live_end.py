@@ -192,12 +192,24 @@ class LiveEnd:
             tail.close()
             tail = self._tail = opened
             self._advance(tail)
+        if floor is not None and floor > self._settled(tail, log, floor):
+            # An earlier reader knew more than this one: look again, with what it knew.
+            tail.close()
+            tail = self._begin(log, floor)
+            if floor > self._settled(tail, log, floor):
+                raise _went_back(tail.segment, tail.segment.base + tail.end, floor)
+        return End(self._settled(tail, log, floor), tail.timestamp)
+
+    def _settled(self, tail: _Tail, log: CommitLog, floor: int | None) -> int:
+        """The end; ``floor`` if that lies between a BLANK and the end of its segment, where nothing is."""
         end = tail.segment.base + tail.end
-        if floor is not None and floor > end:
-            if not self._is_closed(tail) or floor > tail.segment.base + log.segment_size:
-                raise _went_back(tail.segment, end, floor)
-            end = floor
-        return End(end, tail.timestamp)
+        if (
+            floor is not None
+            and end < floor <= tail.segment.base + log.segment_size
+            and self._is_closed(tail)
+        ):
+            return floor
+        return end
 
     def stirs(self) -> bool:
         """Whether there may be more than at the last look; costs a microsecond."""

@@ -1,0 +1,113 @@
+"""A real store under load, watched by another process: what is handed out as settled never changes.
+
+``REPUT_LIVE_SECONDS`` sets how long each store is watched (6 by default).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from bench.generate import compile_writer
+from reput.scan.reference import Frame, _body_crc_is_wrong, frame
+from reput.scan.status import Status
+from reput.settings import StoreSettings
+from reput.source.live import LiveLog
+from reput.store.segments import CommitLog, discover, map_segment
+from tests.compat.java_store import JavaStore
+
+pytestmark = pytest.mark.compat
+
+SECONDS = int(os.environ.get("REPUT_LIVE_SECONDS", "6"))
+RATE = 20_000
+SEGMENT = 1 << 20
+
+
+def check_whole(log: CommitLog, start: int, end: int, sums: list[tuple[int, int, int]]) -> int:
+    """See that [start, end) is one whole record after the other, and note its bytes' CRC by segment.
+
+    Returns:
+        How many records.
+    """
+    count = 0
+    for segment in log.segments:
+        first, stop = max(start, segment.base), min(end, segment.base + segment.length)
+        if first >= stop:
+            continue
+        view = map_segment(segment.path, segment.length).data
+        position = first - segment.base
+        while position < stop - segment.base:
+            found = frame(view, segment.base, position, True)
+            if found is Status.BLANK:
+                break
+            assert isinstance(found, Frame), f"{segment.base + position}: {found!r}"
+            assert not _body_crc_is_wrong(view, found)
+            properties = bytes(view[slice(*found.properties)])
+            assert properties.startswith(b"KEYS\x01order-")
+            assert b"\0" not in properties
+            position += found.size
+            count += 1
+        assert position >= stop - segment.base or found is Status.BLANK
+        sums.append((first, stop, crc32(view[first - segment.base : stop - segment.base])))
+    return count
+
+
+@pytest.mark.parametrize(
+    ("version", "config"),
+    [
+        ("4.9.7", {}),
+        ("5.5.0", {}),
+        ("4.9.7", {"transientStorePoolEnable": True}),
+        ("5.5.0", {"transientStorePoolEnable": True, "enabledAppendPropCRC": True}),
+    ],
+    ids=["4.9.7", "5.5.0", "4.9.7-pool", "5.5.0-pool-crc"],
+)
+def test_what_is_settled_stays(version: str, config: dict[str, object], tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    config = {
+        **config,
+        "mappedFileSizeCommitLog": SEGMENT,
+        "messageIndexEnable": False,
+        "flushDiskType": "ASYNC_FLUSH",
+    }
+    with JavaStore(version, root, config, heap="1g") as java:
+        writer = compile_writer(java.jvm, "PacedWriter")
+        assert java.load()
+        java.start()
+        load = {"store": java.store, "topics": 4, "queues": 4, "body": 120, "rate": RATE}
+        writing = threading.Thread(target=writer.apply, args=({**load, "seconds": SECONDS},))
+        settings = StoreSettings.load(root, None, version)
+        live, chance = LiveLog(settings), random.Random(7)
+        at = looks = restarts = records = 0
+        sums: list[tuple[int, int, int]] = []
+        writing.start()
+        idle_since = None
+        while idle_since is None or time.monotonic() - idle_since < 3:
+            if chance.random() < 0.02 and writing.is_alive():
+                live, restarts = LiveLog(settings), restarts + 1
+            found = live.look(at)
+            looks += 1
+            if found is not None and found[1].offset > at:
+                end = found[1].offset
+                records += check_whole(found[0], at, end, sums)
+                at = end
+            if not writing.is_alive():
+                idle_since = idle_since or time.monotonic()
+            time.sleep(chance.choice([0, 0.0001, 0.002, 0.02]))
+        writing.join()
+        assert at == java.store.getMaxPhyOffset()
+    assert records == RATE * SECONDS
+    log = discover(settings)
+    assert len(log.segments) > SECONDS
+    for start, stop, expected in sums:
+        segment = log.segment_at(start)
+        assert segment is not None
+        view = map_segment(segment.path, segment.length).data
+        assert crc32(view[start - segment.base : stop - segment.base]) == expected
+    print(f"{version}: {records} records, {looks} looks, {restarts} restarts, {len(log.segments)} files")
