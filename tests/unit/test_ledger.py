@@ -146,6 +146,17 @@ def test_each_batch_is_committed_once(tmp_path: Path) -> None:
     assert (table.version(), table.transaction_version("reput"), other.version()) == (2, 3, 3)
 
 
+def test_the_next_run_goes_on_with_it(tmp_path: Path) -> None:
+    """However the queues are ordered in memory, and in the journal."""
+    queues = {(topic, number): QueueState(0, 5, 90, 5, 100) for number in (1, 0) for topic in "TUS"}
+    batches = [batch(0, queues=queues), batch(1, queues=queues, log_start=50)]
+    catch_up(tmp_path, batches[:1])
+    before = identity(tmp_path)
+    catch_up(tmp_path, batches)
+    catch_up(tmp_path, batches)
+    assert identity(tmp_path) == before
+
+
 def test_many_that_are_missing_come_at_once(tmp_path: Path) -> None:
     batches = [batch(number) for number in range(600)]
     one = catch_up(tmp_path, batches)

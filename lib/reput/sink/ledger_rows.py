@@ -44,7 +44,7 @@ _Row = dict[str, object]
 
 
 def rows(batch: Batch) -> pa.Table:
-    """A batch's rows, its row of kind ``batch`` first."""
+    """A batch's rows, in an order that doesn't depend on whether it was read from the journal."""
     found: list[_Row] = [
         {
             "kind": "batch",
@@ -65,7 +65,7 @@ def rows(batch: Batch) -> pa.Table:
             "bytes": state.bytes,
             "end_offset": state.end,
         }
-        for (topic, queue_id), state in batch.queues.items()
+        for (topic, queue_id), state in sorted(batch.queues.items())
     ]
     found += _of_index(batch.index)
     found += _of_findings(batch.findings)
@@ -103,7 +103,7 @@ def state_rows(state: State, start: int) -> pa.Table:
             "units": queue.next - queue.first,
             "end_offset": queue.end,
         }
-        for (topic, queue_id), queue in state.queues.items()
+        for (topic, queue_id), queue in sorted(state.queues.items())
     ]
     found += _of_index(state.index)
     found += _of_findings(state.findings)
@@ -246,7 +246,7 @@ def _of_retention(
     found: list[_Row] = [{"begin_offset": log_start or None}]
     found += [
         {"topic": topic, "queue_id": queue_id, "first_offset": queue.first}
-        for (topic, queue_id), queue in queues.items()
+        for (topic, queue_id), queue in sorted(queues.items())
     ]
     found += [{"file": name} for name in dropped]
     return [{"kind": "retention", **row} for row in found]
