@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from reput.format import commitlog
 from reput.format.commitlog import Record
-from reput.sink import index_builder
+from reput.sink import index_series
 from reput.sink.journal import State
 from tests import slow_rebuild
 from tests.local import (
@@ -358,7 +358,7 @@ def test_parts_and_batches_leave_no_trace(
         laid.segments[-1] = base, data[: max(len(data) - cut, 1)]
     found = []
     # A time in the future, which only damage brings, counts as now in the name of an index file.
-    clock = patch.object(index_builder.time, "time", lambda: NOW / 1000 + 1e6)
+    clock = patch.object(index_series.time, "time", lambda: NOW / 1000 + 1e6)
     with scratch() as place, clock:
         store = store_of(place / "store", laid, version)
         for number, run in enumerate((one, other)):

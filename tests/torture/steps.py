@@ -63,8 +63,10 @@ STEPS = (
     Step("4", "units half written", ("pwrite",), r"consumequeue/", HALF, 200),
     Step("6", "index entries half written", ("pwrite",), r"index/", HALF, 9),
     Step("6", "index file created, no size yet", ("truncate",), r"index/", BEFORE, 2),
+    Step("6", "index entries of a small batch flushed", ("sync_map",), r"index/", AFTER, 5),
+    Step("6", "index slots half shown", ("store_in_map",), r"", HALF, 5),
     Step("8", "queues about to be flushed", ("sync",), r"consumequeue/", BEFORE, 60),
-    Step("8", "index flushed", ("sync", "sync_map"), r"index/", AFTER, 3),
+    Step("8", "index flushed", ("sync",), r"index/", AFTER),
     Step("8", "directories flushed", ("sync_directory",), r"consumequeue", AFTER, 5),
     Step("9", "journal record not written", ("pwrite",), r"\.reput/journal$", BEFORE, 5),
     Step("9", "journal record half written", ("pwrite",), r"\.reput/journal$", HALF, 5),
@@ -114,10 +116,10 @@ class Doom:
 def doom(text: str) -> None:
     """Have this process work and end as the text says, once it comes to that."""
     doomed = Doom(**json.loads(text))
-    then: dict[str, list[Callable[[Any], None]]] = {}
+    then: dict[str, list[Callable[[Any], None]]] = {"reput.spark": [_tell_all]}
     if doomed.in_spark:
         then["reput.sink.writer"] = [lambda writer: setattr(writer, "_INLINE_BYTES", 0)]
-        then["reput.job.tail"] = [_small_parts]
+        then["reput.job.follow"] = [_small_parts]
     if doomed.step is not None:
         end = _End(BY_NAME[doomed.step], doomed)
         then.setdefault("reput.store.files", []).append(end.replace_system)
@@ -125,9 +127,20 @@ def doom(text: str) -> None:
     sys.meta_path.insert(0, _AfterImport(then))
 
 
-def _small_parts(tail: Any) -> None:
-    source = tail._source
-    tail._source = lambda plan: {**source(plan), "partBytes": str(_PART_BYTES)}
+def _tell_all(spark: Any) -> None:
+    """Print what Spark said before it becomes a sentence: a torture that fails may not fail again."""
+    spark_error = spark.spark_error
+
+    def tell(error: BaseException) -> Any:
+        print(f"Spark said: {error}", file=sys.stderr)
+        return spark_error(error)
+
+    spark.spark_error = tell
+
+
+def _small_parts(follow: Any) -> None:
+    source = follow._source
+    follow._source = lambda plan: {**source(plan), "partBytes": str(_PART_BYTES)}
 
 
 class _End:
@@ -152,7 +165,10 @@ class _End:
             def call(self: System, *arguments: Any) -> Any:
                 if not end._is_at(method, arguments):
                     return original(self, *arguments)
-                if end._step.when == HALF:
+                if end._step.when == HALF and method == "store_in_map":
+                    mapped, at, values = arguments
+                    original(self, mapped, at[: len(at) // 2], values[: len(at) // 2])
+                elif end._step.when == HALF:
                     fd, data, offset = arguments
                     original(self, fd, data[: len(data) // 2], offset)
                 if end._step.when == AFTER:

@@ -202,7 +202,7 @@ def test_a_file_that_is_missing_is_an_error(store: Store, place: Path) -> None:
     (path,) = (out / names.CONSUME_QUEUE / "TopicA" / "0").glob("*0000")
     path.unlink()
     before = tree(out)
-    with pytest.raises(OutputError, match="the queue's file can't be read") as caught:
+    with pytest.raises(OutputError, match="a consume queue's file is gone") as caught:
         rebuild_locally(store, out)
     assert caught.value.path == str(path)
     assert tree(out) == before

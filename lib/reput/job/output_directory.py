@@ -71,7 +71,10 @@ def _check_empty_or_ours(root: Path) -> None:
             found=place,
             next_step="Choose another directory",
         )
-    if place != root or (root / names.REPUT).is_dir():
+    if place != root:
+        return
+    if (root / names.REPUT).is_dir():
+        _check_has_journal(root)
         return
     found = next(root.iterdir(), None)
     if found is not None:
@@ -82,3 +85,17 @@ def _check_empty_or_ours(root: Path) -> None:
             found=found.name,
             next_step="Choose another directory",
         )
+
+
+def _check_has_journal(root: Path) -> None:
+    """Refuse to begin among files of which nothing is known any more."""
+    if (root / names.REPUT / names.JOURNAL).exists():
+        return
+    for name in (names.CONSUME_QUEUE, names.INDEX, names.LEDGER):
+        if (root / name).exists():
+            raise OutputError(
+                "the output's journal is gone",
+                path=root / names.REPUT / names.JOURNAL,
+                found=f"{name}/ without it",
+                next_step="Put it back, or remove the output and start anew",
+            )

@@ -249,6 +249,10 @@ class Journal:
                 path=self.path,
                 next_step="Run the same command again",
             )
+        with files.reporting("the journal is gone", self.path):
+            is_in_place = os.path.samestat(self.path.stat(), os.fstat(self._fd))
+        if not is_in_place:
+            raise OutputError("another journal is in this one's place", path=self.path)
 
     def _place(self, number: int) -> int:
         if not self.first_number <= number <= self.state.batches:

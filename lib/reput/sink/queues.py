@@ -76,6 +76,16 @@ class BatchQueues:
             if queue not in self._committed or queue in self._restarted:
                 yield queue, state
 
+    def restarted(self) -> Iterator[tuple[tuple[str, int], QueueState | None, QueueState]]:
+        """Queues that begin anew, with what they were before the batch and what they are now."""
+        for queue in sorted(self._restarted):
+            if queue in self._now:
+                yield queue, self._committed.get(queue), self._now[queue]
+
+    def going_on(self) -> Iterator[tuple[str, int]]:
+        """The queues that the batch adds to."""
+        return (queue for queue in self._now if queue not in self._restarted)
+
     def ranges(self, file_size: int) -> Iterator[tuple[tuple[str, int], tuple[int, int]]]:
         """For each changed queue, the byte range, in whole files, that it may have written."""
         for queue, state in self._now.items():

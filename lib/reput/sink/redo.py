@@ -84,6 +84,18 @@ def redo(
         return OutputError("the output can't be written", path=error.filename, found=str(error))
 
 
+def drop_rest(target: Target, queue: tuple[str, int], before: QueueState | None, now: QueueState) -> None:
+    """Drop what is left of a queue's old incarnation, once the new one is committed.
+
+    When this is cut off, scratch is there, and the next start does it.
+
+    Raises:
+        OutputError: a file can't be changed.
+    """
+    if before is not None and now.next < before.next:
+        clear_from(target.root, target.settings.consume_queue_file_size, *queue, now.next)
+
+
 def clear_from(root: Path, file_size: int, topic: str, queue_id: int, queue_offset: int) -> None:
     """Make every place of a queue from ``queue_offset`` on as if nothing had been written there."""
     directory = names.queue_directory(root, topic, queue_id)
@@ -129,7 +141,9 @@ def _redo_queue(
         committed.shift if committed else 0,
         breaks,
     )
-    keep = committed.next if committed and not placement.restarted else 0
+    # A queue that begins anew keeps what is committed of it until the new one is: see drop_rest.
+    begins = committed is None or (placement.restarted and committed.first == committed.next)
+    keep = 0 if committed is None or begins else committed.next
     clear_from(target.root, file_size, topic, queue_id, keep)
     for queue_offset, data in _pieces(rows, placement):
         queue_files.put(topic, queue_id, queue_offset, data)

@@ -19,7 +19,7 @@ from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.scan.part import Part
-from reput.sink import index_task, redo, retention, scan_task
+from reput.sink import index_task, presence, redo, retention, scan_task
 from reput.sink.chain import Chain
 from reput.sink.index_builder import BatchIndex, IndexBuilder
 from reput.sink.journal import Batch, Journal, QueueState, State
@@ -250,7 +250,11 @@ class BatchWriter:
         if batch.end == batch.start and not self._has_news(batch):
             self._leave_scratch()
             return
+        presence.check_queues(self._target, state.queues, queues.going_on())
+        dropped = list(queues.restarted())
         self._journal.append(batch)
+        for queue, before, now in dropped:
+            redo.drop_rest(self._target, queue, before, now)
         at = self.stages.add("journal", at)
         self._ledger.catch_up(self._journal)
         at = self.stages.add("ledger", at)
@@ -259,12 +263,13 @@ class BatchWriter:
         self.stages.add("checkpoint", at)
 
     def begin(self) -> None:
-        """At the start of a run: follow the log's start, and finish a removal that was cut off.
+        """At the start of a run: see that all is there, follow the log's start, finish a removal.
 
         Raises:
             ReputError: it could not be done.
         """
         retention.begin(self._target, self._journal.state)
+        presence.check_all(self._target, self._journal.state)
         self._retain(at_start=True)
 
     def _retain(self, *, at_start: bool = False) -> None:

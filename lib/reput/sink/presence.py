@@ -1,0 +1,87 @@
+"""Whether what was committed is still there: nobody stops a user from removing files of an output.
+
+A file that is gone would be made anew, with zeros in the places of committed units. So a queue's last
+committed unit is looked at before a batch that adds to it is committed, and all are when a run begins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from reput.errors import OutputError
+from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.sink import index_file
+from reput.sink.scan_task import Target
+from reput.sink.state import QueueState, State
+
+_NEXT_STEP = "Put it back and run the same command again, or remove the output and start anew"
+
+
+def check_queues(
+    target: Target, known: Mapping[tuple[str, int], QueueState], queues: Iterable[tuple[str, int]]
+) -> None:
+    """See that queues still have their last committed unit.
+
+    Args:
+        known: queues as of the last commit.
+        queues: those of them to look at; others are passed over.
+
+    Raises:
+        OutputError: one hasn't.
+    """
+    file_size = target.settings.consume_queue_file_size
+    for topic, queue_id in queues:
+        state = known.get((topic, queue_id))
+        if state is None or state.first == state.next:
+            continue
+        at = (state.next - 1) * UNIT_LENGTH
+        directory = names.queue_directory(target.root, topic, queue_id)
+        path = directory / names.offset_name(at - at % file_size)
+        if not any(_read(path, at % file_size)):
+            raise _gone("a consume queue's last committed unit is gone", path, at % file_size)
+
+
+def check_all(target: Target, state: State) -> None:
+    """See that every file is there that a state names, and that every queue has its last unit.
+
+    Raises:
+        OutputError: one isn't.
+    """
+    file_size = target.settings.consume_queue_file_size
+    for (topic, queue_id), queue in state.queues.items():
+        if queue.first == queue.next:
+            continue
+        directory = names.queue_directory(target.root, topic, queue_id)
+        found = _listing(directory)
+        start, stop = queue.first * UNIT_LENGTH, queue.next * UNIT_LENGTH
+        for base in range(start - start % file_size, stop, file_size):
+            if names.offset_name(base) not in found:
+                raise _gone("a consume queue's file is gone", directory / names.offset_name(base))
+    check_queues(target, state.queues, state.queues)
+    for name, header in state.index:
+        index_file.check_there(target.root / names.INDEX / name, header)
+
+
+def _read(path: Path, offset: int) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.pread(fd, UNIT_LENGTH, offset)
+    finally:
+        os.close(fd)
+
+
+def _listing(directory: Path) -> set[str]:
+    try:
+        return {path.name for path in directory.iterdir()}
+    except FileNotFoundError:
+        return set()
+
+
+def _gone(problem: str, path: Path, offset: int | None = None) -> OutputError:
+    return OutputError(problem, path=path, offset=offset, next_step=_NEXT_STEP)
