@@ -109,6 +109,7 @@ def written_end(descriptor: int, data: NDArray[np.uint8], start: int) -> int:
         while at > first:
             piece = data[max(at - _LOOK_AT, first) : at]
             if piece.any():
-                return at - len(piece) + int(np.flatnonzero(piece)[-1]) + 1
+                # A copy, for the broker writes meanwhile.
+                return at - len(piece) + len(piece.tobytes().rstrip(b"\0"))
             at -= len(piece)
     return start
