@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -120,7 +119,7 @@ class Torture:
                 self.result.log_bytes = generator.end()
             # The store is shut down now: its checkpoint is that of a clean stop, and so must the tail's be.
             with self._tail() as last:
-                self._await_phase(last, FIRST_BATCH)
+                self._await(last, lambda: last.can_be_stopped, _START_SECONDS)
                 self._end(last, "end")
             self.result.end = check_all(self.store, self.out)
         finally:
@@ -174,8 +173,8 @@ class Torture:
             self._await_phase(tail, STEADY)
             self._live_on(tail, self._random.uniform(0, _STEADY_SECONDS))
         if kind == STOPPING:
-            self._stop(tail)
-            self._live_on(tail, self._random.uniform(0, 1.0), may_end=True)
+            tail.stop(self._random)
+            self._live_on(tail, self._random.uniform(0, 1.5), may_end=True)
         phase = STOPPING if kind == STOPPING else tail.phase
         if kind == DRIVER:
             # The rest ends by itself, while the next tail is starting already.
@@ -191,7 +190,8 @@ class Torture:
         return phase, f"{phase}: {tail.kill()} processes killed"
 
     def _tail(self, doom: Doom | None = None) -> Tailing:
-        limit = self._random.choice(_LIMITS)
+        # What Spark does in many small batches lags ever more behind.
+        limit = self._random.choice(_LIMITS[2:] if doom and doom.in_spark else _LIMITS)
         return Tailing(
             [
                 *("tail", self.store, "--out", self.out, "--broker-conf", self._conf),
@@ -217,19 +217,13 @@ class Torture:
             return ", the ledger's last commit torn before"
         return ""
 
-    def _stop(self, tail: Tailing) -> None:
-        if self._random.random() < 0.5:
-            tail.process.send_signal(signal.SIGTERM)
-        else:
-            (self.out / names.REPUT / names.STOP).touch()
-
     def _end(self, tail: Tailing, number: str) -> None:
         """Stop it cleanly.
 
         Raises:
             WrongError: it ends with another exit code, or leaves scratch or a process.
         """
-        self._stop(tail)
+        tail.stop(self._random)
         code = tail.wait_ended(120.0)
         if code not in (0, 1) or "Traceback" in tail.said():
             raise WrongError(f"stopped cleanly, it ended with {code}:\n{tail.said()}")

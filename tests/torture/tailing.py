@@ -11,10 +11,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Self
 
 from reput.format import names
+from reput.watch.note import RunNote
 from tests.torture import processes
 from tests.torture.steps import Doom
 
@@ -46,7 +48,7 @@ class Tailing:
         self._fired = log.with_suffix(".fired")
         self._fired.unlink(missing_ok=True)
         doom = replace(doom or Doom("", ""), out=str(out), fired=str(self._fired))
-        environment = {
+        self._environment = {
             **os.environ,
             processes.MARK: self.mark,
             "REPUT_TORTURE_DOOM": doom.encode(),
@@ -58,7 +60,7 @@ class Tailing:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=self._environment,
                 start_new_session=True,
             )
 
@@ -102,6 +104,30 @@ class Tailing:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired as error:
             raise TimeoutError(f"it still runs after {timeout:.0f} s:\n{self.said()}") from error
+
+    @property
+    def can_be_stopped(self) -> bool:
+        """Whether the run has begun, so that somebody may ask it to end."""
+        note = RunNote.read(self.out)
+        return note is not None and note.pid == self.process.pid
+
+    def stop(self, random: Random) -> None:
+        """Ask it to end, in one of the ways that there are; returns at once."""
+        ways = ["stop"]
+        if self.phase != "start-up":
+            ways += ["SIGTERM", "SIGINT"]
+        way = random.choice(ways)
+        if way != "stop":
+            self.process.send_signal(signal.Signals[way])
+            return
+        with self._log.open("ab") as file:
+            subprocess.Popen(
+                [sys.executable, "-m", "reput.cli", "stop", self.out],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+            )
 
     def kill(self) -> int:
         """Kill all of it, at one moment; returns how many processes that were."""
