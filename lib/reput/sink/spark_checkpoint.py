@@ -51,6 +51,14 @@ def last_planned(checkpoint: Path) -> Planned | None:
         return None
 
 
+def planned_end(checkpoint: Path, batch_id: int) -> int | None:
+    """The physical offset that a planned batch is to reach; None where that can't be read."""
+    try:
+        return _end(checkpoint / _OFFSETS / str(batch_id))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def set_aside(checkpoint: Path) -> None:
     """Make room for a new checkpoint; the one set aside before goes.
 

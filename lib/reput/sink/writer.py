@@ -29,6 +29,7 @@ from reput.sink.queue_files import QueueFiles
 from reput.sink.queues import BatchQueues
 from reput.sink.scan_task import Floors, PartResult, Target
 from reput.sink.step_back import fingerprint
+from reput.source.parts import cut
 from reput.store import files
 from reput.store.filecache import FileCache
 from reput.store.segments import CommitLog
@@ -179,6 +180,24 @@ class BatchWriter:
     def state(self) -> State:
         """What is committed; not to be changed."""
         return self._journal.state
+
+    def is_small(self, end: int) -> bool:
+        """Whether a batch of a tail up to ``end`` is done in this process."""
+        return self._look is not None and end - self._journal.state.cursor <= _INLINE_BYTES
+
+    def write_to(self, end: int, batch_id: int) -> None:
+        """What :meth:`write` does, for the parts from the cursor to a physical offset of a log that grows.
+
+        Raises:
+            ReputError: it could not be written; the committed state is as it was.
+        """
+        if self._look is not None and (end > self._log.end or not self._knows([])):
+            self._log = self._look()
+        # Segments that the broker has made ahead of time are no successors of the one that it writes.
+        begun = tuple(segment for segment in self._log.segments if segment.base < end)
+        cursor = self._journal.state.cursor
+        rows = cut(replace(self._log, segments=begun), cursor, end, self._log.segment_size, cursor)
+        self.write([Part(*row) for row in rows], batch_id)
 
     def write(self, parts: list[Part], batch_id: int) -> None:
         """Process the part of the batch that lies past the cursor, and commit it.
