@@ -166,7 +166,7 @@ def test_every_call_refused_once(
 def test_killed_when_a_queue_begins_anew_between_two_batches(
     place: Path, system: Callable[[System], None]
 ) -> None:
-    """The first message of the new incarnation was the last of a batch; the next batch drops its old place."""
+    """The new incarnation's first message was the last of a batch; the next batch drops its old place."""
     laid = lay_out([Spec(), Spec(), Spec(), Spec(jump=RESTART), Spec(), Spec()], segment_size=2000)
     store = store_of(place / "store", laid, "5.5.0")
     ends = (laid.starts[4],)
