@@ -95,7 +95,11 @@ def tail_command(
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            "--metrics-port", metavar="PORT", help="Serve metrics for Prometheus there; 0: any free port."
+            "--metrics-port",
+            metavar="PORT",
+            min=0,
+            max=65_535,
+            help="Serve metrics for Prometheus there; 0: any free port.",
         ),
     ] = None,
     metrics_address: Annotated[
