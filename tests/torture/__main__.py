@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from tests.compat.jars import VERSIONS
+from tests.torture.going_back import GoingBack
 from tests.torture.run import Torture
 from tests.torture.steps import STEPS
 from tests.torture.verify import WrongError
@@ -18,6 +19,9 @@ from tests.torture.verify import WrongError
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make torture ARGS=…", description=__doc__)
     parser.add_argument("--kills", type=int, default=100, help="at random moments (default: %(default)s)")
+    parser.add_argument(
+        "--going-back", type=int, metavar="N", help="lose the broker's power N times instead; no other kills"
+    )
     parser.add_argument("--no-steps", action="store_true", help="no kills at the protocol's named steps")
     parser.add_argument(
         "--version", choices=VERSIONS, default="5.5.0", help="RocketMQ's (default: %(default)s)"
@@ -34,9 +38,13 @@ def main() -> int:
         print(f"{time.monotonic() - began:7.1f} s  {line}", flush=True)
 
     say(f"RocketMQ {arguments.version}, seed {seed}, in {place}")
-    torture = Torture(place, arguments.version, seed=seed, rate=arguments.rate, say=say)
+    settings = {"seed": seed, "rate": arguments.rate, "say": say}
     try:
-        result = torture.run(arguments.kills, [] if arguments.no_steps else list(STEPS))
+        if arguments.going_back is not None:
+            lines = _go_back(GoingBack(place, arguments.version, **settings), arguments.going_back)
+        else:
+            torture = Torture(place, arguments.version, **settings)
+            lines = torture.run(arguments.kills, [] if arguments.no_steps else STEPS).lines()
     except WrongError as error:
         say(f"WRONG: {error}")
         say(f"{place} has the store and the output; the same seed: --seed {seed}")
@@ -47,8 +55,18 @@ def main() -> int:
     if arguments.directory is None:
         shutil.rmtree(place)
     print(f"\nRocketMQ {arguments.version}, seed {seed}")
-    print("\n".join(result.lines()))
+    print("\n".join(lines))
     return 0
+
+
+def _go_back(scenario: GoingBack, times: int) -> list[str]:
+    end = scenario.run(times)
+    found = f"{end.queue_bytes:,} bytes of queues, {end.index_bytes:,} bytes of index files"
+    lost = ", ".join(f"{count} lost {kind}" for kind, count in sorted(scenario.kinds.items()))
+    return [
+        f"the broker's power was lost {times} times: {lost}",
+        f"compared at the end: {found}, and the ledger: 0 bytes differ",
+    ]
 
 
 if __name__ == "__main__":
