@@ -64,6 +64,7 @@ _LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properti
 _VERSION = re.compile(r'version\s*=?\s*"(?:1\.)?([0-9]+)', re.IGNORECASE)
 #: What Spark puts around a failure's own words.
 _AROUND = re.compile(r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?|\s*SQLSTATE: \w+$")
+_CALL_WITHOUT_ANSWER = re.compile(r"An error occurred while calling \S+")
 #: Printed by every JVM that Spark starts: it asks for a module that only its linear algebra uses.
 _JVM_NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector"
 
@@ -184,7 +185,8 @@ def spark_error(error: BaseException) -> SparkError:
     ours = re.findall(r"reput\.errors\.[A-Za-z]+Error: (.+)", text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     found = ours[-1] if ours else _AROUND.sub("", lines[0]) if lines else type(error).__name__
-    if isinstance(error, ConnectionError | Py4JNetworkError):
+    # A connection that breaks during a call makes an error of the second kind, with nothing else in it.
+    if isinstance(error, ConnectionError | Py4JNetworkError) or _CALL_WITHOUT_ANSWER.fullmatch(text):
         found = "its JVM is gone: killed, or out of memory"
     return SparkError(
         "Spark failed",

@@ -184,7 +184,7 @@ class Torture:
         if kind == JVM:
             tail.kill_part(driver=False)
             code = tail.wait_ended(60.0)
-            if code != 2 or "reput: " not in tail.said() or "Traceback" in tail.said():
+            if code != 2 or "its JVM is gone" not in tail.said():
                 raise WrongError(f"without its JVM the tail ended with {code}:\n{tail.said()}")
             return kind, f"{kind} in {phase}"
         return phase, f"{phase}: {tail.kill()} processes killed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from reput import spark
 from reput.errors import SparkError
@@ -31,6 +31,10 @@ from reput.errors import SparkError
         (Exception("[JAVA_GATEWAY_EXITED] Java gateway process exited"), "Java gateway process exited"),
         (ConnectionRefusedError(111, "Connection refused"), "its JVM is gone: killed, or out of memory"),
         (Py4JNetworkError("Answer from Java side is empty"), "its JVM is gone: killed, or out of memory"),
+        (
+            Py4JError("An error occurred while calling o134.isActive"),
+            "its JVM is gone: killed, or out of memory",
+        ),
         (Exception(), "Exception"),
     ],
 )
