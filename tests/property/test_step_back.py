@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -47,6 +48,27 @@ def test_it_ends_in_the_same_bytes(
     assert known(state) == known(fresh)
     told = [finding.kind for finding in state.findings if finding.kind == "log-went-back"]
     assert len(told) == (number is not None)
+
+
+@pytest.mark.parametrize("body", [77, 40], ids=["other lengths", "the same lengths"])
+def test_old_messages_behind_the_brokers_new_end(body: int) -> None:
+    """The broker has lost message 4, and has written one in its place: those after it are as they were."""
+    kept = [Spec(body=40) for _ in range(4)]
+    new = [Spec(body=body, later=60_000), *(Spec(body=9) for _ in range(9))]
+    before = lay_out([*kept, *(Spec(body=40) for _ in range(6))], segment_size=4000)
+    after = lay_out([*kept, *new], segment_size=4000)
+    with scratch() as place:
+        store = store_of(place / "store", before, "5.5.0")
+        rebuild_locally(store, place / "out", ends=before.starts[2::2])
+        (path,) = (store.root / names.COMMIT_LOG).iterdir()
+        written = after.starts[5]
+        path.write_bytes(after.segments[0][1][:written] + before.segments[0][1][written:])
+        assert stepped_back(store, place / "out") == 2
+        path.write_bytes(after.segments[0][1])
+        state = rebuild_locally(store, place / "out")
+        fresh = rebuild_locally(store, place / "fresh")
+        assert outputs(place / "out") == outputs(place / "fresh")
+    assert known(state) == known(fresh)
 
 
 def stepped_back(store: Store, out: Path) -> int | None:

@@ -16,8 +16,11 @@ from reput.sink.journal import Batch, Journal, State
 from reput.sink.retention import still_gone
 from reput.sink.rollback import roll_back
 from reput.sink.scan_task import Target
+from reput.source.walk_kernel import walk
 from reput.store import files
 from reput.store.segments import CommitLog, Segment, map_segment
+
+_LEAST = -(1 << 63)
 
 
 def fingerprint(log: CommitLog, position: int, end: int) -> str:
@@ -51,18 +54,58 @@ def fingerprint(log: CommitLog, position: int, end: int) -> str:
 
 
 def last_standing(journal: Journal, log: CommitLog) -> int | None:
-    """The number of the newest batch whose last message the log still holds as it was; 0: before the first.
+    """The number of the newest batch up to which the log is as it was; 0: before the first.
+
+    A batch's last message has to be there, and what leads to it: a broker that cuts its log wipes nothing,
+    so that behind what it writes then, old messages stand until they are written over.
 
     A message that has expired can't be looked at, and counts as standing: a log isn't cut before its start.
 
     Raises:
         StoreError: a segment can't be read.
     """
+    sound: dict[int, int] = {}
     for number in range(journal.state.batches, journal.first_number - 1, -1):
-        if stands(log, journal.batch(number)):
+        batch = journal.batch(number)
+        if not stands(log, batch):
+            continue
+        segment = log.segment_at(batch.last_position)
+        if segment is None:
+            return number
+        if segment.base not in sound:
+            sound[segment.base] = _sound_until(segment, _after_breaks(journal, number, segment))
+        if batch.last_position < sound[segment.base]:
             return number
     state = journal.state_after(journal.first_number - 1)
     return state.batches if stands(log, state) else None
+
+
+def _after_breaks(journal: Journal, number: int, segment: Segment) -> int:
+    """Physical offset in a segment, where a record begins, with no known damage from there to a batch's end.
+
+    What the journal can't step back to is of no interest.
+    """
+    known = [at for at in journal.state.breaks if at >= segment.base]
+    if not known:
+        return max(segment.base, journal.batch(journal.first_number).start)
+    while number > journal.first_number:
+        batch = journal.batch(number)
+        if batch.breaks or batch.start <= known[-1]:
+            return batch.end
+        number -= 1
+    return journal.batch(number).end
+
+
+def _sound_until(segment: Segment, start: int) -> int:
+    """Up to which physical offset records follow one another from ``start``, none older than all before it.
+
+    Where the broker's log ends and old bytes stand behind it, there is no record, or an older one.
+    """
+    data = map_segment(segment.path, segment.length)
+    if start >= segment.base + len(data):
+        return start
+    found = walk(data, segment.base, start - segment.base, 0, True, _LEAST, len(data))
+    return segment.base + (found.position if found.drop < 0 else found.drop)
 
 
 def step_back(target: Target, journal: Journal, log: CommitLog, number: int) -> Finding:
