@@ -11,7 +11,7 @@ import pytest
 
 from reput.errors import Finding, JournalError, OutputError, ReputError, StoreError
 from reput.scan import part
-from reput.sink import redo, writer
+from reput.sink import redo, retention, step_back, writer
 from reput.store import segments
 
 
@@ -61,7 +61,7 @@ def test_a_finding_of_a_queue_names_it() -> None:
 
 def test_every_kind_of_finding_is_explained() -> None:
     kinds = {*part._KIND.values(), *(kind for kind, _, _ in part._REMARKS.values()), *redo._OUTCOMES}
-    for module in (part, segments, writer):
+    for module in (part, segments, writer, retention, step_back):
         source = Path(str(module.__file__)).read_text()
         kinds |= set(re.findall(r'kind="([a-z-]+)"', source))
     page = (Path(__file__).parents[2] / "docs" / "findings.md").read_text()

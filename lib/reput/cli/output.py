@@ -6,6 +6,7 @@ import io
 import json
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Protocol
 
@@ -85,8 +86,9 @@ def printed(*lines: str) -> None:
 
 
 def told(message: object) -> None:
-    """A line about the run, to stderr."""
-    print(f"reput: {message}", file=sys.stderr, flush=True)
+    """A line about the run, to stderr; who closes that doesn't end the run."""
+    with suppress(OSError, ValueError):
+        print(f"reput: {message}", file=sys.stderr, flush=True)
 
 
 def _headline(summary: Summary) -> str:

@@ -20,10 +20,9 @@ from reput.sink.ledger_upkeep import LedgerUpkeep
 from reput.sink.rollback import roll_back
 from reput.sink.scan_task import Target
 from reput.sink.spark_checkpoint import last_planned, set_aside
-from reput.sink.step_back import last_standing, step_back, too_far
+from reput.sink.step_back import last_standing, stands, step_back, too_far
 from reput.sink.streaming import SparkRunner
 from reput.sink.writer import BatchWriter
-from reput.source.tail import LogEnd
 from reput.store.lock import OutputLock
 from reput.store.segments import CommitLog, discover
 from reput.watch.run import Watch
@@ -51,6 +50,7 @@ def follow(
     warm.load()  # this process does the small batches
     target = plan.target(flush_in_tasks=not runner.is_local)
     seconds: dict[str, float] = {}
+    tried = -1
 
     def batch_done(writer: BatchWriter) -> None:
         watch.batch(writer.state, seconds)
@@ -78,17 +78,18 @@ def follow(
         try:
             with LedgerUpkeep(writer.ledger):
                 following.run(stopping)
-        except LogWentBackError as error:
-            if last_standing(plan.journal, discover(plan.settings)) == plan.journal.state.batches:
-                raise  # nothing that was placed is gone, so that trying again would find the same
+        except (LogWentBackError, SegmentGoneError) as error:
+            state = plan.journal.state
+            if (
+                state.cursor == tried
+                and last_standing(plan.journal, discover(plan.settings)) == state.batches
+            ):
+                raise  # the same again, and nothing that was placed is gone
             _LOG.warning("%s", error)
-            watch.restarted("log-went-back")
-            continue
-        except SegmentGoneError as error:
-            if discover(plan.settings).start <= plan.journal.state.cursor:
-                raise
-            _LOG.warning("%s: it has expired before it was read", error.path)
-            watch.restarted("expired-unread")
+            tried = state.cursor
+            set_aside(checkpoint)  # what Spark planned is of the log as it was
+            writer.abandon()
+            watch.restarted("log-went-back" if isinstance(error, LogWentBackError) else "expired-unread")
             continue
         writer.finish()
         writer.close()
@@ -104,6 +105,8 @@ def _step_back(target: Target, journal: Journal, log: CommitLog) -> None:
     number = last_standing(journal, log)
     # With nothing in common it is more likely another log than one that went back so far.
     if number is None or (number < journal.state.batches and journal.state_after(number).last_position < 0):
+        if number is not None and stands(log, journal.state):
+            return  # only older messages behind newer ones, as after a clock that was set back
         raise too_far(journal, log)
     if number < journal.state.batches:
         _LOG.warning("%s", step_back(target, journal, log, number))
@@ -114,16 +117,11 @@ def _check_spark_checkpoint(plan: Plan, log: CommitLog, checkpoint: Path) -> Non
     if not checkpoint.exists():
         return
     planned = last_planned(checkpoint)
-    cursor = plan.journal.state.cursor
-    # A batch that was planned and not done is done now, if the log still reaches as far. What was planned
-    # up to the cursor is done already, and costs nothing.
-    if planned is None or planned.end < log.start or planned.end > max(cursor, _end(plan, log)):
+    # What was planned up to the cursor is done, and costs nothing. What was planned past it may be gone by
+    # now, and what stands there may be left over from before the log was cut: the source has to look anew.
+    if planned is None or not log.start <= planned.end <= plan.journal.state.cursor:
         _LOG.warning("%s can't be gone on with, and is set aside", checkpoint)
         set_aside(checkpoint)
-
-
-def _end(plan: Plan, log: CommitLog) -> int:
-    return LogEnd(plan.settings).find(log)
 
 
 def _source(plan: Plan) -> dict[str, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from reput.errors import LogWentBackError, OutputError, ReputError
+from reput.errors import LogWentBackError, OutputError, ReputError, SparkError
 from reput.sink.spark_checkpoint import planned_end
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
@@ -61,6 +61,7 @@ class Following:
         self._failure: ReputError | None = None
         self._root = checkpoint.parent
         self._checkpoint = checkpoint
+        self._context = spark.sparkContext
         self._pool = ThreadPoolExecutor(1, "reput-rows")
         try:
             register(spark)
@@ -79,7 +80,7 @@ class Following:
 
         Raises:
             LogWentBackError: the log's broker cut it.
-            ReputError: a batch failed; the committed state is as it was.
+            ReputError: a batch failed, or didn't end; the committed state is as it was.
         """
         try:
             looked = time.monotonic()
@@ -89,6 +90,9 @@ class Following:
                     self._retain()
                     looked = time.monotonic()
             self._come_to_rest()
+            self._close()
+            if self._failure is not None:
+                raise self._failure
         except (PySparkException, Py4JError, ConnectionError) as error:
             raise self._failure or _error(error) from None
         finally:
@@ -107,13 +111,23 @@ class Following:
         # takes it a job of 50 ms: a small batch is done beside that.
         end = planned_end(self._checkpoint, batch_id)
         collected = self._pool.submit(rows.collect)
+        if end is not None:
+            with self._open_gate():
+                if self._writer.is_small(end):
+                    self._writer.write_to(end, batch_id)
+        parts = [part_of(row) for row in collected.result()]
+        with self._open_gate():
+            self._writer.write(parts, batch_id)
+        self._listener(self._writer)
+
+    @contextmanager
+    def _open_gate(self) -> Iterator[None]:
+        """Let nobody else write, and keep what went wrong for the thread that waits for the query's end."""
         with self._gate:
             if self._closed:
                 raise InterruptedError("the tail has ended")
             try:
-                if end is not None and self._writer.is_small(end):
-                    self._writer.write_to(end, batch_id)
-                self._writer.write([part_of(row) for row in collected.result()], batch_id)
+                yield
             except ReputError as error:
                 self._failure = error
                 raise
@@ -121,15 +135,20 @@ class Following:
                 path = Path(error.filename) if error.filename else self._root
                 self._failure = files.output_error("the output can't be written", path, error)
                 raise
-        self._listener(self._writer)
 
     def _retain(self) -> None:
-        """Follow the log's start while there is no batch that would."""
-        if self._gate.acquire(blocking=False):
-            try:
+        """Follow the log's start while there is no batch that would.
+
+        Raises:
+            ReputError: the output can't be read or written.
+        """
+        if self._gate.locked():
+            return
+        try:
+            with self._open_gate():
                 self._writer.write([], -1)
-            finally:
-                self._gate.release()
+        except OSError as error:
+            raise self._failure or error from error
 
     def _check(self) -> None:
         """Raise what ended the query."""
@@ -152,11 +171,30 @@ class Following:
             at_rest = not self._gate.locked() and not self._query.status["isDataAvailable"]
             looks = looks + 1 if at_rest else 0
 
+    def _close(self) -> None:
+        """Let no batch begin any more.
+
+        Raises:
+            SparkError: one doesn't end.
+        """
+        if not self._gate.acquire(timeout=_REST_SECONDS):
+            raise SparkError(
+                "the batch under way doesn't end",
+                path=self._root,
+                next_step="Look at Spark's executors; the next start takes back what this batch has written",
+            )
+        self._closed = True
+        self._gate.release()
+
     def _end(self) -> None:
-        with self._gate:
-            self._closed = True
+        """Stop the query; on return nobody writes any more, unless a batch is stuck."""
+        self._closed = True
         with suppress(PySparkException, Py4JError, ConnectionError):  # a session that is gone has no query
+            if self._gate.locked():
+                self._context.cancelAllJobs()
             self._query.stop()
+        if self._gate.acquire(timeout=_REST_SECONDS):
+            self._gate.release()
         self._pool.shutdown(wait=False)
 
 

@@ -306,6 +306,10 @@ class BatchWriter:
         self._live.release()
         shutil.rmtree(self._target.scratch, ignore_errors=True)
 
+    def abandon(self) -> None:
+        """Give up what is open; scratch stays, so that the next start rolls back."""
+        self._live.abandon()
+
     def finish(self) -> None:
         """Make ledger and checkpoint agree with the journal, for a run that had nothing to do."""
         self._ledger.catch_up(self._journal)

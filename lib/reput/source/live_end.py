@@ -194,7 +194,7 @@ class LiveEnd:
             self._advance(tail)
         if floor is not None and floor > self._settled(tail, log, floor):
             # An earlier reader knew more than this one: look again, with what it knew.
-            tail.close()
+            self.close()
             tail = self._begin(log, floor)
             if floor > self._settled(tail, log, floor):
                 raise _went_back(tail.segment, tail.segment.base + tail.end, floor)
