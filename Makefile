@@ -82,7 +82,7 @@ prerequisites:
 	    17|21) ;; \
 	    ''|[1-9]|1[0-6]) \
 	        echo "reput needs Java 17 or later (17 and 21 are known to work); $$java is $${found:-missing}." >&2; \
-	        echo "Install one (on Debian and Ubuntu: openjdk-17-jre-headless), or let JAVA_HOME name it." >&2; exit 1;; \
+	        echo "Install one (on Debian and Ubuntu: openjdk-17-jdk-headless), or let JAVA_HOME name it." >&2; exit 1;; \
 	    *) echo "note: this is Java $$found; 17 and 21 are known to work" >&2;; \
 	 esac
 
