@@ -595,7 +595,7 @@ def test_in_place_looks_again_before_it_replaces(
     path = names.queue_directory(staging, topic, queue_id) / names.offset_name(at - at % 1000)
     with path.open("r+b") as file:
         file.seek(at % 1000)
-        file.write(bytes(20))
+        file.write(b"\x01" * 20)
     outcome = reput(*words(store, "--in-place"))
     assert outcome.code == 2
     assert "the queue's last unit is not what was written" in outcome.stderr
