@@ -111,14 +111,14 @@ class Torture:
             with Generator(self._version, self.store, rate=self._rate, seed=self._seed) as generator:
                 for number, kind in enumerate(plan, 1):
                     self._round(f"{number}/{len(plan)}", kind)
-                with self._tail() as last:
+                with self._tail(limit="1g") as last:
                     self._await_phase(last, STEADY)
                     self.result.messages = generator.finish()
                     self._to_the_end(last, generator.end())
                     self._end(last, f"{number}/{len(plan)}")
                 self.result.log_bytes = generator.end()
             # The store is shut down now: its checkpoint is that of a clean stop, and so must the tail's be.
-            with self._tail() as last:
+            with self._tail(limit="1g") as last:
                 self._await(last, lambda: last.can_be_stopped, _START_SECONDS)
                 self._end(last, "end")
             self.result.end = check_all(self.store, self.out)
@@ -189,9 +189,9 @@ class Torture:
             return kind, f"{kind} in {phase}"
         return phase, f"{phase}: {tail.kill()} processes killed"
 
-    def _tail(self, doom: Doom | None = None) -> Tailing:
+    def _tail(self, doom: Doom | None = None, limit: str | None = None) -> Tailing:
         # What Spark does in many small batches lags ever more behind.
-        limit = self._random.choice(_LIMITS[2:] if doom and doom.in_spark else _LIMITS)
+        limit = limit or self._random.choice(_LIMITS[2:] if doom and doom.in_spark else _LIMITS)
         return Tailing(
             [
                 *("tail", self.store, "--out", self.out, "--broker-conf", self._conf),
@@ -225,7 +225,7 @@ class Torture:
         """
         tail.stop(self._random)
         code = tail.wait_ended(120.0)
-        if code not in (0, 1) or "Traceback" in tail.said():
+        if code not in (0, 1) or "reput failed" in tail.said():
             raise WrongError(f"stopped cleanly, it ended with {code}:\n{tail.said()}")
         processes.wait_gone(tail.mark)
         self._say(f"{number} stopped with exit code {code}, after {tail.seconds:.1f} s")
