@@ -43,6 +43,30 @@ _MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 
 
 @dataclass(frozen=True, slots=True)
+class RecoverySettings:
+    """What decides how a broker starts on a store, and nothing that a rebuild writes.
+
+    Attributes:
+        check_crc: ``checkCRCOnRecover``.
+        index_safe: ``messageIndexSafe``: the walk begins early enough to index again.
+        most_segments: ``commitLogRecoverMaxNum``; from 5.4 on, else not looked at.
+        recheck_from_queues: ``recheckReputOffsetFromCq``: 5.x dispatches from the end of the queues, as 4.9.
+        check_offsets: ``checkCommitLogOffsetOnRecover``: a record whose stored place lies outside its segment
+            ends the walk.
+        batch_queue_file_size: ``mapperFileSizeBatchConsumeQueue`` in bytes.
+        accelerated: ``enableAcceleratedRecovery``.
+    """
+
+    check_crc: bool = True
+    index_safe: bool = False
+    most_segments: int = 10
+    recheck_from_queues: bool = False
+    check_offsets: bool = False
+    batch_queue_file_size: int = 300_000 * 46
+    accelerated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StoreSettings:
     """What a run needs to know of a store; made by :meth:`load`, and sent to executors as it is.
 
@@ -62,6 +86,7 @@ class StoreSettings:
         force_verify_prop_crc: ``__CRC32#`` is checked instead of the body CRC.
         dialect: the rules of the broker's version.
         broker_conf: the file that was read, absolute; None when there was none.
+        recovery: how the broker starts.
     """
 
     root: Path
@@ -78,6 +103,7 @@ class StoreSettings:
     force_verify_prop_crc: bool
     dialect: Dialect
     broker_conf: Path | None = None
+    recovery: RecoverySettings = RecoverySettings()
 
     @property
     def topics_json(self) -> Path:
@@ -85,7 +111,14 @@ class StoreSettings:
         return self.root / "config" / "topics.json"
 
     @classmethod
-    def load(cls, store: Path, broker_conf: Path | None, version: str | None) -> StoreSettings:
+    def load(
+        cls,
+        store: Path,
+        broker_conf: Path | None,
+        version: str | None,
+        *,
+        queue_ext: bool = False,
+    ) -> StoreSettings:
         """The settings of a store.
 
         STORE wins over ``storePathRootDir``: a path of broker.conf that lies under the latter is looked for
@@ -96,6 +129,7 @@ class StoreSettings:
             store: the store's directory, wherever it is now.
             broker_conf: the broker's own file, or None for RocketMQ's defaults.
             version: see :func:`reput.dialect.dialect`.
+            queue_ext: the caller can do with units whose tagsCode is an address in consumequeue_ext.
 
         Raises:
             SettingsError: the file can't be read, a value can't be used, the version isn't known, or it can't
@@ -106,7 +140,7 @@ class StoreSettings:
         root = _absolute(store)
         conf_path = None if broker_conf is None else _absolute(broker_conf)
         conf = _Conf({} if conf_path is None else _read(conf_path), conf_path, rules)
-        _refuse_unsupported(conf)
+        _refuse_unsupported(conf, queue_ext=queue_ext)
 
         queue_size = conf.integer(
             "mappedFileSizeConsumeQueue", _CONSUME_QUEUE_FILE_SIZE, least=1, most=_INT_MAX // _UNIT * _UNIT
@@ -140,6 +174,7 @@ class StoreSettings:
             force_verify_prop_crc=conf.switch("forceVerifyPropCRC", False),
             dialect=rules,
             broker_conf=conf_path,
+            recovery=_recovery(conf),
         )
 
     def describe(self) -> dict[str, object]:
@@ -252,6 +287,23 @@ class _Conf:
             found=f"{entry.key}={entry.value!r}",
             next_step=next_step,
         )
+
+
+def _recovery(conf: _Conf) -> RecoverySettings:
+    usual = RecoverySettings()
+    most = conf.integer("commitLogRecoverMaxNum", usual.most_segments, least=-_INT_MAX - 1)
+    return RecoverySettings(
+        check_crc=conf.switch("checkCRCOnRecover", usual.check_crc),
+        index_safe=conf.switch("messageIndexSafe", usual.index_safe),
+        # CommitLog.recoverNormally: what isn't positive means the default.
+        most_segments=most if most > 0 else usual.most_segments,
+        recheck_from_queues=conf.switch("recheckReputOffsetFromCq", usual.recheck_from_queues),
+        check_offsets=conf.switch("checkCommitLogOffsetOnRecover", usual.check_offsets),
+        batch_queue_file_size=conf.integer(
+            "mapperFileSizeBatchConsumeQueue", usual.batch_queue_file_size, least=1
+        ),
+        accelerated=conf.switch("enableAcceleratedRecovery", usual.accelerated),
+    )
 
 
 def _read(path: Path) -> dict[str, Property]:
@@ -395,9 +447,9 @@ def _holds_anything(directory: Path) -> bool:
         return False
 
 
-def _refuse_unsupported(conf: _Conf) -> None:
+def _refuse_unsupported(conf: _Conf, *, queue_ext: bool) -> None:
     """Say no to what changes the files and isn't derived, before anything is read."""
-    if conf.switch("enableConsumeQueueExt", False):
+    if conf.switch("enableConsumeQueueExt", False) and not queue_ext:
         raise _unsupported(
             conf,
             "enableConsumeQueueExt",

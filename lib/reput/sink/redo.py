@@ -129,6 +129,31 @@ def _redo_queue(
     if rows is None:
         clear_from(target.root, file_size, topic, queue_id, committed.next if committed else 0)
         return Redone(topic, queue_id, committed, False, [])
+    rows, placement, state = placed_anew(rows, committed, breaks)
+    # A queue that begins anew keeps what is committed of it until the new one is: see drop_rest.
+    begins = committed is None or (placement.restarted and committed.first == committed.next)
+    keep = 0 if committed is None or begins else committed.next
+    clear_from(target.root, file_size, topic, queue_id, keep)
+    for queue_offset, data in pieces(rows, placement):
+        queue_files.put(topic, queue_id, queue_offset, data)
+    findings = findings_of(parts, queue, rows, placement)
+    return Redone(topic, queue_id, state, placement.restarted, findings)
+
+
+def placed_anew(
+    rows: QueueRows, committed: QueueState | None, breaks: list[int]
+) -> tuple[QueueRows, Placement, QueueState | None]:
+    """Where a queue's units go by the rules; nothing is written.
+
+    Args:
+        rows: the queue's units in log order.
+        committed: its state before them, None for a new queue.
+        breaks: physical offsets where messages may be missing from the log, ascending.
+
+    Returns:
+        The rows, with one put before them where the committed state asks for it; their placement; the queue's
+        state afterwards.
+    """
     if committed is not None and committed.lone_zero is not None:
         rows = _with_unit_before(committed.lone_zero, rows)
     placement = place(
@@ -141,12 +166,6 @@ def _redo_queue(
         committed.shift if committed else 0,
         breaks,
     )
-    # A queue that begins anew keeps what is committed of it until the new one is: see drop_rest.
-    begins = committed is None or (placement.restarted and committed.first == committed.next)
-    keep = 0 if committed is None or begins else committed.next
-    clear_from(target.root, file_size, topic, queue_id, keep)
-    for queue_offset, data in _pieces(rows, placement):
-        queue_files.put(topic, queue_id, queue_offset, data)
     placed = [(first, stop) for _offset, first, stop in placement.runs]
     last = placed[-1][1] - 1 if placed else -1
     state = committed
@@ -162,8 +181,14 @@ def _redo_queue(
             shift=placement.shift,
             lone_zero=_lone_zero(rows, placement),
         )
-    findings = [_finding(parts, topic, queue_id, rows, oddity) for oddity in _grouped(placement.oddities)]
-    return Redone(topic, queue_id, state, placement.restarted, findings)
+    return rows, placement, state
+
+
+def findings_of(
+    parts: list[Part], queue: tuple[str, int], rows: QueueRows, placement: Placement
+) -> list[Finding]:
+    """What was odd about a queue."""
+    return [_finding(parts, *queue, rows, oddity) for oddity in _grouped(placement.oddities)]
 
 
 def _lone_zero(rows: QueueRows, placement: Placement) -> tuple[int, int, int] | None:
@@ -184,7 +209,8 @@ def _with_unit_before(unit_before: tuple[int, int, int], rows: QueueRows) -> Que
     )
 
 
-def _pieces(rows: QueueRows, placement: Placement) -> Iterator[tuple[int, bytes]]:
+def pieces(rows: QueueRows, placement: Placement) -> Iterator[tuple[int, bytes]]:
+    """A placement as bytes: (queueOffset of the first unit, packed units), the fills of holes last."""
     for queue_offset, first, stop in placement.runs:
         packed = np.empty(stop - first, np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")]))
         packed["position"] = rows.position[first:stop]

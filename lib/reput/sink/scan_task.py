@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -145,19 +146,42 @@ def scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult
 
 
 def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult:
+    path = target.scratch / f"{part.start:020d}-{attempt}.keys"
+    spill = SpillWriter(None if target.keys_in_memory else path)
+    with QueueFiles(target.root, target.settings.consume_queue_file_size, target.owner) as queue_files:
+
+        def take(table: QueueTable, chunk: output.OutputArrays) -> None:
+            _place(target.selection, table, chunk, queue_files, floors)
+            spill.add(chunk)
+
+        result = pass_over(target, part, take)
+        if target.flush_in_tasks:
+            queue_files.flush()
+    result.spill = spill.close()
+    return result
+
+
+def pass_over(
+    target: Target, part: Part, take: Callable[[QueueTable, output.OutputArrays], None]
+) -> PartResult:
+    """Scan ``part`` and hand over what is found in it, chunk by chunk; nothing is written.
+
+    Args:
+        take: gets the table and a chunk, both to be used before it returns.
+
+    Returns:
+        What came of the part, without a spill.
+
+    Raises:
+        StoreError: the segment can't be read.
+    """
     started = time.perf_counter()
     data = map_segment(part.path, part.segment_length)
     table = target.table()
     out = _output()
     outcome = PartOutcome()
-    path = target.scratch / f"{part.start:020d}-{attempt}.keys"
-    spill = SpillWriter(None if target.keys_in_memory else path)
-    with QueueFiles(target.root, target.settings.consume_queue_file_size, target.owner) as queue_files:
-        for chunk in scan_part(part, data, target.rules(), table, out, outcome):
-            _place(target.selection, table, chunk, queue_files, floors)
-            spill.add(chunk)
-        if target.flush_in_tasks:
-            queue_files.flush()
+    for chunk in scan_part(part, data, target.rules(), table, out, outcome):
+        take(table, chunk)
     counts = out.counts
     return PartResult(
         part=part,
@@ -172,7 +196,7 @@ def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResul
             for number, name in enumerate(table.topic_names)
             if table.topics.without_unit[number]
         ],
-        spill=spill.close(),
+        spill=None,
         seconds=time.perf_counter() - started,
     )
 
