@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from tests.compat.compiled import instance
 from tests.compat.conf import conf_text
 from tests.compat.jvm import JavaError, Jvm
 from tests.compat.message import Message
@@ -18,6 +19,7 @@ from tests.compat.message import Message
 CLUSTER = "DefaultCluster"
 BROKER_NAME = "broker-a"
 
+_LOOPBACK = Path(__file__).with_name("Loopback.java")
 _READY_TIMEOUT = 60.0
 _PULL_BATCH = 32
 _LARGEST = (1 << 63) - 1
@@ -66,14 +68,12 @@ class Broker:
 
     Two JVMs: one holds the broker, and can be killed by itself; name server and client share the other.
 
-    A 4.9 broker can't be told an address to listen on: it takes all network interfaces, and only does so when
-    ``any_interface`` allows it.
+    All listen on the loopback only; a 4.9 broker can't be told so, and is made to (``Loopback.java``).
 
     Args:
         version: the RocketMQ release.
         root: the broker's ``storePathRootDir``: a new directory, or a store that is there.
         config: more properties for broker.conf.
-        any_interface: let the servers listen on all network interfaces.
     """
 
     def __init__(
@@ -81,17 +81,12 @@ class Broker:
         version: str,
         root: Path,
         config: Mapping[str, object] | None = None,
-        *,
-        any_interface: bool = False,
     ) -> None:
-        if version.startswith("4.") and not any_interface:
-            raise ValueError(f"a {version} broker listens on every network interface: allow it, or take 5.x")
         self.version = version
         self.root = Path(root).absolute()
         self.root.mkdir(parents=True, exist_ok=True)
         self._config = dict(config or {})
-        self._bind = "0.0.0.0" if any_interface else "127.0.0.1"
-        self._any_interface = any_interface
+        self._can_bind = not version.startswith("4.")
         self._stack = ExitStack()
         self._producer: Any = None
         self._transactions: Any = None
@@ -129,6 +124,21 @@ class Broker:
     def controller(self) -> Any:
         """The ``BrokerController``."""
         return self._controller
+
+    @property
+    def java(self) -> Any:
+        """The root of all Java packages in the broker's JVM."""
+        return self._broker.java
+
+    @property
+    def clients(self) -> Jvm:
+        """The JVM for clients."""
+        return self._clients
+
+    @property
+    def name_server(self) -> str:
+        """The name server's address and port."""
+        return self._name_server
 
     @property
     def store(self) -> Any:
@@ -270,10 +280,16 @@ class Broker:
     def _start_name_server(self, port: int) -> None:
         self._name_server = f"127.0.0.1:{port}"
         arguments = self._arguments(
-            self._clients, "namesrv.conf", {"listenPort": port, "bindAddress": self._bind}
+            self._clients, "namesrv.conf", {"listenPort": port, "bindAddress": "127.0.0.1"}
         )
         startup = self._clients.java.org.apache.rocketmq.namesrv.NamesrvStartup
-        self._name_server_controller = startup.main0(arguments)
+        if self._can_bind:
+            self._name_server_controller = startup.main0(arguments)
+        else:  # the same steps, with one between
+            self._name_server_controller = startup.createNamesrvController(arguments)
+            self._name_server_controller.initialize()
+            _bind_to_loopback(self._clients, self._name_server_controller, "remotingServer")
+            self._name_server_controller.start()
         if self._name_server_controller is None:
             raise JavaError(f"the name server did not start; {self._clients.log_tail()}")
 
@@ -286,7 +302,7 @@ class Broker:
             "brokerIP2": "127.0.0.1",
             "namesrvAddr": self._name_server,
             "listenPort": self.port,
-            "bindAddress": self._bind,
+            "bindAddress": "127.0.0.1",
             "storePathRootDir": self.root,
             "storePathCommitLog": self.root / "commitlog",
             "diskMaxUsedSpaceRatio": 95,
@@ -295,12 +311,13 @@ class Broker:
         arguments = self._arguments(self._broker, "broker.conf", settings)
         startup = self._broker.java.org.apache.rocketmq.broker.BrokerStartup
         self._controller = startup.createBrokerController(arguments)
+        if not self._can_bind:
+            _bind_to_loopback(self._broker, self._controller, "remotingServer", "fastRemotingServer")
         started = startup.start(self._controller)
         if started is None:
             raise JavaError(f"the broker did not start; {self._broker.log_tail()}")
-        if not self._any_interface:
-            # Replication takes all network interfaces, and a single broker has no use for it.
-            self.store.getHaService().shutdown()
+        # Replication takes all network interfaces, and a single broker has no use for it.
+        self.store.getHaService().shutdown()
         self._wait_for_route("TBW102")
 
     def _arguments(self, jvm: Jvm, name: str, settings: Mapping[str, object]) -> Any:
@@ -437,6 +454,15 @@ def _received(message: Any) -> Received:
         unique_key=properties.get("UNIQ_KEY"),
         store_timestamp=int(message.getStoreTimestamp()),
     )
+
+
+def _bind_to_loopback(jvm: Jvm, controller: Any, *fields: str) -> None:
+    """Let the servers in these fields of a controller listen on the loopback only, once they start."""
+    loopback = instance(jvm, _LOOPBACK)
+    for name in fields:
+        field = controller.getClass().getDeclaredField(name)
+        field.setAccessible(True)
+        loopback.apply({"server": field.get(controller)})
 
 
 def _free_ports() -> tuple[int, int]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.compat.broker import Broker
@@ -51,6 +52,18 @@ def test_a_broker_serves_what_was_sent_before_and_after_it_was_killed(tmp_path: 
     assert not (root / "abort").exists()
 
 
-def test_a_broker_that_would_listen_everywhere_needs_leave(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"a 4\.9\.7 broker listens on every network interface"):
-        Broker("4.9.7", tmp_path)
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_a_broker_listens_on_the_loopback_only(version: str, tmp_path: Path) -> None:
+    with Broker(version, tmp_path / "store", {**SMALL_FILES, "timerWheelEnable": False}) as broker:
+        broker.create_topic("t", 1)
+        (sent,) = broker.produce([Message("t", body=b"body")])
+        assert sent.queue_offset == 0
+        processes = (psutil.Process(jvm.process.pid) for jvm in (broker._clients, broker._broker))
+        listening = [
+            connection.laddr
+            for process in processes
+            for connection in process.net_connections()
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        assert {address.port for address in listening} >= {broker.port, broker.port - 2}
+        assert {address.ip.removeprefix("::ffff:") for address in listening} <= {"127.0.0.1", "::1"}

@@ -22,6 +22,9 @@ def main() -> int:
     parser.add_argument(
         "--going-back", type=int, metavar="N", help="lose the broker's power N times instead; no other kills"
     )
+    parser.add_argument(
+        "--broker", action="store_true", help="behind a whole broker with clients, not its store alone"
+    )
     parser.add_argument("--no-steps", action="store_true", help="no kills at the protocol's named steps")
     parser.add_argument(
         "--version", choices=VERSIONS, default="5.5.0", help="RocketMQ's (default: %(default)s)"
@@ -43,7 +46,7 @@ def main() -> int:
         if arguments.going_back is not None:
             lines = _go_back(GoingBack(place, arguments.version, **settings), arguments.going_back)
         else:
-            torture = Torture(place, arguments.version, **settings)
+            torture = Torture(place, arguments.version, broker=arguments.broker, **settings)
             lines = torture.run(arguments.kills, [] if arguments.no_steps else STEPS).lines()
     except WrongError as error:
         say(f"WRONG: {error}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,17 +9,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.compat.compiled import instance
 from tests.compat.conf import conf_text
-from tests.compat.jars import class_path, java_executable
 from tests.compat.java_store import JavaStore
-from tests.compat.jvm import JavaError, Jvm
+from tests.compat.jvm import JavaError
 
 SOURCE = Path(__file__).with_name("LoadWriter.java")
 
 #: Small, so that everything rolls; not so small that the store runs out of maps in half an hour.
 SIZES: dict[str, object] = {
     "mappedFileSizeCommitLog": 2 << 20,
-    "mappedFileSizeConsumeQueue": 20 * 2000,
+    "mappedFileSizeConsumeQueue": 20 * 500,
     "maxHashSlotNum": 5000,
     "maxIndexNum": 20_000,
     "enableMultiDispatch": True,
@@ -53,7 +51,7 @@ class Generator:
     def __enter__(self) -> Self:
         self._store.__enter__()
         try:
-            self._writer = _compile(self._store.jvm)
+            self._writer = instance(self._store.jvm, SOURCE)
             if not self._store.load():
                 raise JavaError(f"{self.root}: the store did not load; {self._store.jvm.log_tail()}")
             self._store.start()
@@ -130,6 +128,15 @@ def derived_anew(version: str, root: Path) -> Iterator[Path]:
     yield root
 
 
+def written_end(root: Path) -> int:
+    """The physical offset after the last byte of a store's log that isn't zero."""
+    for path in sorted((root / "commitlog").iterdir(), reverse=True):
+        written = len(path.read_bytes().rstrip(b"\0"))
+        if written:
+            return int(path.name) + written
+    return 0
+
+
 def wait_for(what: str, holds: Any, timeout: float, every: float = 0.02) -> None:
     """Wait until ``holds()``.
 
@@ -141,26 +148,3 @@ def wait_for(what: str, holds: Any, timeout: float, every: float = 0.02) -> None
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {timeout:.0f} s: {what}")
         time.sleep(every)
-
-
-def _compile(jvm: Jvm) -> Any:
-    """LoadWriter.java, compiled against this JVM's RocketMQ and loaded there; an instance."""
-    classes = Path(tempfile.mkdtemp(prefix="classes-", dir=jvm.home))
-    compiler = [str(java_executable()), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-encoding", "UTF-8"]
-    run = subprocess.run(
-        [*compiler, "-nowarn", "-cp", class_path(jvm.version), "-d", str(classes), str(SOURCE)],
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    if run.returncode != 0:
-        raise JavaError(f"{SOURCE.name} doesn't compile (it needs a JDK, not a runtime alone):\n{run.stdout}")
-    java = jvm.java.java
-    urls = jvm.gateway.new_array(java.net.URL, 1)
-    urls[0] = java.io.File(str(classes)).toURI().toURL()
-    loader = java.net.URLClassLoader(urls, java.lang.ClassLoader.getSystemClassLoader())
-    constructor = loader.loadClass("torture.LoadWriter").getDeclaredConstructor(
-        jvm.gateway.new_array(java.lang.Class, 0)
-    )
-    return constructor.newInstance(jvm.gateway.new_array(java.lang.Object, 0))

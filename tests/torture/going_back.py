@@ -16,7 +16,7 @@ from pathlib import Path
 
 from reput.format import names
 from reput.store.compare import compare
-from tests.torture.generator import SIZES, Generator, broker_conf, derived_anew, wait_for
+from tests.torture.generator import SIZES, Generator, broker_conf, derived_anew, wait_for, written_end
 from tests.torture.tailing import Tailing
 from tests.torture.verify import Checked, WrongError, check_ledger, state_of
 
@@ -127,7 +127,7 @@ class GoingBack:
 
     def _lose(self, kind: str) -> tuple[str, int]:
         """Make the log's end what a disk may have kept; which kind, and how many bytes."""
-        end = self._written_end()
+        end = written_end(self.store)
         if kind == "nothing":
             return kind, 0
         start = max(end - self._random.randint(1, _LOST_BYTES), 0)
@@ -143,14 +143,6 @@ class GoingBack:
                     file.seek(low)
                     file.write(bytes(high - low))
         return kind, stop - start
-
-    def _written_end(self) -> int:
-        """The physical offset after the last byte that isn't zero."""
-        for path in sorted((self.store / names.COMMIT_LOG).iterdir(), reverse=True):
-            written = len(path.read_bytes().rstrip(b"\0"))
-            if written:
-                return int(path.name) + written
-        return 0
 
     def _check(self) -> Checked:
         shutil.copytree(self.store / names.COMMIT_LOG, self._anew / names.COMMIT_LOG)

@@ -9,11 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from reput.format import names
 from tests.torture import processes
-from tests.torture.generator import Generator, broker_conf, wait_for
+from tests.torture.generator import Generator, broker_conf, wait_for, written_end
+from tests.torture.real_broker import BrokerUnderLoad
 from tests.torture.steps import STEPS, Doom, Step
 from tests.torture.tailing import Tailing
 from tests.torture.verify import Checked, WrongError, check_all, check_committed, state_of
@@ -74,11 +76,19 @@ class Torture:
         version: of the store.
         seed: of the moments and of the messages.
         rate: messages a second.
+        broker: a whole broker with clients writes the log, instead of its store alone.
         say: is told of each kill.
     """
 
     def __init__(
-        self, place: Path, version: str, *, seed: int, rate: float, say: Callable[[str], None] = print
+        self,
+        place: Path,
+        version: str,
+        *,
+        seed: int,
+        rate: float,
+        broker: bool = False,
+        say: Callable[[str], None] = print,
     ) -> None:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
@@ -86,8 +96,8 @@ class Torture:
         self.out = place / "out"
         self.result = Result()
         self._version = version
-        self._rate = rate
-        self._seed = seed
+        kind = BrokerUnderLoad if broker else Generator
+        self._writer = partial(kind, version, self.store, rate=rate, seed=seed)
         self._random = random.Random(seed)
         self._say = say
         self._log = place / "tail.log"
@@ -108,18 +118,19 @@ class Torture:
         plan += [STEADY] * (kills + len(steps) - len(plan))
         self._random.shuffle(plan)
         try:
-            with Generator(self._version, self.store, rate=self._rate, seed=self._seed) as generator:
+            with self._writer() as writer:
                 for number, kind in enumerate(plan, 1):
                     self._round(f"{number}/{len(plan)}", kind)
                 with self._tail(limit="1g") as last:
                     self._await_phase(last, STEADY)
-                    self.result.messages = generator.finish()
-                    self._to_the_end(last, generator.end())
+                    self.result.messages = writer.finish()
+                    self._to_the_end(last, writer.end())
                     self._end(last, f"{number}/{len(plan)}")
-                self.result.log_bytes = generator.end()
+                self.result.log_bytes = writer.end()
             # The store is shut down now: its checkpoint is that of a clean stop, and so must the tail's be.
             with self._tail(limit="1g") as last:
                 self._await(last, lambda: last.can_be_stopped, _START_SECONDS)
+                self._to_the_end(last, written_end(self.store))  # a broker writes up to its last moment
                 self._end(last, "end")
             self.result.end = check_all(self.store, self.out)
         finally:

@@ -41,6 +41,7 @@ class Tailing:
         self.out = out
         self.started, self._started_at = time.monotonic(), time.time()
         self._is_left_alone = self._has_planned = False
+        self._stopper: subprocess.Popen[bytes] | None = None
         self._reput = out / names.REPUT
         self._began = self._journal_length()
         self.mark = uuid.uuid4().hex
@@ -121,7 +122,7 @@ class Tailing:
             self.process.send_signal(signal.Signals[way])
             return
         with self._log.open("ab") as file:
-            subprocess.Popen(
+            self._stopper = subprocess.Popen(
                 [sys.executable, "-m", "reput.cli", "stop", self.out],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -157,6 +158,8 @@ class Tailing:
     def clean_up(self) -> None:
         """Whatever has become of it: nothing of it is left."""
         self.kill()
+        if self._stopper is not None:
+            self._stopper.wait()
 
     def __enter__(self) -> Self:
         return self

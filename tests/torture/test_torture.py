@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from reput.format import names
 from tests.torture.run import Torture
 from tests.torture.steps import BY_NAME
+
+#: What a broker writes by itself: to its schedule, for consumers that failed, about transactions.
+BROKERS_OWN = {"SCHEDULE_TOPIC_XXXX", "%RETRY%pullers", "RMQ_SYS_TRANS_OP_HALF_TOPIC"}
+#: And from 5.x on: of the timer wheel and of popping.
+FROM_5_ON = {"rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_DefaultCluster", "%RETRY%poppers_Returns"}
 
 pytestmark = [pytest.mark.compat, pytest.mark.spark]
 
@@ -28,3 +34,17 @@ def test_a_tail_that_is_killed_comes_to_the_real_stores_bytes(tmp_path: Path) ->
     assert result.end.queue_bytes > 1_000_000
     assert result.messages > 2_000
     assert result.missed == []
+
+
+@pytest.mark.parametrize(("version", "own"), [("4.9.7", BROKERS_OWN), ("5.5.0", BROKERS_OWN | FROM_5_ON)])
+def test_a_tail_that_is_killed_comes_to_a_whole_brokers_bytes(
+    version: str, own: set[str], tmp_path: Path
+) -> None:
+    torture = Torture(tmp_path / "torture", version, seed=3, rate=300, broker=True)
+    result = torture.run(3, [])
+    assert sum(result.kills.values()) == 3
+    assert result.messages > 2_000
+    assert result.end.queue_bytes > 500_000
+    assert {path.name for path in (torture.out / names.CONSUME_QUEUE).iterdir()} >= own
+    assert len(list((torture.out / names.INDEX).iterdir())) > 1
+    assert len(list((torture.out / names.CONSUME_QUEUE / "Orders" / "0").iterdir())) > 1
