@@ -209,9 +209,14 @@ class TailDisplay:
 
 
 class ProgressDisplay:
-    """Progress on stderr: a bar on a terminal, a line every few seconds elsewhere."""
+    """Progress on stderr: a bar on a terminal, a line every few seconds elsewhere.
 
-    def __init__(self) -> None:
+    Args:
+        doing: what is being done.
+    """
+
+    def __init__(self, doing: str = "rebuilding") -> None:
+        self._doing = doing
         console = Console(stderr=True)
         self._bar = (
             Progress(
@@ -260,7 +265,7 @@ class ProgressDisplay:
         if elapsed > 0 and since > 0:
             facts += f", {human(int(since / elapsed))}/s"
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description="rebuilding", completed=done, total=total, facts=facts)
+            self._bar.update(self._task, description=self._doing, completed=done, total=total, facts=facts)
         elif now - self._said >= _LINE_EVERY_SECONDS:
             self._said = now
             left = f", {elapsed / since * (total - done):.0f} s left" if elapsed > 0 and since > 0 else ""

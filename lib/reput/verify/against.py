@@ -1,0 +1,416 @@
+"""Two stores' queues and index side by side: a master's and its slave's, or a store's and a rebuilt one's.
+
+A slave has its master's log byte for byte, so that what is derived of what both have is the same, wherever
+their logs begin and end, and whatever their index files are called.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.errors import SettingsError, StoreError
+from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import FIRST_ORDINAL
+from reput.settings import StoreSettings
+from reput.sink.selection import Selection
+from reput.source.written import extents
+from reput.store.segments import discover, without_unwritten_end
+from reput.verify.entries import BlockRun, KeyRange, TwoCompared, compare_two, read_entries
+from reput.verify.index_file import IndexInfo, index_files
+from reput.verify.index_map import IndexMap, find_entries
+from reput.verify.options import VerifyOptions
+from reput.verify.pieces import pieces
+from reput.verify.plan import BATCH_QUEUES, QUEUE_EXT, files_of, may_be_running, open_store, queues_on_disk
+from reput.verify.queue_reader import QueueReader
+from reput.verify.report import INDEX, QUEUE, Difference, Note, Report
+from reput.verify.units import EXT_ADDRESSES_BELOW, MOST_RANGES, PRE_BLANK_SIZE, units_of
+from reput.verify.waves import Runner, in_waves
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ONLY_FIRST, ONLY_SECOND, DIFFERS = "only-in-first", "only-in-second", "differs"
+
+_UNITS_AT_ONCE = 1 << 18
+_QUEUES_AT_ONCE = 64
+
+
+def verify_against(
+    options: VerifyOptions,
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[int, int, int], None] = lambda _bytes, _messages, _total: None,
+) -> Report:
+    """Compare a store's derived files with another's.
+
+    Args:
+        start_spark: gives the session; only called when nothing speaks against the run.
+        listener: is told bytes of queue files that were compared, 0, and how many there are.
+
+    Raises:
+        ReputError: refused or failed.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from reput.sink.streaming import SparkRunner
+    from reput.spark import spark_error
+
+    started = time.perf_counter()
+    pair = prepare_pair(options)
+    try:
+        report = compare_pair(pair, SparkRunner(start_spark().sparkContext), listener)
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise spark_error(error) from None
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two stores to compare.
+
+    Attributes:
+        first, second: their settings.
+        start, end: physical offsets that both logs have, half open.
+        running: somebody writes to one of them.
+        queue_ext: a tagsCode may be an address in consumequeue_ext, which each broker gives by itself.
+    """
+
+    options: VerifyOptions
+    first: StoreSettings
+    second: StoreSettings
+    start: int
+    end: int
+    running: bool
+    queue_ext: bool
+
+
+def prepare_pair(options: VerifyOptions) -> Pair:
+    """Look at what there is; a second store without a commit log is taken to have the first one's.
+
+    Raises:
+        ReputError: they can't be compared.
+    """
+    from reput.source.tail import LogEnd
+
+    if options.against is None:
+        raise SettingsError("there is nothing to compare with", expected="--against DIR")
+    stores = [open_store(root, options) for root in (options.store, options.against)]
+    bounds: list[tuple[int, int]] = []
+    for settings in stores:
+        try:
+            log = without_unwritten_end(discover(settings))
+        except StoreError:
+            if not bounds:
+                raise
+            continue
+        bounds.append((log.start, LogEnd(settings).find(log)))
+    start, end = max(low for low, _ in bounds), min(high for _, high in bounds)
+    return Pair(
+        options=options,
+        first=stores[0],
+        second=stores[1],
+        start=start,
+        end=max(start, end),
+        running=any(may_be_running(settings.root) for settings in stores),
+        queue_ext=any((settings.root / QUEUE_EXT).is_dir() for settings in stores),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PairRange:
+    """Places of a queue that differ in one way.
+
+    Attributes:
+        kind: ONLY_FIRST, ONLY_SECOND or DIFFERS.
+        first, end: queueOffsets, half open.
+        count: units.
+        left, right: the two stores' units at ``first``, in words.
+    """
+
+    kind: str
+    first: int
+    end: int
+    count: int
+    left: str
+    right: str
+
+
+@dataclass(slots=True)
+class QueuePair:
+    """What came of one queue.
+
+    Attributes:
+        units: of messages that both logs have, in the first store.
+        bytes: that were compared.
+        ext: units whose tagsCode wasn't compared.
+    """
+
+    topic: str
+    queue_id: int
+    ranges: list[PairRange] = field(default_factory=list)
+    units: int = 0
+    bytes: int = 0
+    ext: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesTask:
+    """Compare some queues of a pair."""
+
+    pair: Pair
+    queues: tuple[tuple[str, int], ...]
+
+    def __call__(self) -> list[QueuePair]:
+        """Compare them; OSError where a file can't be read."""
+        pair = self.pair
+        size = pair.first.consume_queue_file_size
+        with QueueReader(pair.first.root, size) as left, QueueReader(pair.second.root, size) as right:
+            return [self._queue(queue, left, right) for queue in self.queues]
+
+    def _queue(self, queue: tuple[str, int], left: QueueReader, right: QueueReader) -> QueuePair:
+        result = QueuePair(*queue)
+        size = self.pair.first.consume_queue_file_size
+        roots = (self.pair.first.root, self.pair.second.root)
+        bases = sorted({base for root in roots for base in files_of(root, *queue) if base % size == 0})
+        for base in bases:
+            end = max(_written_end(root, queue, base, size) for root in roots) // UNIT_LENGTH
+            place = base // UNIT_LENGTH
+            for first in range(place, place + end, _UNITS_AT_ONCE):
+                count = min(_UNITS_AT_ONCE, place + end - first)
+                self._compare(
+                    first, left.read(*queue, first, count), right.read(*queue, first, count), result
+                )
+        return result
+
+    def _compare(self, first: int, left: bytes, right: bytes, result: QueuePair) -> None:
+        one, other = units_of(left), units_of(right)
+        void, other_void = self._void(one), self._void(other)
+        result.units += int((~void).sum())
+        result.bytes += len(left)
+        if left == right:
+            return
+        same = (one["position"] == other["position"]) & (one["size"] == other["size"])
+        tags = one["tags"] == other["tags"]
+        if self.pair.queue_ext:
+            ext = (one["tags"] < EXT_ADDRESSES_BELOW) & (other["tags"] < EXT_ADDRESSES_BELOW)
+            result.ext += int((same & ext).sum())
+            tags |= ext
+        way = np.where(void, 2, np.where(other_void, 1, 3)).astype(np.int8)
+        way[(same & tags) | (void & other_void)] = 0
+        for number, kind in ((1, ONLY_FIRST), (2, ONLY_SECOND), (3, DIFFERS)):
+            rows = np.flatnonzero(way == number)
+            for piece in pieces(rows, rows, MOST_RANGES):
+                at = int(piece[0])
+                result.ranges.append(
+                    PairRange(
+                        kind,
+                        first + at,
+                        first + int(piece[-1]) + 1,
+                        len(piece),
+                        _text(one[at].tolist()),
+                        _text(other[at].tolist()),
+                    )
+                )
+
+    def _void(self, units: NDArray[Any]) -> NDArray[np.bool_]:
+        """Places that say nothing of the messages that both logs have."""
+        position = units["position"].astype(np.int64)
+        blank = (units["size"] == PRE_BLANK_SIZE) & (position == 0)
+        void: NDArray[np.bool_] = (position < self.pair.start) | (position >= self.pair.end) | blank
+        return void | (units["size"] <= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysTask:
+    """Compare the index entries of a pair that point into a range of the log."""
+
+    start: int
+    end: int
+    left: tuple[BlockRun, ...]
+    right: tuple[BlockRun, ...]
+
+    def __call__(self) -> TwoCompared:
+        """Compare them; OSError where a file can't be read."""
+        return compare_two(
+            read_entries(self.left, self.start, self.end), read_entries(self.right, self.start, self.end)
+        )
+
+
+def compare_pair(
+    pair: Pair,
+    runner: Runner,
+    listener: Callable[[int, int, int], None] = lambda _bytes, _messages, _total: None,
+) -> Report:
+    """Compare two stores, with tasks run by ``runner``.
+
+    Raises:
+        ReputError: something can't be read.
+    """
+    options = pair.options
+    selection = Selection.parse(options.queues)
+    queues = sorted(
+        {
+            queue
+            for settings in (pair.first, pair.second)
+            for queue in queues_on_disk(settings.root / names.CONSUME_QUEUE)
+            if selection.wants_topic(queue[0].encode("utf-8", "replace")) and selection.wants_queue(*queue)
+        }
+    )
+    report = Report(
+        store=str(pair.first.root),
+        against=str(pair.second.root),
+        rocketmq_version=pair.first.dialect.name,
+        start=pair.start,
+        end=pair.end,
+        broker_running=pair.running,
+        queues=len(queues),
+    )
+    ext = 0
+    tasks = [
+        QueuesTask(pair, tuple(queues[at : at + _QUEUES_AT_ONCE]))
+        for at in range(0, len(queues), _QUEUES_AT_ONCE)
+    ]
+    done = 0
+    for checked in in_waves(runner, tasks):
+        for each in checked:
+            report.units += each.units
+            ext += each.ext
+            done += each.bytes
+            report.findings += [_unit(pair, each, one) for one in _joined(each.ranges)]
+        listener(done, report.units, 0)
+    if selection.is_all and options.index:
+        _compare_index(pair, runner, report)
+    else:
+        report.not_checked.append(Note("index", "the index: queues were chosen, or --no-index"))
+    if pair.queue_ext:
+        text = f"{QUEUE_EXT}, and the tagsCode of {ext:,} units that are addresses in it"
+        report.not_checked.append(Note("queue-ext", text, count=ext))
+    if any((settings.root / BATCH_QUEUES).is_dir() for settings in (pair.first, pair.second)):
+        report.not_checked.append(Note("batch-queue", f"batch queues ({BATCH_QUEUES})"))
+    if report.findings:
+        report.next = [
+            f"to see which of them is as its log says: reput verify {root}"
+            for root in (pair.first.root, pair.second.root)
+        ]
+    return report
+
+
+def _compare_index(pair: Pair, runner: Runner, report: Report) -> None:
+    maps: list[IndexMap] = []
+    for settings in (pair.first, pair.second):
+        infos = index_files(settings.root, settings.max_hash_slot_num, settings.max_index_num)
+        maps.append(find_entries(runner, infos))
+    left, right = maps
+    report.index_files = len(left.infos)
+    report.index_entries = sum(info.end - FIRST_ORDINAL for info in left.infos)
+    step = pair.options.part_bytes
+    tasks = [
+        KeysTask(
+            start,
+            min(start + step, pair.end),
+            left.runs(start, min(start + step, pair.end)),
+            right.runs(start, min(start + step, pair.end)),
+        )
+        for start in range(pair.start, pair.end, step)
+    ]
+    duplicates = 0
+    for compared in in_waves(runner, tasks):
+        duplicates += compared.duplicates
+        for kind, ranges, its in (
+            (ONLY_FIRST, compared.only_first, left.infos),
+            (ONLY_SECOND, compared.only_second, right.infos),
+        ):
+            report.findings += [_keys(pair, kind, one, its) for one in ranges]
+    if duplicates:
+        report.notes.append(
+            Note(
+                "indexed-twice",
+                f"{duplicates:,} index entries stand more often in one store than in the other: "
+                "a broker that is started indexes its last message again",
+                count=duplicates,
+            )
+        )
+
+
+def _joined(ranges: list[PairRange]) -> list[PairRange]:
+    found: list[PairRange] = []
+    for one in sorted(ranges, key=lambda each: each.first):
+        if found and found[-1].kind == one.kind and found[-1].end == one.first:
+            found[-1] = replace(found[-1], end=one.end, count=found[-1].count + one.count)
+        else:
+            found.append(one)
+    return found
+
+
+def _unit(pair: Pair, queue: QueuePair, one: PairRange) -> Difference:
+    size = pair.first.consume_queue_file_size
+    at = one.first * UNIT_LENGTH
+    root = pair.second.root if one.kind == ONLY_SECOND else pair.first.root
+    path = names.queue_directory(root, queue.topic, queue.queue_id) / names.offset_name(at - at % size)
+    return Difference(
+        area=QUEUE,
+        kind=one.kind,
+        first=one.first,
+        end=one.end,
+        count=one.count,
+        path=str(path),
+        offset=at % size,
+        expected=f"{one.left} (first store)",
+        found=f"{one.right} (second store)",
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+    )
+
+
+def _keys(pair: Pair, kind: str, one: KeyRange, infos: Sequence[IndexInfo]) -> Difference:
+    root = pair.second.root if kind == ONLY_SECOND else pair.first.root
+    path = next(
+        (info.path for info in infos if info.header.end_physical_offset >= one.position),
+        str(root / names.INDEX),
+    )
+    there, missing = f"an entry of hash {one.hash} for the message at {one.position}", "none"
+    return Difference(
+        area=INDEX,
+        kind=kind,
+        first=one.first,
+        end=one.end,
+        count=one.count,
+        path=path,
+        offset=0,
+        expected=f"{there if kind == ONLY_FIRST else missing} (first store)",
+        found=f"{missing if kind == ONLY_FIRST else there} (second store)",
+    )
+
+
+def _text(unit: tuple[int, int, int]) -> str:
+    position, size, tags = unit
+    if unit == (0, 0, 0):
+        return "nothing"
+    if position == 0 and size == PRE_BLANK_SIZE:
+        return "a pre-blank unit"
+    return f"{position}, {size} bytes, tagsCode {tags}"
+
+
+def _written_end(root: Path, queue: tuple[str, int], base: int, size: int) -> int:
+    """Where the written bytes of a queue's file end, up to a unit's end; 0 without the file."""
+    path = names.queue_directory(root, *queue) / names.offset_name(base)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        length = min(os.fstat(fd).st_size, size)
+        end = max((stop for _, stop in extents(fd, 0, length)), default=0)
+    finally:
+        os.close(fd)
+    return min(end + -end % UNIT_LENGTH, size)

@@ -1,0 +1,75 @@
+"""The store checkpoint against the data that it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.format import names
+from reput.format.checkpoint import LENGTH, StoreCheckpoint
+from reput.verify.report import CHECKPOINT, Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far the data go.
+
+    Attributes:
+        log, queues, index: the greatest storeTimestamp, ms, of a message in the log, with a unit, in the
+            index; 0 without one.
+        last_unit: physical offset of the last message with a unit, -1 without one.
+    """
+
+    log: int
+    queues: int
+    index: int
+    last_unit: int
+
+
+def check_checkpoint(root: Path, reached: Reached, fields: int) -> list[Difference]:
+    """What of the checkpoint is ahead of the data: a broker that recovers by it would pass over messages.
+
+    Args:
+        fields: how many longs this version's checkpoint has.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    path = root / names.CHECKPOINT
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []  # a broker starts its recovery at the beginning then
+    stored = StoreCheckpoint.decode(data)
+    found = []
+    for at, (name, value, most) in enumerate(
+        (
+            ("physicMsgTimestamp", stored.physic_msg_timestamp, reached.log),
+            ("logicsMsgTimestamp", stored.logics_msg_timestamp, reached.queues),
+            ("indexMsgTimestamp", stored.index_msg_timestamp, reached.index),
+        )
+    ):
+        if value > most:
+            found.append(_ahead(path, 8 * at, f"{name} of at most {most}", value))
+    if fields > 5 and stored.logics_physical_offset > max(reached.last_unit, 0):
+        expected = f"logicsPhysicalOffset of at most {max(reached.last_unit, 0)}"
+        found.append(_ahead(path, 40, expected, stored.logics_physical_offset))
+    if len(data) not in (0, LENGTH):
+        found.append(
+            Difference(
+                CHECKPOINT,
+                "checkpoint-length",
+                0,
+                0,
+                1,
+                str(path),
+                0,
+                f"{LENGTH} bytes",
+                f"{len(data)} bytes",
+            )
+        )
+    return found
+
+
+def _ahead(path: Path, offset: int, expected: str, value: int) -> Difference:
+    return Difference(CHECKPOINT, "checkpoint-ahead", 0, 0, 1, str(path), offset, expected, str(value))

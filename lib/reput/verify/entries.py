@@ -1,0 +1,427 @@
+"""Index entries against the keys of the messages that they should point to. No Spark.
+
+Order in the files doesn't matter here, so that one damaged entry doesn't make all others look wrong: a part
+of the log is compared with the entries that point into it, wherever they lie.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.build.index import KeyRows
+from reput.format.indexfile import (
+    ENTRY_LENGTH,
+    FIRST_ORDINAL,
+    KEY_HASH,
+    MAX_TIME_DIFF,
+    PHYSICAL_OFFSET,
+    TIME_DIFF,
+)
+from reput.verify.index_file import BLOCK, ENTRY, MOST_PROBLEMS, IndexInfo, IndexProblem
+from reput.verify.pieces import pieces
+
+#: A place in all files: the file's number above these bits, the ordinal below.
+_ORDINAL_BITS = 31
+
+
+class BlockRun(NamedTuple):
+    """Blocks [first, end) of a file whose positions reach into a range of the log."""
+
+    info: IndexInfo
+    first: int
+    end: int
+
+
+class Entries(NamedTuple):
+    """Index entries that point into one range of the log, in the order of files and ordinals.
+
+    Attributes:
+        place: int64[entries], file number << 31 | ordinal.
+        hash: int64[entries].
+        position: int64[entries], physical offset.
+        seconds: int64[entries], timeDiff.
+    """
+
+    place: NDArray[np.int64]
+    hash: NDArray[np.int64]
+    position: NDArray[np.int64]
+    seconds: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Keys of messages that have no entry.
+
+    Attributes:
+        first, end: physical offsets: of the first message, and one above that of the last.
+        count: keys.
+        hash: of the first.
+        position: of the first.
+    """
+
+    first: int
+    end: int
+    count: int
+    hash: int
+    position: int
+
+
+@dataclass(slots=True)
+class EntriesCompared:
+    """What came of a part's keys and entries.
+
+    Attributes:
+        missing: keys without entry.
+        problems: entries that are wrong.
+        duplicates: entries of messages that are indexed twice in a row, as a restarted broker does.
+        first_duplicate: physical offset of the first such message, -1.
+        entries: how many point into the part.
+    """
+
+    missing: list[KeyRange] = field(default_factory=list)
+    problems: list[IndexProblem] = field(default_factory=list)
+    duplicates: int = 0
+    first_duplicate: int = -1
+    entries: int = 0
+
+    @property
+    def wrong(self) -> int:
+        """How many keys and entries don't fit."""
+        return sum(one.count for one in self.missing) + sum(one.count for one in self.problems)
+
+
+def read_entries(runs: Sequence[BlockRun], start: int, end: int) -> Entries:
+    """The entries of some blocks that point into [start, end) of the log.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    columns: list[Entries] = []
+    for info, first, stop in runs:
+        ordinal = FIRST_ORDINAL + first * BLOCK
+        count = min(FIRST_ORDINAL + stop * BLOCK, info.end) - ordinal
+        with open(info.path, "rb") as file:
+            data = os.pread(file.fileno(), count * ENTRY_LENGTH, info.entry_offset(ordinal))
+        words = np.frombuffer(data[: len(data) // ENTRY_LENGTH * ENTRY_LENGTH], ENTRY)
+        position = words["position"].astype(np.int64)
+        rows = np.flatnonzero((position >= start) & (position < end))
+        columns.append(
+            Entries(
+                (info.number << _ORDINAL_BITS) + ordinal + rows,
+                words["hash"][rows].astype(np.int64),
+                position[rows],
+                words["seconds"][rows].astype(np.int64),
+            )
+        )
+    if not columns:
+        nothing = np.zeros(0, np.int64)
+        return Entries(nothing, nothing, nothing, nothing)
+    return Entries(*(np.concatenate(each) for each in zip(*columns, strict=True)))
+
+
+def keys_of(chunks: Sequence[KeyRows]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(position, storeTimestamp, hash) of each key, int64[keys], in the broker's order."""
+    if not chunks:
+        nothing = np.zeros(0, np.int64)
+        return nothing, nothing, nothing
+    keys = np.concatenate([rows.keys for rows in chunks])
+    return (
+        np.repeat(np.concatenate([rows.position for rows in chunks]), keys),
+        np.repeat(np.concatenate([rows.timestamp for rows in chunks]), keys),
+        np.concatenate([rows.key_hash for rows in chunks]).astype(np.int64),
+    )
+
+
+def compare_entries(
+    chunks: Sequence[KeyRows], entries: Entries, infos: Sequence[IndexInfo]
+) -> EntriesCompared:
+    """Compare the keys of a part of the log with the entries that point into it.
+
+    Args:
+        chunks: the keys, in log order.
+        entries: see :func:`read_entries`.
+        infos: all index files, by number.
+    """
+    position, timestamp, key_hash = keys_of(chunks)
+    result = EntriesCompared(entries=len(entries.place))
+    if (
+        len(position) == len(entries.place)
+        and (position == entries.position).all()
+        and (key_hash == entries.hash).all()
+    ):
+        _check_times(timestamp, entries, infos, result)
+        return result
+    # A key and an entry by one number each: the rank of the position above the hash.
+    known = np.unique(position)
+    rank = np.searchsorted(known, entries.position)
+    at_message = rank < len(known)
+    at_message[at_message] = known[rank[at_message]] == entries.position[at_message]
+    wanted = np.searchsorted(known, position) << 32 | key_hash
+    there = np.where(at_message & (entries.hash >= 0), rank << 32 | np.maximum(entries.hash, 0), -1)
+
+    # The n-th of equal keys belongs to the n-th of equal entries.
+    wanted_nth, there_nth = _nth(wanted), _nth(there)
+    keys = _paired(wanted, wanted_nth, there, there_nth)
+    result.missing = _missing(np.flatnonzero(keys < 0), position, key_hash)
+    paired = np.flatnonzero(keys >= 0)
+    matched = Entries(*(column[keys[paired]] for column in entries))
+    _check_times(timestamp[paired], matched, infos, result)
+
+    unpaired = np.ones(len(there), bool)
+    unpaired[keys[paired]] = False
+    twice = np.flatnonzero(unpaired & (there >= 0) & np.isin(there, wanted))
+    legal = _adjacent(twice, entries, infos)
+    result.duplicates = int(legal.sum())
+    if result.duplicates:
+        result.first_duplicate = int(entries.position[twice[legal]].min())
+    _tell(result, "index-duplicate", twice[~legal], entries, infos, "one entry for a key of a message")
+    strange = np.flatnonzero(unpaired & ~((there >= 0) & np.isin(there, wanted)))
+    _tell(result, "dangling-entry", strange, entries, infos, "a message with a key of this hash")
+    return result
+
+
+@dataclass(slots=True)
+class TwoCompared:
+    """What came of two stores' entries that point into one range of the log.
+
+    Attributes:
+        only_first, only_second: keys that the other one has no entry for.
+        duplicates: entries that one store has more of than the other.
+        entries: how many the first one has.
+    """
+
+    only_first: list[KeyRange] = field(default_factory=list)
+    only_second: list[KeyRange] = field(default_factory=list)
+    duplicates: int = 0
+    entries: int = 0
+
+
+def compare_two(first: Entries, second: Entries) -> TwoCompared:
+    """Compare the keys that two stores index, whatever files and places their entries have."""
+    result = TwoCompared(entries=len(first.place))
+    if len(first.place) == len(second.place) and (
+        (first.position == second.position).all() and (first.hash == second.hash).all()
+    ):
+        return result
+    known = np.unique(np.concatenate([first.position, second.position]))
+    left, right = (
+        np.searchsorted(known, one.position) << 32 | one.hash & 0xFFFFFFFF for one in (first, second)
+    )
+    for one, values, others, told in (
+        (first, left, right, result.only_first),
+        (second, right, left, result.only_second),
+    ):
+        rows = np.flatnonzero(~np.isin(values, others))
+        rows = rows[np.argsort(one.position[rows], kind="stable")]
+        told += _missing(rows, one.position, one.hash)
+    _, counts = np.unique(left[np.isin(left, right)], return_counts=True)
+    _, others_counts = np.unique(right[np.isin(right, left)], return_counts=True)
+    result.duplicates = int(np.abs(counts - others_counts).sum())
+    return result
+
+
+def compare_slowly(chunks: Sequence[KeyRows], entries: Entries) -> tuple[list[tuple[int, int]], list[int]]:
+    """What :func:`compare_entries` says is missing, (position, hash), and too much, places; one at a time."""
+    left: dict[tuple[int, int], int] = {}
+    position, _timestamp, key_hash = keys_of(chunks)
+    for key in zip(position.tolist(), key_hash.tolist(), strict=True):
+        left[key] = left.get(key, 0) + 1
+    extra = []
+    for place, value, at in zip(
+        entries.place.tolist(), entries.hash.tolist(), entries.position.tolist(), strict=True
+    ):
+        if left.get((at, value), 0):
+            left[at, value] -= 1
+        else:
+            extra.append(place)
+    return sorted(key for key, count in left.items() for _ in range(count)), extra
+
+
+def _nth(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many equal values stand before each, int64[values]."""
+    order = np.argsort(values, kind="stable")
+    inordered = values[order]
+    starts = np.flatnonzero(np.append(True, inordered[1:] != inordered[:-1])) if len(values) else order
+    lengths = np.diff(np.append(starts, len(values)))
+    nth = np.empty(len(values), np.int64)
+    nth[order] = np.arange(len(values)) - np.repeat(starts, lengths)
+    return nth
+
+
+def _paired(
+    wanted: NDArray[np.int64],
+    wanted_nth: NDArray[np.int64],
+    there: NDArray[np.int64],
+    there_nth: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """For each wanted value the row of ``there`` that is the same one, -1 where there is none."""
+    if not len(there):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.lexsort((there_nth, there))
+    values, nth = there[order], there_nth[order]
+    # The rows of one value are consecutive, and their numbers go up by one from 0 on.
+    at = np.searchsorted(values, wanted, side="left") + wanted_nth
+    inside = at < len(values)
+    rows = np.where(inside, at, 0)
+    same = inside & (values[rows] == wanted) & (nth[rows] == wanted_nth)
+    return np.where(same, order[rows], -1)
+
+
+def _missing(
+    rows: NDArray[np.int64], position: NDArray[np.int64], key_hash: NDArray[np.int64]
+) -> list[KeyRange]:
+    return [
+        KeyRange(
+            first=int(position[piece[0]]),
+            end=int(position[piece[-1]]) + 1,
+            count=len(piece),
+            hash=int(key_hash[piece[0]]),
+            position=int(position[piece[0]]),
+        )
+        for piece in pieces(rows, rows, MOST_PROBLEMS)
+    ]
+
+
+def joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """Ranges, ascending, as one that begins with the first and ends with the last."""
+    if not ranges:
+        return []
+    return [replace(ranges[0], end=ranges[-1].end, count=sum(one.count for one in ranges))]
+
+
+def _adjacent(rows: NDArray[np.int64], entries: Entries, infos: Sequence[IndexInfo]) -> NDArray[np.bool_]:
+    """Which of some entries that are too many belong to messages whose entries all lie side by side.
+
+    After a restart a broker dispatches the last indexed message again (``IndexService.buildIndex`` passes
+    over what lies before the index's endPhyOffset only), so that its keys stand there twice in a row.
+    """
+    legal = np.zeros(len(rows), bool)
+    if not len(rows):
+        return legal
+    # Ordinals of all files in one row: the files before it have so many entries.
+    before = np.cumsum([0, *(info.end - FIRST_ORDINAL for info in infos)])
+    number = entries.place >> _ORDINAL_BITS
+    flat = before[number] + (entries.place & ((1 << _ORDINAL_BITS) - 1)) - FIRST_ORDINAL
+    for at in np.unique(entries.position[rows])[:MOST_PROBLEMS].tolist():
+        mine = np.sort(flat[entries.position == at])
+        if int(mine[-1] - mine[0]) + 1 == len(mine):
+            legal |= entries.position[rows] == at
+    return legal
+
+
+def _check_times(
+    timestamp: NDArray[np.int64],
+    entries: Entries,
+    infos: Sequence[IndexInfo],
+    result: EntriesCompared,
+) -> None:
+    """Compare timeDiff, and what headers say of their first and last entry, with the messages' times."""
+    if not len(entries.place):
+        return
+    number = entries.place >> _ORDINAL_BITS
+    ordinal = entries.place & ((1 << _ORDINAL_BITS) - 1)
+    for file in np.unique(number).tolist():
+        info = infos[file]
+        mine = number == file
+        begin = info.header.begin_timestamp
+        time = timestamp[mine]
+        expected = (
+            np.clip((time - begin) // 1000, 0, MAX_TIME_DIFF) if begin > 0 else np.zeros(len(time), np.int64)
+        )
+        found = entries.seconds[mine]
+        # The first entry's was taken against the end of the file before it, which may have gone.
+        first = ordinal[mine] == FIRST_ORDINAL
+        if first.any():
+            previous = info.previous_end
+            if previous > 0:
+                expected[first] = np.clip((time[first] - previous) // 1000, 0, MAX_TIME_DIFF)
+            elif previous < 0:
+                expected[first] = found[first]
+            else:
+                expected[first] = 0
+        wrong = np.flatnonzero(found != expected)
+        if len(wrong):
+            at = int(np.flatnonzero(mine)[wrong[0]])
+            result.problems.append(
+                IndexProblem(
+                    "index-time",
+                    info.path,
+                    info.entry_offset(int(ordinal[at])) + TIME_DIFF,
+                    int(ordinal[at]),
+                    int(ordinal[mine][wrong[-1]]) + 1,
+                    len(wrong),
+                    f"timeDiff {int(expected[wrong[0]])}",
+                    str(int(found[wrong[0]])),
+                )
+            )
+        _check_header(info, "begin", ordinal[mine] == FIRST_ORDINAL, entries.position[mine], time, result)
+        _check_header(info, "end", ordinal[mine] == info.end - 1, entries.position[mine], time, result)
+
+
+def _check_header(
+    info: IndexInfo,
+    side: str,
+    rows: NDArray[np.bool_],
+    position: NDArray[np.int64],
+    timestamp: NDArray[np.int64],
+    result: EntriesCompared,
+) -> None:
+    if not rows.any():
+        return
+    header = info.header
+    stored = (
+        (header.begin_timestamp, header.begin_physical_offset)
+        if side == "begin"
+        else (header.end_timestamp, header.end_physical_offset)
+    )
+    right = int(timestamp[rows][0]), int(position[rows][0])
+    for name, offset, expected, found in (
+        ("Timestamp", 0, right[0], stored[0]),
+        ("PhyOffset", 16, right[1], stored[1]),
+    ):
+        if expected != found:
+            result.problems.append(
+                IndexProblem(
+                    "index-header",
+                    info.path,
+                    offset + (8 if side == "end" else 0),
+                    0,
+                    0,
+                    1,
+                    f"{side}{name} {expected}",
+                    str(found),
+                )
+            )
+
+
+def _tell(
+    result: EntriesCompared,
+    kind: str,
+    rows: NDArray[np.int64],
+    entries: Entries,
+    infos: Sequence[IndexInfo],
+    expected: str,
+) -> None:
+    for piece in pieces(rows, entries.place[rows], MOST_PROBLEMS):
+        place = int(entries.place[piece[0]])
+        info, ordinal = infos[place >> _ORDINAL_BITS], place & ((1 << _ORDINAL_BITS) - 1)
+        last = int(entries.place[piece[-1]]) & ((1 << _ORDINAL_BITS) - 1)
+        at = int(entries.position[piece[0]])
+        result.problems.append(
+            IndexProblem(
+                kind,
+                info.path,
+                info.entry_offset(ordinal) + (KEY_HASH if kind == "index-duplicate" else PHYSICAL_OFFSET),
+                ordinal,
+                max(last, ordinal) + 1,
+                len(piece),
+                expected,
+                f"hash {int(entries.hash[piece[0]])} at physical offset {at}",
+            )
+        )

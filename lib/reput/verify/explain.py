@@ -1,0 +1,327 @@
+"""From ranges to what an operator reads: file and byte, what a unit points to, and the cause."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reput.errors import Finding, StoreError
+from reput.format import commitlog, names
+from reput.format.commitlog import SCHEDULE_TOPIC
+from reput.format.consumequeue import PHYSICAL_OFFSET, SIZE, TAGS_CODE, UNIT_LENGTH
+from reput.scan.reference import Frame, frame
+from reput.sink.journal import QueueState
+from reput.sink.selection import is_known
+from reput.store.segments import map_segment
+from reput.verify.entries import KeyRange
+from reput.verify.index_file import IndexInfo, IndexProblem
+from reput.verify.outside import FileProblem, Outside
+from reput.verify.plan import Plan, files_of
+from reput.verify.report import INDEX, QUEUE, Difference, Note
+from reput.verify.units import EXT_ADDRESSES_BELOW, EXTRA, MISPLACED, MISSING, Unit, UnitRange
+
+_LMQ_PREFIX = "%LMQ%"
+
+#: What each cause means; docs/verify.md has the same.
+REMARKS = {
+    "queue-lost": "the queue has no file at all",
+    "queue-file-lost": "the file is gone",
+    "queue-short": "the queue ends before the log does",
+    "zeroed": "nothing is written there, though the queue goes on behind it",
+    "pre-blanked": "a broker took it for a place before the queue's start",
+    "before-first": "places before the queue's first message in the log; no rebuild brings them back",
+    "delay-tags-hashed": "tags' hashes in place of deliver times, as a 4.9 broker's recovery leaves them: "
+    "delayed messages come at once",
+    "delay-levels": "another deliver time: broker.conf has other delay levels than the broker had",
+    "queue-ext": "an address in consumequeue_ext, which isn't there",
+    "shifted": "the units lie in other places than their messages say",
+    "log-gap": "messages of this queue are missing from the log",
+    "log-damaged": "it points into a part of the log that can't be read",
+    "repeated-queue-offset": "two messages have this queueOffset",
+    "past-log-end": "it points past the log's end",
+    "before-log-start": "it points before the log's start",
+    "no-message": "it points to no message's first byte",
+    "other-message": "it points to another message",
+    "multi-dispatch-off": "a light message queue, though broker.conf has no enableMultiDispatch=true",
+    "index-lost": "there is no index file",
+    "index-short": "the index ends before the log does",
+    "index-begins-late": "the index begins after the log: a broker that starts after a crash deletes "
+    "the file that isn't full, and doesn't index all anew",
+    "other-dialect": "whether tags are indexed depends on the release",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known when all has been looked at.
+
+    Attributes:
+        queues: those of the log.
+        end: physical offset after the log's last message.
+        damaged: [start, end) of what couldn't be read, ascending.
+        holes: findings of queues whose queueOffsets have gaps or repeats.
+        restarts: by topic, the physical offset where a queue of it begins anew.
+        infos: the index files.
+        other_tags: parts of the index fit releases that index tags, or don't, unlike the chosen one.
+    """
+
+    queues: Mapping[tuple[str, int], QueueState]
+    end: int
+    damaged: Sequence[tuple[int, int]]
+    holes: Sequence[Finding]
+    restarts: Mapping[str, int]
+    infos: Sequence[IndexInfo]
+    other_tags: bool
+
+
+class Explainer:
+    """Explains ranges of one store.
+
+    Args:
+        plan: what was looked at.
+        seen: what is known.
+    """
+
+    def __init__(self, plan: Plan, seen: Seen) -> None:
+        self._plan = plan
+        self._seen = seen
+        self._settings = plan.settings
+
+    @property
+    def other_version(self) -> str:
+        """The release that the index was written by, where it isn't the chosen one."""
+        return "5.3" if self._settings.dialect.index_tags else "5.5"
+
+    def queue(
+        self, queue: tuple[str, int], ranges: Sequence[UnitRange]
+    ) -> tuple[list[Difference], list[Note]]:
+        """A queue's ranges, ascending; a queue that was deleted with its topic is a note."""
+        topic, queue_id = queue
+        bases = files_of(self._settings.root, topic, queue_id)
+        state = self._seen.queues.get(queue)
+        if state is not None and not bases:
+            reason = self._deleted(queue, state)
+            if reason is not None:
+                count = state.next - state.first
+                text = f"{topic}:{queue_id} has no files, and {count:,} messages in the log: {reason}"
+                return [], [Note("deleted-queue", text, topic, queue_id, count)]
+        last = max((one.end for one in ranges), default=0)
+        return [self._unit(queue, one, bases, state, one.end == last) for one in ranges], []
+
+    def _deleted(self, queue: tuple[str, int], state: QueueState) -> str | None:
+        topic = queue[0]
+        if self._seen.restarts.get(topic, -1) >= state.end:
+            return "the topic was deleted and created again since"
+        known = self._plan.known
+        if known is not None and not is_known(topic, known):
+            return "config/topics.json doesn't name the topic, so it was deleted"
+        return None
+
+    def _unit(
+        self,
+        queue: tuple[str, int],
+        one: UnitRange,
+        bases: set[int],
+        state: QueueState | None,
+        is_last: bool,
+    ) -> Difference:
+        topic, queue_id = queue
+        size = self._settings.consume_queue_file_size
+        at = one.first * UNIT_LENGTH
+        base = at - at % size
+        path = names.queue_directory(self._settings.root, topic, queue_id) / names.offset_name(base)
+        field_at = {"size": SIZE, "tagsCode": TAGS_CODE}.get(one.field or "", PHYSICAL_OFFSET)
+        cause = self._cause(queue, one, bases, state, base, is_last)
+        found = self._found(one)
+        if one.kind == MISPLACED:
+            found += f"; it lies at queueOffset {one.first + one.shift}"
+        return Difference(
+            area=QUEUE,
+            kind=one.kind,
+            first=one.first,
+            end=one.end,
+            count=one.count,
+            path=str(path),
+            offset=at - base + field_at,
+            expected=self._expected(one),
+            found=found,
+            topic=topic,
+            queue_id=queue_id,
+            cause=cause,
+            remark=None if cause is None else REMARKS[cause],
+        )
+
+    def _expected(self, one: UnitRange) -> str:
+        if one.expected is not None:
+            return _unit_text(one.expected)
+        if one.kind == MISSING:
+            return "a unit of a message that has expired"
+        return "nothing"
+
+    def _found(self, one: UnitRange) -> str:
+        if one.found.is_zero:
+            return "nothing"
+        if one.found.is_pre_blank:
+            return "a pre-blank unit"
+        text = _unit_text(one.found)
+        if one.kind == EXTRA or one.field == "message":
+            text += f" ({self._target(one.found)[1]})"
+        return text
+
+    def _cause(
+        self,
+        queue: tuple[str, int],
+        one: UnitRange,
+        bases: set[int],
+        state: QueueState | None,
+        base: int,
+        is_last: bool,
+    ) -> str | None:
+        topic = queue[0]
+        odd = self._odd(queue, one)
+        if one.kind == MISSING:
+            if not bases:
+                return "queue-lost"
+            if state is not None and one.first < state.first:
+                return "before-first"
+            if odd is not None:
+                return odd
+            if base not in bases and base < max(bases):
+                return "queue-file-lost"
+            if one.found.is_pre_blank:
+                return "pre-blanked"
+            at_end = state is not None and one.end == state.next
+            return "queue-short" if at_end and is_last else "zeroed"
+        if one.kind == MISPLACED:
+            return odd or "shifted"
+        if one.field is not None and one.field != "message":
+            if one.found.tags < EXT_ADDRESSES_BELOW:
+                return "queue-ext"
+            if topic == SCHEDULE_TOPIC.decode() and one.field == "tagsCode":
+                return "delay-tags-hashed" if one.is_hash() else "delay-levels"
+            return None
+        if topic.startswith(_LMQ_PREFIX) and not self._settings.enable_multi_dispatch:
+            return "multi-dispatch-off"
+        target = self._target(one.found)[0]
+        return odd if odd is not None and target != "log-damaged" else target
+
+    def _odd(self, queue: tuple[str, int], one: UnitRange) -> str | None:
+        for hole in self._seen.holes:
+            if (hole.topic, hole.queue_id) != queue or hole.queue_offset is None:
+                continue
+            if hole.queue_offset < one.end and one.first < hole.queue_offset + hole.count:
+                return "log-gap" if hole.kind == "missing-queue-offsets" else hole.kind
+        return None
+
+    def _target(self, unit: Unit) -> tuple[str, str]:
+        """What a unit points to: a cause, and in words."""
+        position = unit.position
+        if position < self._plan.log.start:
+            return "before-log-start", "before the log's start"
+        if position >= self._seen.end:
+            return "past-log-end", "past the log's end"
+        at = bisect_right(self._seen.damaged, (position, 1 << 63)) - 1
+        if at >= 0 and self._seen.damaged[at][0] <= position < self._seen.damaged[at][1]:
+            return "log-damaged", "a part of the log that can't be read"
+        message = self._message(position)
+        if message is None:
+            return "no-message", "no message begins there"
+        topic, queue_id, queue_offset = message
+        return "other-message", f"message {queue_offset} of {topic}:{queue_id}"
+
+    def _message(self, position: int) -> tuple[str, int, int] | None:
+        """(topic, queue id, queueOffset) of the message that begins at a physical offset."""
+        segment = self._plan.log.segment_at(position)
+        if segment is None:
+            return None
+        try:
+            view = map_segment(segment.path, segment.length).data
+        except StoreError:
+            return None
+        found = frame(view, segment.base, position - segment.base, self._settings.dialect.topic_length_v2)
+        if not isinstance(found, Frame):
+            return None
+        topic = bytes(view[slice(*found.topic)]).decode("utf-8", "backslashreplace")
+        (queue_id,) = struct.unpack_from(">i", view, position - segment.base + commitlog.QUEUE_ID)
+        (queue_offset,) = struct.unpack_from(">q", view, position - segment.base + commitlog.QUEUE_OFFSET)
+        return topic, queue_id, queue_offset
+
+    def file(self, queue: Outside, problem: FileProblem) -> Difference:
+        """A file of a queue."""
+        return Difference(
+            area=QUEUE,
+            kind=problem.kind,
+            first=problem.first,
+            end=problem.end,
+            count=1,
+            path=problem.path,
+            offset=0,
+            expected=problem.expected,
+            found=problem.found,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+        )
+
+    def index(self, problem: IndexProblem) -> Difference:
+        """A problem of an index file."""
+        other = self._seen.other_tags and problem.kind == "dangling-entry"
+        return Difference(
+            area=INDEX,
+            kind=problem.kind,
+            first=problem.first,
+            end=problem.end,
+            count=problem.count,
+            path=problem.path,
+            offset=problem.offset,
+            expected=problem.expected,
+            found=problem.found,
+            cause="other-dialect" if other else None,
+            remark=self._other_dialect() if other else None,
+        )
+
+    def missing_keys(self, keys: KeyRange) -> Difference:
+        """Keys without entry."""
+        infos = self._seen.infos
+        cause = None
+        if self._seen.other_tags:
+            cause = "other-dialect"
+        elif not infos:
+            cause = "index-lost"
+        elif keys.first > infos[-1].header.end_physical_offset:
+            cause = "index-short"
+        elif keys.end <= infos[0].header.begin_physical_offset:
+            cause = "index-begins-late"
+        message = self._message(keys.position)
+        whose = "" if message is None else f" of message {message[2]} of {message[0]}:{message[1]}"
+        at = next(
+            (one for one in infos if one.header.end_physical_offset >= keys.position),
+            infos[-1] if infos else None,
+        )
+        return Difference(
+            area=INDEX,
+            kind="missing-entry",
+            first=keys.first,
+            end=keys.end,
+            count=keys.count,
+            path=str(self._settings.root / names.INDEX) if at is None else at.path,
+            offset=0,
+            expected=f"an entry of hash {keys.hash}{whose}",
+            found="none",
+            cause=cause,
+            remark=None
+            if cause is None
+            else self._other_dialect()
+            if cause == "other-dialect"
+            else REMARKS[cause],
+        )
+
+    def _other_dialect(self) -> str:
+        if self._settings.dialect.index_tags:
+            return "written by a version before 5.4: verify with --rocketmq-version 5.3"
+        return "written by 5.4 or later, which indexes TAGS: verify with --rocketmq-version 5.5"
+
+
+def _unit_text(unit: Unit) -> str:
+    return f"{unit.position}, {unit.size} bytes, tagsCode {unit.tags}"

@@ -1,0 +1,316 @@
+"""One index file by itself: its header, its slots and chains, and where its entries point. No Spark.
+
+Source: ``IndexFile.putKey``, ``IndexFile.selectPhyOffset``, ``IndexHeader`` (rocketmq-all-4.9.7, 5.3.3).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from reput.format import indexfile, names
+from reput.format.indexfile import (
+    ENTRY_LENGTH,
+    FIRST_ORDINAL,
+    HEADER_LENGTH,
+    SLOT_LENGTH,
+    IndexHeader,
+)
+from reput.verify.pieces import pieces
+
+#: Entries whose positions are told by their least and their greatest.
+BLOCK = 4096
+_BLOCKS_AT_ONCE = 256
+ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+
+#: Problems of one kind in one file that are told one by one.
+MOST_PROBLEMS = 64
+
+_BROKEN, _CYCLE, _HASH = range(3)
+
+
+class IndexInfo(NamedTuple):
+    """An index file as its header tells.
+
+    Attributes:
+        path: the file.
+        number: of the store's files in order, from 0 on.
+        header: as on disk.
+        length: bytes of the file.
+        previous_end: endTimestamp of the file before it, ms; -1 where it is the first one.
+        slots, entries: its dimensions.
+    """
+
+    path: str
+    number: int
+    header: IndexHeader
+    length: int
+    previous_end: int
+    slots: int
+    entries: int
+
+    @property
+    def end(self) -> int:
+        """The ordinal after the last entry that the header and the file's length allow."""
+        room = (self.length - self.entry_offset(0)) // ENTRY_LENGTH
+        return max(min(self.header.index_count, self.entries, room), FIRST_ORDINAL)
+
+    @property
+    def expected_length(self) -> int:
+        """Bytes that the file should have."""
+        return indexfile.file_length(self.slots, self.entries)
+
+    def entry_offset(self, ordinal: int) -> int:
+        """Byte offset of an entry."""
+        return HEADER_LENGTH + self.slots * SLOT_LENGTH + ordinal * ENTRY_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class IndexProblem:
+    """Something wrong with an index file.
+
+    Attributes:
+        kind: docs/verify.md lists them.
+        path: the file.
+        offset: byte offset of the first one.
+        first, end: ordinals or slots concerned, half open.
+        count: how many.
+        expected, found: in words.
+    """
+
+    kind: str
+    path: str
+    offset: int
+    first: int
+    end: int
+    count: int
+    expected: str
+    found: str
+
+
+@dataclass(slots=True)
+class ChainsChecked:
+    """What came of looking at a file's chains: its problems, and how many entries it has."""
+
+    problems: list[IndexProblem] = field(default_factory=list)
+    entries: int = 0
+
+
+def index_files(root: Path, slots: int, entries: int) -> list[IndexInfo]:
+    """The index files of a store, in the broker's order, which is that of their names.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    directory = root / names.INDEX
+    paths = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
+    found: list[IndexInfo] = []
+    previous = -1
+    for path in paths:
+        with path.open("rb") as file:
+            data = file.read(HEADER_LENGTH)
+            length = os.fstat(file.fileno()).st_size
+        header = IndexHeader.decode(data.ljust(HEADER_LENGTH, b"\0"))
+        found.append(IndexInfo(str(path), len(found), header, length, previous, slots, entries))
+        previous = header.end_timestamp
+    return found
+
+
+def blocks(info: IndexInfo, first: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The least and the greatest position in each block of entries, int64[blocks].
+
+    Args:
+        first: the block to begin with; at most 256 are looked at.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    start = FIRST_ORDINAL + first * BLOCK
+    count = min(info.end - start, BLOCK * _BLOCKS_AT_ONCE)
+    with open(info.path, "rb") as file:
+        data = os.pread(file.fileno(), count * ENTRY_LENGTH, info.entry_offset(start))
+    words = np.frombuffer(data[: len(data) // ENTRY_LENGTH * ENTRY_LENGTH], ENTRY)
+    position = words["position"].astype(np.int64)
+    starts = np.arange(0, len(position), BLOCK)
+    return np.minimum.reduceat(position, starts), np.maximum.reduceat(position, starts)
+
+
+def block_starts(info: IndexInfo) -> range:
+    """The blocks that calls of :func:`blocks` begin with to cover a file."""
+    count = -(-(info.end - FIRST_ORDINAL) // BLOCK)
+    return range(0, count, _BLOCKS_AT_ONCE)
+
+
+def check_chains(info: IndexInfo) -> ChainsChecked:
+    """Follow what putting the file's hashes does to its slots and chains, and compare.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    result = ChainsChecked(entries=info.end - FIRST_ORDINAL)
+    _check_header(info, result)
+    slots = np.zeros(info.slots, np.int32)
+    for ordinal, words in _entries(info):
+        bad = np.empty((MOST_PROBLEMS + 1, 4), np.int64)
+        counts = np.zeros(3, np.int64)
+        used = int(
+            _follow(
+                words["hash"].astype(np.int32),
+                words["previous"].astype(np.int32),
+                ordinal,
+                slots,
+                bad,
+                counts,
+            )
+        )
+        result.problems += _chain_problems(info, bad[:used].tolist(), counts.tolist())
+    _check_slots(info, slots, result)
+    used = int(np.count_nonzero(slots))
+    if used != info.header.slot_count:
+        result.problems.append(
+            _problem(info, "index-header", 32, f"hashSlotCount {used}", str(info.header.slot_count))
+        )
+    del result.problems[8 * MOST_PROBLEMS :]
+    return result
+
+
+def _check_header(info: IndexInfo, result: ChainsChecked) -> None:
+    header = info.header
+    if not 0 <= header.index_count <= info.entries:
+        result.problems.append(
+            _problem(
+                info, "index-header", 36, f"indexCount from 0 to {info.entries}", str(header.index_count)
+            )
+        )
+    if info.length != info.expected_length:
+        result.problems.append(
+            _problem(info, "index-file-length", 0, f"{info.expected_length} bytes", f"{info.length} bytes")
+        )
+
+
+def _check_slots(info: IndexInfo, slots: NDArray[np.int32], result: ChainsChecked) -> None:
+    with open(info.path, "rb") as file:
+        data = os.pread(file.fileno(), info.slots * SLOT_LENGTH, HEADER_LENGTH)
+    stored = np.frombuffer(data.ljust(info.slots * SLOT_LENGTH, b"\0"), ">i4")
+    wrong = np.flatnonzero(stored != slots)
+    for piece in pieces(wrong, wrong, MOST_PROBLEMS):
+        slot = int(piece[0])
+        result.problems.append(
+            IndexProblem(
+                "index-slot",
+                info.path,
+                HEADER_LENGTH + slot * SLOT_LENGTH,
+                slot,
+                int(piece[-1]) + 1,
+                len(piece),
+                f"entry {int(slots[slot])} in slot {slot}",
+                f"entry {int(stored[slot])}",
+            )
+        )
+
+
+def _entries(info: IndexInfo) -> Iterator[tuple[int, NDArray[np.void]]]:
+    """(first ordinal, ENTRY[entries]) of a file, some at a time."""
+    at_once = BLOCK * _BLOCKS_AT_ONCE
+    with open(info.path, "rb") as file:
+        for ordinal in range(FIRST_ORDINAL, info.end, at_once):
+            count = min(at_once, info.end - ordinal)
+            data = os.pread(file.fileno(), count * ENTRY_LENGTH, info.entry_offset(ordinal))
+            yield ordinal, np.frombuffer(data[: len(data) // ENTRY_LENGTH * ENTRY_LENGTH], ENTRY)
+
+
+@njit(cache=True, nogil=True, _nrt=False)
+def _follow(key_hash, previous, first_ordinal, slots, bad, counts):  # type: ignore[no-untyped-def]
+    """Put hashes; rows of ``bad`` get (kind, ordinal, expected, found); ``counts`` are by kind."""
+    used = 0
+    for row in range(len(key_hash)):
+        ordinal = first_ordinal + row
+        value = key_hash[row]
+        kind = -1
+        expected = np.int64(0)
+        if value < 0:
+            # Not what a broker writes; a query never asks for it, and which slot it lies in can't be told.
+            kind = _HASH
+            found = np.int64(value)
+        else:
+            slot = value % len(slots)
+            expected = np.int64(slots[slot])
+            found = np.int64(previous[row])
+            slots[slot] = np.int32(ordinal)
+            if found != expected:
+                kind = _CYCLE if found >= ordinal else _BROKEN
+        if kind >= 0:
+            counts[kind] += 1
+            if used < len(bad):
+                bad[used, 0], bad[used, 1], bad[used, 2], bad[used, 3] = kind, ordinal, expected, found
+                used += 1
+    return used
+
+
+def follow_slowly(
+    key_hash: NDArray[np.int32], previous: NDArray[np.int32], slots: NDArray[np.int32]
+) -> list[tuple[str, int]]:
+    """What :func:`check_chains` says of a file's entries, one at a time: (kind, ordinal)."""
+    found = []
+    for row, (value, before) in enumerate(zip(key_hash.tolist(), previous.tolist(), strict=True)):
+        ordinal = FIRST_ORDINAL + row
+        if value < 0:
+            found.append(("index-hash", ordinal))
+            continue
+        expected = int(slots[value % len(slots)])
+        slots[value % len(slots)] = ordinal
+        if before != expected:
+            found.append(("index-cycle" if before >= ordinal else "index-chain", ordinal))
+    return found
+
+
+_CHAIN_KINDS = {_BROKEN: "index-chain", _CYCLE: "index-cycle", _HASH: "index-hash"}
+
+
+def _chain_problems(info: IndexInfo, rows: list[list[int]], counts: list[int]) -> list[IndexProblem]:
+    """One problem each, and where there are more than are told, the last of a kind stands for the rest."""
+    problems: list[IndexProblem] = []
+    told = [0, 0, 0]
+    last: dict[int, int] = {}
+    for kind, ordinal, expected, found in rows:
+        wanted = "a hash that isn't negative" if kind == _HASH else f"prevIndex {expected}"
+        told[kind] += 1
+        last[kind] = len(problems)
+        problems.append(
+            IndexProblem(
+                _CHAIN_KINDS[kind],
+                info.path,
+                info.entry_offset(ordinal) + (0 if kind == _HASH else indexfile.PREVIOUS),
+                ordinal,
+                ordinal + 1,
+                1,
+                wanted,
+                str(found),
+            )
+        )
+    for kind, at in last.items():
+        more = counts[kind] - told[kind]
+        if more:
+            one = problems[at]
+            problems[at] = IndexProblem(
+                one.kind,
+                one.path,
+                one.offset,
+                one.first,
+                info.end,
+                one.count + more,
+                one.expected,
+                one.found,
+            )
+    return problems
+
+
+def _problem(info: IndexInfo, kind: str, offset: int, expected: str, found: str) -> IndexProblem:
+    return IndexProblem(kind, info.path, offset, 0, 0, 1, expected, found)

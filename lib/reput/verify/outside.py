@@ -1,0 +1,244 @@
+"""The places of a queue that the log says nothing of, and the queue's files themselves.
+
+Before a queue's first message in the log there may be pre-blank units, then units of messages that have
+expired with the log's head (``ConsumeQueue.fillPreBlank``, ``ConsumeQueue.correctMinOffset``,
+rocketmq-all-4.9.7, 5.3.3). Behind its last message there is nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.source.written import extents
+from reput.verify.units import (
+    PRE_BLANK_SIZE,
+    UnitRange,
+    extra_ranges,
+    missing_ranges,
+    units_of,
+)
+
+_UNITS_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """Something wrong with a file of a queue.
+
+    Attributes:
+        kind: "queue-file-length", "queue-file-name" or "queue-file-missing".
+        path: the file.
+        first, end: queueOffsets of the places concerned, half open; 0, 0 where it has none.
+        expected, found: in words.
+    """
+
+    kind: str
+    path: str
+    first: int
+    end: int
+    expected: str
+    found: str
+
+
+@dataclass(slots=True)
+class Outside:
+    """What came of looking at one queue's directory.
+
+    Attributes:
+        topic, queue_id: the queue.
+        ranges: places that differ.
+        problems: files that are wrong.
+        units: units that stand for expired messages.
+        beyond: units past the end of the log that was looked at, which a live broker has added.
+        used: queueOffset after the last place that isn't zero, of those before the first message.
+    """
+
+    topic: str
+    queue_id: int
+    ranges: list[UnitRange] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
+    units: int = 0
+    beyond: int = 0
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the log says of a queue.
+
+    Attributes:
+        topic, queue_id: the queue.
+        first, next: queueOffset of its first message in the log and after its last one; None where the log
+            has no message of it.
+    """
+
+    topic: str
+    queue_id: int
+    first: int | None = None
+    next: int | None = None
+
+
+def check_outside(root: Path, file_size: int, known: Known, log_start: int, live_end: int | None) -> Outside:
+    """Look at a queue's files, and at the places outside of what the log has.
+
+    Args:
+        root: the store.
+        file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
+        known: the queue.
+        log_start: physical offset where the log begins.
+        live_end: where a broker writes meanwhile, the physical offset up to which the log was looked at:
+            units of messages from there on are let be. None without a broker.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    result = Outside(known.topic, known.queue_id)
+    directory = names.queue_directory(root, known.topic, known.queue_id)
+    bases = _files(directory, file_size, result)
+    last_position = -1
+    for base, path in bases:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            length = min(os.fstat(fd).st_size, file_size) // UNIT_LENGTH * UNIT_LENGTH
+            start = base // UNIT_LENGTH
+            stop = start + length // UNIT_LENGTH
+            before = stop if known.first is None else min(max(known.first, start), stop)
+            last_position = _before(fd, start, before, log_start, last_position, live_end, result)
+            after = start if known.next is None else max(known.next, start)
+            if known.next is not None and after < stop:
+                _behind(fd, start, after, stop, live_end, result)
+        finally:
+            os.close(fd)
+    if known.first is None:
+        _drop_zeros_at_end(result)
+    return result
+
+
+def _files(directory: Path, file_size: int, result: Outside) -> list[tuple[int, Path]]:
+    """The files that have places, in order; what is wrong with the others goes into ``result``."""
+    found: list[tuple[int, Path]] = []
+    try:
+        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    for entry in entries:
+        try:
+            facts = entry.stat()
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(facts.st_mode):
+            continue
+        base = names.parse_offset_name(entry.name)
+        if base is None or base % file_size:
+            expected = f"20 digits, a multiple of {file_size}"
+            result.problems.append(FileProblem("queue-file-name", entry.path, 0, 0, expected, entry.name))
+            continue
+        first = base // UNIT_LENGTH
+        per_file = file_size // UNIT_LENGTH
+        if facts.st_size != file_size:
+            result.problems.append(
+                FileProblem(
+                    "queue-file-length",
+                    entry.path,
+                    first + min(facts.st_size // UNIT_LENGTH, per_file),
+                    first + per_file,
+                    f"{file_size} bytes",
+                    f"{facts.st_size} bytes",
+                )
+            )
+        if found and base > found[-1][0] + file_size:
+            missing = found[-1][0] + file_size
+            result.problems.append(
+                FileProblem(
+                    "queue-file-missing",
+                    str(directory / names.offset_name(missing)),
+                    missing // UNIT_LENGTH,
+                    first,
+                    f"file {names.offset_name(missing)}",
+                    f"{entry.name} after {names.offset_name(found[-1][0])}",
+                )
+            )
+        found.append((base, Path(entry.path)))
+    return found
+
+
+def _before(
+    fd: int,
+    start: int,
+    stop: int,
+    log_start: int,
+    last_position: int,
+    live_end: int | None,
+    result: Outside,
+) -> int:
+    """Look at the places [start, stop) of a file before the queue's first message; their last position."""
+    for first in range(start, stop, _UNITS_AT_ONCE):
+        count = min(_UNITS_AT_ONCE, stop - first)
+        data = os.pread(fd, count * UNIT_LENGTH, (first - start) * UNIT_LENGTH)
+        units = units_of(data[: len(data) // UNIT_LENGTH * UNIT_LENGTH])
+        position = units["position"].astype(np.int64)
+        size = units["size"]
+        nothing = (position == 0) & (size == 0) & (units["tags"] == 0)
+        blank = (position == 0) & (size == PRE_BLANK_SIZE) & (units["tags"] == 0)
+        # A broker makes pre-blank units before it writes any other.
+        late_blank = blank & (np.maximum.accumulate(np.where(blank | nothing, -1, position)) >= 0)
+        late_blank |= blank & (last_position >= 0)
+        seen = np.maximum.accumulate(np.concatenate([[last_position], np.where(blank, -1, position)]))
+        expired = ~blank & ~nothing & (position >= 0) & (size > 0) & (position < log_start)
+        descending = expired & (position < seen[:-1])
+        beyond = np.zeros(len(units), bool)
+        if live_end is not None:
+            beyond = ~blank & ~nothing & (position >= live_end) & (size > 0)
+        extra = (~blank & ~nothing & ~expired & ~beyond) | descending
+        result.ranges += extra_ranges(first, np.flatnonzero(extra), units)
+        missing = nothing | late_blank
+        result.ranges += missing_ranges(first, np.flatnonzero(missing), units)
+        written = np.flatnonzero(~nothing)
+        if len(written):
+            result.used = first + int(written[-1]) + 1
+        result.units += int((expired & ~descending).sum())
+        result.beyond += int(beyond.sum())
+        good = position[expired & ~descending]
+        if len(good):
+            last_position = max(last_position, int(good.max()))
+    return last_position
+
+
+def _behind(fd: int, start: int, after: int, stop: int, live_end: int | None, result: Outside) -> None:
+    """Look at the places [after, stop) of a file behind the queue's last message; holes aren't read."""
+    for at, end in _written(fd, (after - start) * UNIT_LENGTH, (stop - start) * UNIT_LENGTH):
+        units = units_of(os.pread(fd, end - at, at))
+        first = start + at // UNIT_LENGTH
+        used = (units["position"] != 0) | (units["size"] != 0) | (units["tags"] != 0)
+        beyond: NDArray[Any] = np.zeros(len(units), bool)
+        if live_end is not None:
+            beyond = used & (units["position"] >= live_end) & (units["size"] > 0)
+        result.ranges += extra_ranges(first, np.flatnonzero(used & ~beyond), units)
+        result.beyond += int(beyond.sum())
+
+
+def _written(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The stretches of whole units in [start, end) that may hold bytes, some at a time."""
+    done = start
+    for at, stop in extents(fd, start, end):
+        at = max(at - (at - start) % UNIT_LENGTH, done)
+        stop = min(stop + -(stop - start) % UNIT_LENGTH, end)
+        while at < stop:
+            done = min(at + _UNITS_AT_ONCE * UNIT_LENGTH, stop)
+            yield at, done
+            at = done
+
+
+def _drop_zeros_at_end(result: Outside) -> None:
+    """Where the log has nothing of a queue, what is behind its last unit is no loss."""
+    result.ranges = [one for one in result.ranges if one.first < result.used]

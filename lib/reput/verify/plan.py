@@ -1,0 +1,155 @@
+"""What a verification is going to look at; everything that can be refused is refused here, before Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.errors import StoreError
+from reput.format import names
+from reput.settings import StoreSettings
+from reput.sink.scan_task import Target
+from reput.sink.selection import Selection
+from reput.store import files
+from reput.store.lock import is_broker_running
+from reput.store.segments import CommitLog, discover, without_unwritten_end
+from reput.store.swap import is_pending
+from reput.topics import batch_queue_topics, known_topics
+from reput.verify.options import VerifyOptions
+
+QUEUE_EXT = "consumequeue_ext"
+BATCH_QUEUES = "batchconsumequeue"
+_QUEUE_ID = re.compile(r"-?\d{1,10}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A verification that may begin.
+
+    Attributes:
+        log: without segments at its end that nothing was written to yet.
+        end: physical offset up to which the log is looked at.
+        running: somebody writes to the store.
+        known: the topics of config/topics.json; None without that file.
+        queue_ext: a tagsCode may be an address in consumequeue_ext.
+    """
+
+    options: VerifyOptions
+    settings: StoreSettings
+    log: CommitLog
+    end: int
+    running: bool
+    selection: Selection
+    known: frozenset[str] | None
+    queue_ext: bool
+
+    @property
+    def index(self) -> bool:
+        """Whether the index is looked at; it is of the whole log, so that a choice of queues has none."""
+        return self.options.index and self.settings.message_index_enable and self.selection.is_all
+
+    def target(self) -> Target:
+        """What tasks need to know; nothing is ever written to it."""
+        return Target(
+            settings=self.settings,
+            root=self.settings.root,
+            scratch=self.settings.root,
+            selection=self.selection,
+            index=self.index,
+            owner=None,
+            flush_in_tasks=False,
+            keys_in_memory=True,
+        )
+
+
+def prepare(options: VerifyOptions) -> Plan:
+    """Look at what there is.
+
+    Raises:
+        ReputError: it can't be verified.
+    """
+    from reput.source.tail import LogEnd
+
+    settings = open_store(options.store, options)
+    log = without_unwritten_end(discover(settings))
+    running = may_be_running(settings.root)
+    known = known_topics(settings.topics_json)
+    batch = batch_queue_topics(settings.topics_json) | {
+        topic for topic, _ in queues_on_disk(settings.root / BATCH_QUEUES)
+    }
+    parsed = Selection.parse(options.queues)
+    return Plan(
+        options=options,
+        settings=settings,
+        log=log,
+        end=LogEnd(settings).find(log) if running else log.end,
+        running=running,
+        selection=Selection(parsed.queues, None, frozenset(batch)),
+        known=None if known is None else frozenset(known),
+        queue_ext=(settings.root / QUEUE_EXT).is_dir(),
+    )
+
+
+def open_store(root: Path, options: VerifyOptions) -> StoreSettings:
+    """The settings of a store that is there and whole.
+
+    Raises:
+        ReputError: it isn't.
+    """
+    with files.reporting("the store can't be looked at", root):
+        is_store, is_file = root.is_dir(), root.exists()
+    if not is_store:
+        raise StoreError(
+            "there is no store here",
+            path=root,
+            expected="a directory with a commit log",
+            found="a file" if is_file else "nothing",
+            next_step="Check the STORE argument",
+        )
+    if is_pending(root):
+        raise StoreError(
+            "a rebuild in place was interrupted while it replaced files: the store is a mixture",
+            path=root,
+            next_step="Run the rebuild again, which finishes that first",
+        )
+    return StoreSettings.load(root, options.broker_conf, options.rocketmq_version, queue_ext=True)
+
+
+def may_be_running(root: Path) -> bool:
+    """Whether a broker may write to a store; where it can't be told, it may."""
+    try:
+        return is_broker_running(root)
+    except StoreError:
+        return True
+
+
+def queues_on_disk(directory: Path) -> Iterator[tuple[str, int]]:
+    """The queues that have a directory, such as ``consumequeue/TOPIC/3``; other names aren't a broker's.
+
+    Raises:
+        StoreError: they can't be listed.
+    """
+    try:
+        for topic in sorted(os.scandir(directory), key=lambda entry: entry.name):
+            if not topic.is_dir():
+                continue
+            for queue in sorted(os.scandir(topic.path), key=lambda entry: entry.name):
+                if queue.is_dir() and _QUEUE_ID.fullmatch(queue.name):
+                    yield topic.name, int(queue.name)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError("the queues can't be listed", path=error.filename, found=error.strerror) from error
+
+
+def files_of(root: Path, topic: str, queue_id: int) -> set[int]:
+    """The first bytes of a queue's files, by their names."""
+    directory = names.queue_directory(root, topic, queue_id)
+    try:
+        found = {names.parse_offset_name(path.name) for path in directory.iterdir()}
+    except OSError:
+        return set()
+    return {base for base in found if base is not None}

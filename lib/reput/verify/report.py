@@ -1,0 +1,231 @@
+"""What a verification found, for people and programs. docs/verify.md has the kinds and the JSON schema."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from reput.errors import Finding
+from reput.verify.options import VerifyOptions
+
+#: More queues than this aren't named one by one in the next command.
+_MOST_QUEUES = 20
+
+LOG, QUEUE, INDEX, CHECKPOINT = "log", "queue", "index", "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something in the store that isn't what its log says.
+
+    Attributes:
+        area: "log", "queue", "index" or "checkpoint".
+        kind: a stable, hyphenated name.
+        topic, queue_id: of area "queue".
+        first, end: half open: queueOffsets for a queue, physical offsets for the log and for keys that are
+            missing from the index, ordinals for entries, slot numbers for slots.
+        count: how many of the range differ.
+        path: the file of the first one.
+        offset: its byte offset there.
+        expected, found: of the first one.
+        cause: a stable, hyphenated name where it can be told, else None.
+        remark: the cause in words, and what to know of it.
+    """
+
+    area: str
+    kind: str
+    first: int
+    end: int
+    count: int
+    path: str
+    offset: int
+    expected: str
+    found: str
+    topic: str | None = None
+    queue_id: int | None = None
+    cause: str | None = None
+    remark: str | None = None
+
+    @classmethod
+    def of_log(cls, finding: Finding) -> Difference:
+        """What a scan says of the log."""
+        return cls(
+            area=LOG,
+            kind=finding.kind,
+            first=finding.offset,
+            end=finding.end,
+            count=finding.count,
+            path=finding.path,
+            offset=finding.offset,
+            expected=finding.expected,
+            found=finding.found,
+            topic=finding.topic,
+            queue_id=finding.queue_id,
+        )
+
+    def __str__(self) -> str:
+        many = f" ({self.count:,})" if self.count > 1 else ""
+        span = str(self.first) if self.end <= self.first + 1 else f"{self.first} to {self.end}"
+        if self.area == QUEUE:
+            what = f"{self.topic}:{self.queue_id} queueOffset {span}{many}"
+            if self.end <= self.first:
+                what = f"{self.topic}:{self.queue_id}"
+        elif self.area == LOG:
+            # The log's bytes are told by their physical offsets alone.
+            queue = "" if self.topic is None else f", queue {self.topic}:{self.queue_id}"
+            what = f"physical offset {span}{queue}{many}"
+        elif self.kind == "missing-entry":
+            what = f"physical offset {span}{many}"
+        elif self.kind == "index-slot":
+            what = f"slot {span}{many}"
+        elif self.end > self.first:
+            what = f"entry {span}{many}"
+        else:
+            what = self.area
+        return f"{what}: expected {self.expected}, found {self.found}; {self.path} at byte {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that is odd and legal, or that wasn't looked at.
+
+    Attributes:
+        kind: a stable, hyphenated name.
+        text: a sentence.
+        topic, queue_id: where it is about a queue.
+        count: how many units or entries.
+    """
+
+    kind: str
+    text: str
+    topic: str | None = None
+    queue_id: int | None = None
+    count: int = 1
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a verification; ``to_dict`` is what ``--json`` prints.
+
+    Attributes:
+        store: the directory.
+        against: the other store's, None where the log was compared with.
+        rocketmq_version: the dialect.
+        start, end: physical offsets, half open: what of the log was looked at.
+        broker_running: somebody wrote to the store meanwhile; the end was fixed when the run began.
+        messages, bytes: whole records in that range.
+        queues, units: what the log has, and was compared.
+        index_files, index_entries: in the store; 0 where the index wasn't looked at.
+        seconds: wall time.
+        findings: what is wrong.
+        notes: what is odd and legal.
+        not_checked: what wasn't looked at.
+        next: commands to run next, or advice where there is no command.
+    """
+
+    store: str
+    against: str | None
+    rocketmq_version: str
+    start: int
+    end: int
+    broker_running: bool
+    messages: int = 0
+    bytes: int = 0
+    queues: int = 0
+    units: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    seconds: float = 0.0
+    findings: list[Difference] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    not_checked: list[Note] = field(default_factory=list)
+    next: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing is wrong, 1 with findings."""
+        return 1 if self.findings else 0
+
+    def to_dict(self) -> dict[str, object]:
+        """The report as a JSON-ready mapping."""
+        facts = {
+            name: getattr(self, name)
+            for name in self.__slots__
+            if name not in ("findings", "notes", "not_checked")
+        }
+        return {
+            **facts,
+            "findings": [asdict(one) for one in self.findings],
+            "notes": [asdict(one) for one in self.notes],
+            "not_checked": [asdict(one) for one in self.not_checked],
+        }
+
+
+def next_steps(
+    options: VerifyOptions,
+    findings: list[Difference],
+    in_log: set[tuple[str, int]],
+    *,
+    running: bool,
+    other_version: str | None = None,
+) -> list[str]:
+    """The commands that mend what was found, and advice on what no command mends.
+
+    Args:
+        in_log: the queues that the log has messages of, which a rebuild writes.
+        running: a broker runs on the store.
+        other_version: the store was written by another release, as which it should be verified first.
+    """
+    if not findings:
+        return []
+    if other_version is not None:
+        return [_verify(options, other_version)]
+    steps: list[str] = []
+    if any(one.area == LOG for one in findings):
+        steps.append("docs/findings.md says what each finding in the log means; reput never changes the log")
+    queues = {
+        (one.topic, one.queue_id)
+        for one in findings
+        if one.area == QUEUE and one.topic is not None and one.queue_id is not None
+    }
+    lost = sorted(f"{topic}:{queue_id}" for topic, queue_id in queues if (topic, queue_id) not in in_log)
+    mended = sorted((topic, queue_id) for topic, queue_id in queues if (topic, queue_id) in in_log)
+    whole = any(one.area in (INDEX, CHECKPOINT) for one in findings)
+    if mended or whole:
+        if running:
+            steps.append("stop the broker first")
+        steps.append(_rebuild(options, [] if whole else mended))
+    for queue in lost[:_MOST_QUEUES]:
+        topic, _, number = queue.rpartition(":")
+        steps.append(
+            f"the log has no message of {queue}: with the broker stopped, move "
+            f"{Path(options.store) / 'consumequeue' / topic / number} away"
+        )
+    if len(lost) > _MOST_QUEUES:
+        steps.append(f"and so for {len(lost) - _MOST_QUEUES:,} more queues")
+    return steps
+
+
+def _verify(options: VerifyOptions, version: str) -> str:
+    words = ["reput", "verify", str(options.store)]
+    if options.broker_conf is not None:
+        words += ["--broker-conf", str(options.broker_conf)]
+    return shlex.join([*words, "--rocketmq-version", version])
+
+
+def _rebuild(options: VerifyOptions, queues: list[tuple[str, int]]) -> str:
+    words = ["reput", "rebuild", str(options.store), "--in-place"]
+    if options.broker_conf is not None:
+        words += ["--broker-conf", str(options.broker_conf)]
+    if options.rocketmq_version is not None:
+        words += ["--rocketmq-version", options.rocketmq_version]
+    if len(queues) > _MOST_QUEUES:
+        words.append("--no-index")
+    else:
+        for topic, queue_id in queues:
+            words += ["--queue", f"{topic}:{queue_id}"]
+    return shlex.join(words)

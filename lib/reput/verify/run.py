@@ -1,0 +1,458 @@
+"""The verification: from a store's commit log to what in its derived files isn't as the log says.
+
+Nothing is written, not even beside the store: what tasks return is counts and ranges.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from reput.errors import Finding
+from reput.format import names
+from reput.format.indexfile import FIRST_ORDINAL
+from reput.scan.part import Part
+from reput.sink.chain import Chain
+from reput.sink.journal import QueueState
+from reput.sink.queues import BatchQueues
+from reput.source.parts import cut
+from reput.verify.checkpoint import Reached, check_checkpoint
+from reput.verify.entries import EntriesCompared, joined
+from reput.verify.explain import Explainer, Seen
+from reput.verify.index_file import index_files
+from reput.verify.index_map import IndexMap, find_entries
+from reput.verify.options import VerifyOptions
+from reput.verify.outside import Known, Outside
+from reput.verify.plan import BATCH_QUEUES, QUEUE_EXT, Plan, prepare, queues_on_disk
+from reput.verify.report import Difference, Note, Report, next_steps
+from reput.verify.tasks import (
+    ChainsTask,
+    EntriesTask,
+    IrregularTask,
+    OutsideTask,
+    PartChecked,
+    PartTask,
+    add_ranges,
+)
+from reput.verify.units import UnitRange
+from reput.verify.waves import Runner, done, in_waves
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_Queue = tuple[str, int]
+Listener = Callable[[int, int, int], None]
+
+_LONG_MAX = (1 << 63) - 1
+_QUEUES_AT_ONCE = 64
+#: What is odd about a queue's messages and just as a live broker left it.
+_LEGAL = frozenset({"repeated-message", "queue-offset-jump", "queue-restarted"})
+
+
+def verify(
+    options: VerifyOptions,
+    start_spark: Callable[[], SparkSession],
+    listener: Listener = lambda _bytes, _messages, _total: None,
+) -> Report:
+    """Verify a store.
+
+    Args:
+        start_spark: gives the session; only called when nothing speaks against the run.
+        listener: is told bytes of log and messages that were looked at, and the bytes that there are in all.
+
+    Raises:
+        ReputError: refused or failed.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from reput.sink.streaming import SparkRunner
+    from reput.spark import spark_error
+
+    started = time.perf_counter()
+    plan = prepare(options)
+    try:
+        runner = SparkRunner(start_spark().sparkContext)
+        runner.warm_up()
+        report = check(plan, runner, listener)
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise spark_error(error) from None
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def check(plan: Plan, runner: Runner, listener: Listener = lambda _bytes, _messages, _total: None) -> Report:
+    """Verify what a plan names, with tasks run by ``runner``.
+
+    Raises:
+        ReputError: something can't be read.
+    """
+    return _Verification(plan, runner, listener).run()
+
+
+class _Verification:
+    """One run."""
+
+    def __init__(self, plan: Plan, runner: Runner, listener: Listener) -> None:
+        self._plan = plan
+        self._runner = runner
+        self._listener = listener
+        self._target = plan.target()
+        self._index = IndexMap()
+        self._queues: dict[_Queue, QueueState] = {}
+        self._restarts: dict[str, int] = {}
+        self._covered: list[tuple[int, int]] = []
+        self._breaks: list[int] = []
+        self._reached_log = self._reached_queues = 0
+        self._last_unit = -1
+        self._last_timestamp = 0
+        self._other_tags = False
+        self._without: dict[bytes, tuple[int, int]] = {}
+        self._log_findings: list[Finding] = list(plan.log.findings)
+        self._holes: list[Finding] = []
+        self._ranges: dict[_Queue, list[UnitRange]] = {}
+        self._entries = EntriesCompared()
+        self._ext = 0
+        self._end = plan.log.start
+        self._total = sum(
+            max(min(segment.base + segment.length, plan.end) - segment.base, 0)
+            for segment in plan.log.segments
+        )
+        self._done = self._messages = self._bytes = 0
+        self._notes: list[Note] = []
+
+    def run(self) -> Report:
+        plan = self._plan
+        self._find_entries()
+        chains = [ChainsTask(info) for info in self._index.infos]
+        for batch in self._batches():
+            self._check_batch(batch)
+        self._check_leftover_entries()
+        problems = [problem for checked in in_waves(self._runner, chains) for problem in checked.problems]
+        outside = self._check_outside()
+        explainer = Explainer(plan, self._seen())
+        findings = [Difference.of_log(finding) for finding in [*self._log_findings, *self._unsafe_topics()]]
+        for queue, ranges in sorted(self._merged(outside).items()):
+            differing, notes = explainer.queue(queue, ranges)
+            findings += differing
+            self._notes += notes
+        findings += [explainer.file(each, problem) for each in outside for problem in each.problems]
+        findings += [explainer.index(problem) for problem in [*problems, *self._entries.problems]]
+        missing = self._entries.missing
+        findings += [
+            explainer.missing_keys(one) for one in (joined(missing) if self._other_tags else missing)
+        ]
+        if plan.index:
+            self._notes += self._index_notes()
+        # The log is looked at first, so that a broker's checkpoint may be newer.
+        if plan.selection.is_all and not plan.running:
+            fields = plan.settings.dialect.checkpoint_fields
+            findings += check_checkpoint(plan.settings.root, self._reached(), fields)
+        other_version = explainer.other_version if self._other_tags else None
+        return Report(
+            store=str(plan.settings.root),
+            against=None,
+            rocketmq_version=plan.settings.dialect.name,
+            start=plan.log.start,
+            end=self._end,
+            broker_running=plan.running,
+            messages=self._messages,
+            bytes=self._bytes,
+            queues=len(self._queues),
+            units=sum(state.next - state.first for state in self._queues.values()),
+            index_files=len(self._index.infos),
+            index_entries=sum(info.end - FIRST_ORDINAL for info in self._index.infos),
+            findings=findings,
+            notes=self._notes,
+            not_checked=self._not_checked(),
+            next=next_steps(
+                plan.options,
+                findings,
+                set(self._queues),
+                running=plan.running,
+                other_version=other_version,
+            ),
+        )
+
+    # --- the log ------------------------------------------------------------------------------------------
+
+    def _batches(self) -> Iterator[list[Part]]:
+        """Parts of whole segments, at least one segment and about ``batch_bytes`` together."""
+        plan, options = self._plan, self._plan.options
+        rows = cut(plan.log, plan.log.start, plan.end, options.part_bytes, plan.log.start)
+        batch: list[Part] = []
+        size = 0
+        for row in rows:
+            part = Part(*row)
+            if batch and part.base != batch[-1].base and size >= options.batch_bytes:
+                yield batch
+                batch, size = [], 0
+            batch.append(part)
+            size += part.end - part.start
+        if batch:
+            yield batch
+
+    def _check_batch(self, parts: list[Part]) -> None:
+        parts[0] = replace(parts[0], exact=True, after_timestamp=self._last_timestamp)
+        chain = Chain(parts[0].start, self._last_timestamp)
+        queues = BatchQueues(self._queues)
+        accepted: list[Part] = []
+        ranges: dict[_Queue, list[UnitRange]] = {}
+        for checked in in_waves(self._runner, [self._task(part) for part in parts]):
+            for fitting in self._fit(chain, checked):
+                accepted.append(fitting.result.part)
+                queues.add(fitting.result)
+                self._add(fitting, ranges)
+        self._end = chain.finish()
+        self._last_timestamp = chain.last_timestamp
+        self._log_findings += chain.findings
+        self._breaks += chain.breaks
+        if queues.last_unit_position >= 0:
+            self._last_unit = queues.last_unit_position
+            self._reached_queues = max(self._reached_queues, queues.last_unit_timestamp)
+        self._check_irregular(queues, accepted, ranges)
+        for queue, differing in ranges.items():
+            add_ranges(self._ranges.setdefault(queue, []), differing)
+        self._queues.update(queues.changed())
+
+    def _task(self, part: Part) -> PartTask:
+        plan = self._plan
+        return PartTask(
+            target=self._target,
+            part=part,
+            entries_from=part.start,
+            entries_to=part.end,
+            runs=self._index.runs(part.start, part.end) if plan.index else None,
+            infos=self._index.infos,
+            queue_ext=plan.queue_ext,
+        )
+
+    def _fit(self, chain: Chain, checked: PartChecked) -> Iterator[PartChecked]:
+        verdict = chain.judge(checked.result)
+        if verdict.accepted:
+            yield checked
+        elif verdict.again is not None:
+            (again,) = done(self._runner, [self._task(verdict.again)])
+            yield from self._fit(chain, again)
+
+    def _add(self, checked: PartChecked, ranges: dict[_Queue, list[UnitRange]]) -> None:
+        result = checked.result
+        self._covered.append((result.part.start, result.part.end))
+        for queue, differing in checked.ranges.items():
+            add_ranges(ranges.setdefault(queue, []), differing)
+        self._ext += checked.ext
+        if checked.entries is not None:
+            self._add_entries(checked.entries)
+        self._other_tags |= checked.other_tags
+        if result.messages:
+            self._reached_log = max(self._reached_log, result.last_timestamp)
+        for topic, count, position in result.without_unit:
+            known = self._without.get(topic)
+            self._without[topic] = (count, position) if known is None else (known[0] + count, known[1])
+        self._messages += result.messages
+        self._bytes += result.message_bytes
+        self._done += result.part.end - result.part.start
+        self._listener(self._done, self._messages, self._total)
+
+    def _check_irregular(
+        self, queues: BatchQueues, parts: list[Part], ranges: dict[_Queue, list[UnitRange]]
+    ) -> None:
+        irregular = queues.irregular()
+        if not irregular:
+            return
+        breaks = sorted([*self._breaks, *(finding.offset for finding in self._plan.log.findings)])
+        task = IrregularTask(self._target, tuple(parts), irregular, tuple(breaks), self._plan.queue_ext)
+        ((checked),) = done(self._runner, [task])
+        for each in checked:
+            redone = each.redone
+            queue = (redone.topic, redone.queue_id)
+            queues.replace(redone)
+            ranges[queue] = each.ranges
+            self._ext += each.ext
+            if redone.restarted:
+                self._ranges.pop(queue, None)
+                self._restarts[redone.topic] = max(self._restarts.get(redone.topic, -1), each.restarted_at)
+            for finding in redone.findings:
+                if finding.kind in _LEGAL:
+                    self._notes.append(
+                        Note(finding.kind, str(finding), finding.topic, finding.queue_id, finding.count)
+                    )
+                else:
+                    self._log_findings.append(finding)
+                    self._holes.append(finding)
+
+    # --- the index ----------------------------------------------------------------------------------------
+
+    def _find_entries(self) -> None:
+        plan, settings = self._plan, self._plan.settings
+        if not plan.index:
+            return
+        infos = index_files(settings.root, settings.max_hash_slot_num, settings.max_index_num)
+        self._index = find_entries(self._runner, infos)
+
+    def _check_leftover_entries(self) -> None:
+        """Entries that point to where no part was: before 0, between parts, past the end."""
+        if not self._index.infos:
+            return
+        plan = self._plan
+        ranges, at = [(-_LONG_MAX - 1, 0)], plan.log.start
+        for start, end in sorted(self._covered):
+            if start > at:
+                ranges.append((at, start))
+            at = max(at, end)
+        ranges.append((at, _LONG_MAX))
+        if plan.running:
+            ranges = [(start, min(end, plan.end)) for start, end in ranges if start < plan.end]
+        tasks = [
+            EntriesTask(start, end, runs, self._index.infos)
+            for start, end in ranges
+            if (runs := self._index.runs(start, end))
+        ]
+        for compared in in_waves(self._runner, tasks):
+            self._add_entries(compared)
+
+    def _add_entries(self, compared: EntriesCompared) -> None:
+        known = self._entries
+        known.missing += compared.missing
+        known.problems += compared.problems
+        if compared.duplicates and known.first_duplicate < 0:
+            known.first_duplicate = compared.first_duplicate
+        known.duplicates += compared.duplicates
+        known.entries += compared.entries
+
+    def _index_notes(self) -> Iterator[Note]:
+        if self._entries.duplicates:
+            yield Note(
+                "indexed-twice",
+                f"{self._entries.duplicates:,} index entries stand twice in a row, first of the message at "
+                f"{self._entries.first_duplicate}: a broker that is started indexes its last message again",
+                count=self._entries.duplicates,
+            )
+
+    # --- queues -------------------------------------------------------------------------------------------
+
+    def _check_outside(self) -> list[Outside]:
+        plan, settings = self._plan, self._plan.settings
+        selection = plan.selection
+        queues = []
+        for topic, queue_id in queues_on_disk(settings.root / names.CONSUME_QUEUE):
+            if not selection.wants_topic(topic.encode("utf-8", "replace")):
+                continue
+            if not selection.wants_queue(topic, queue_id):
+                continue
+            state = self._queues.get((topic, queue_id))
+            queues.append(
+                Known(topic, queue_id)
+                if state is None
+                else Known(topic, queue_id, state.first, max(state.next, state.first))
+            )
+        live_end = plan.end if plan.running else None
+        tasks = [
+            OutsideTask(
+                settings.root,
+                settings.consume_queue_file_size,
+                tuple(queues[at : at + _QUEUES_AT_ONCE]),
+                plan.log.start,
+                live_end,
+            )
+            for at in range(0, len(queues), _QUEUES_AT_ONCE)
+        ]
+        return [each for checked in in_waves(self._runner, tasks) for each in checked]
+
+    def _merged(self, outside: list[Outside]) -> dict[_Queue, list[UnitRange]]:
+        merged = {queue: list(ranges) for queue, ranges in self._ranges.items() if ranges}
+        for each in outside:
+            if each.ranges:
+                merged.setdefault((each.topic, each.queue_id), []).extend(each.ranges)
+        for queue, ranges in merged.items():
+            ranges.sort(key=lambda one: one.first)
+            joined: list[UnitRange] = []
+            add_ranges(joined, ranges)
+            merged[queue] = joined
+        return merged
+
+    # --- the report ---------------------------------------------------------------------------------------
+
+    def _seen(self) -> Seen:
+        return Seen(
+            queues=self._queues,
+            end=self._end,
+            damaged=sorted(
+                (finding.offset, finding.end)
+                for finding in self._log_findings
+                if finding.topic is None and finding.end > finding.offset
+            ),
+            holes=self._holes,
+            restarts=self._restarts,
+            infos=self._index.infos,
+            other_tags=self._other_tags,
+        )
+
+    def _reached(self) -> Reached:
+        headers = [info.header for info in self._index.infos]
+        # An index that isn't looked at is taken at its word.
+        index = max(
+            (header.end_timestamp for header in headers), default=0 if self._plan.index else _LONG_MAX
+        )
+        queues = self._reached_queues
+        if any(self._without.values()) or self._ext:
+            queues = max(queues, self._reached_log)  # batch queues count, too
+        return Reached(self._reached_log, queues, index, self._last_unit_or_batch())
+
+    def _last_unit_or_batch(self) -> int:
+        return self._end if self._without else self._last_unit
+
+    def _unsafe_topics(self) -> Iterator[Finding]:
+        """Topics of messages that no directory can have."""
+        for topic, (count, position) in sorted(self._without.items()):
+            problem = names.topic_problem(topic)
+            if problem is None:
+                continue
+            bases = [segment.base for segment in self._plan.log.segments]
+            segment = self._plan.log.segments[max(bisect_right(bases, position) - 1, 0)]
+            name = topic.decode("utf-8", "backslashreplace")
+            yield Finding(
+                kind="unsafe-topic",
+                path=str(segment.path),
+                offset=position,
+                end=position,
+                expected="a topic that can be a directory of its own",
+                found=f"{problem}: {name!r}",
+                outcome="its messages have no units",
+                topic=name,
+                count=count,
+            )
+
+    def _not_checked(self) -> list[Note]:
+        plan = self._plan
+        found = []
+        for topic in sorted(plan.selection.left_out):
+            count = self._without.get(topic.encode(), (0, 0))[0]
+            found.append(
+                Note(
+                    "batch-queue",
+                    f"{topic}: batch queues ({BATCH_QUEUES}), {count:,} messages",
+                    topic,
+                    count=count,
+                )
+            )
+        if plan.queue_ext:
+            found.append(
+                Note(
+                    "queue-ext",
+                    f"{QUEUE_EXT}, and the tagsCode of {self._ext:,} units that are addresses in it",
+                    count=self._ext,
+                )
+            )
+        if not plan.selection.is_all:
+            found.append(Note("index", "the index and the checkpoint, for queues were chosen", count=1))
+        elif not plan.settings.message_index_enable:
+            found.append(Note("index", "the index: broker.conf switches it off"))
+        elif not plan.options.index:
+            found.append(Note("index", "the index: --no-index"))
+        if plan.running:
+            found.append(Note("live", f"what the running broker wrote past {plan.end}, and the checkpoint"))
+        return found
