@@ -9,24 +9,39 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
 from reput.cluster import Cluster
-from reput.cluster.standalone import kernels_can_be_cached
+from reput.cluster.standalone import Submitted, kernels_can_be_cached
 from reput.cluster.trial import default_store, entry_point, open_store
 from reput.errors import SparkError, StoreError
 from reput.format import names
+from reput.sink.journal import State, read_state
 from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack
+from tests.live import live_store
 
 pytestmark = pytest.mark.spark
 
 LIB = Path(__file__).parents[2] / "lib"
 ARCHIVE = Path(__file__).parents[1] / "golden" / "5.3.3-mixed" / "store.tar.xz"
+
+JOBS = LIB.parent / "jobs"
+
+#: jobs/tail.py, with each batch done as one of a backlog: by tasks on the executors.
+LARGE = """
+import sys
+from reput.cli import main
+from reput.sink import writer
+
+writer._INLINE_BYTES = 0
+main(["tail", *sys.argv[1:]])
+"""
 
 PROBE = """
 import json, os, sys
@@ -155,6 +170,49 @@ def test_settings_count_on_executors_and_findings_are_exit_code_1(
     assert conf["spark.speculation"] == "false"
     assert conf["spark.sql.shuffle.partitions"] == "3", "the operator's word counts"
     assert conf["spark.executor.memory"] == "512m"
+
+
+@pytest.mark.parametrize("batches", ["small", "large"])
+def test_a_tail_follows_and_is_stopped(batches: str, cluster: Cluster, work: Path, tmp_path: Path) -> None:
+    live = live_store("5.5.0-mixed", tmp_path)
+    options = live.options
+    assert options.out is not None
+    script = JOBS / "tail.py"
+    if batches == "large":
+        script = work / "large.py"
+        script.write_text(LARGE, encoding="utf-8")
+    words = [str(options.store), "--out", str(options.out), "--broker-conf", str(options.broker_conf)]
+    live.grow(live.share(0.2))
+    with ThreadPoolExecutor(1) as thread:
+        submitted = thread.submit(cluster.submit, script, [*words, "--rocketmq-version", "5.5.0", "--json"])
+        try:
+            for part in (0.2, 0.5, 0.8):
+                live.grow(live.share(part) + 50)
+                reach(options.out, lambda state, part=part: state.cursor >= live.share(part), submitted)
+            live.finish()
+            reach(options.out, lambda state: state.messages == len(live.starts), submitted)
+        finally:  # else the thread would wait for ever
+            stopped = subprocess.run(
+                [sys.executable, "-m", "reput.cli", "stop", str(options.out)],
+                env={**os.environ, "PYTHONPATH": str(LIB)},
+                check=False,
+            )
+        done = submitted.result(60)
+    assert stopped.returncode == 0
+    assert done.exit_code == 0, done.stdout
+    assert json.loads(done.stdout)["findings"] == []
+    assert compare(live.whole.root, options.out).differences == ()
+    assert not (options.out / names.REPUT / names.SCRATCH).exists()
+
+
+def reach(out: Path, holds: Callable[[State], bool], submitted: Future[Submitted]) -> None:
+    """Wait until what is committed is so far."""
+    journal = out / names.REPUT / names.JOURNAL
+    deadline = time.monotonic() + 120
+    while not journal.exists() or not holds(read_state(journal)[1]):
+        assert not submitted.done(), submitted.result()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_refusal_is_exit_code_2_and_stdout_holds_json_alone(
