@@ -11,17 +11,20 @@ A broker whose topics live in RocksDB writes no such file: then nothing is known
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 #: ``TopicAttributes.QUEUE_TYPE_ATTRIBUTE`` and the ``CQType`` whose queues are not consume queue files.
 _QUEUE_TYPE = "queue.type"
 _BATCH = "BatchCQ"
+_TRIES = 10
+_WRITING_SECONDS = 0.02
 
 
 def known_topics(topics_json: Path) -> set[str] | None:
@@ -50,6 +53,69 @@ def batch_queue_topics(topics_json: Path) -> set[str]:
         if isinstance(attributes, dict) and attributes.get(_QUEUE_TYPE) == _BATCH:
             topics.add(topic)
     return topics
+
+
+class TopicsNow:
+    """What ``config/topics.json`` says at the moment: read again when the file has changed.
+
+    A broker writes it before anybody can send to a new topic, so who looks after having found a message of a
+    topic finds the topic, too. It is small enough to be pickled with a task.
+    """
+
+    def __init__(self, topics_json: Path) -> None:
+        self._path = topics_json
+        self._stamp: tuple[int, int, int] | None = None
+        self._known: frozenset[str] | None = None
+        self._batch: frozenset[str] = frozenset()
+
+    def __reduce__(self) -> tuple[type[TopicsNow], tuple[Path]]:
+        return TopicsNow, (self._path,)
+
+    @property
+    def known(self) -> frozenset[str] | None:
+        """As :func:`known_topics`.
+
+        Raises:
+            SettingsError: as there.
+        """
+        self._look()
+        return self._known
+
+    @property
+    def batch(self) -> frozenset[str]:
+        """As :func:`batch_queue_topics`.
+
+        Raises:
+            SettingsError: as for :func:`known_topics`.
+        """
+        self._look()
+        return self._batch
+
+    def _look(self) -> None:
+        for tries_left in reversed(range(_TRIES)):
+            stamp = self._stat()
+            if stamp is not None and stamp == self._stamp:
+                return
+            try:
+                known, batch = known_topics(self._path), batch_queue_topics(self._path)
+            except SettingsError:
+                # A broker writes it in place, and the copy beside it just before: both may be half there.
+                if not tries_left:
+                    raise
+                time.sleep(_WRITING_SECONDS)
+                continue
+            self._known, self._batch = None if known is None else frozenset(known), frozenset(batch)
+            if stamp == self._stat():
+                self._stamp = stamp
+                return
+
+    def _stat(self) -> tuple[int, int, int] | None:
+        """By what a changed file is told; None while there is none."""
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _table(topics_json: Path) -> Mapping[str, Mapping[str, object]] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,9 @@ from reput.job import Summary, TailOptions
 from reput.job.tail import tail
 from reput.sink.journal import State, read_state
 from reput.store.compare import compare
-from tests.golden.store import GoldenStore
-from tests.rebuilds import broker_conf, golden, record_starts
+from reput.store.lock import output_holder
+from tests.live import Live, live_store
+from tests.rebuilds import golden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,68 +32,9 @@ pytestmark = pytest.mark.spark
 LONGEST = 180.0
 
 
-@dataclass
-class Live:
-    """A store whose log appears bit by bit, in segments that are preallocated.
-
-    Attributes:
-        whole: the store in the end.
-        root: the store as it is now.
-        reached: physical offset up to which its log is written.
-    """
-
-    whole: GoldenStore
-    root: Path
-    reached: int = 0
-    segments: list[Path] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.segments = sorted((self.whole.root / names.COMMIT_LOG).iterdir())
-        (self.root / names.COMMIT_LOG).mkdir(parents=True)
-        self.starts = [
-            start for segment in self.segments for start in record_starts(self.whole.root, int(segment.name))
-        ]
-
-    @property
-    def options(self) -> TailOptions:
-        return TailOptions(
-            store=self.root,
-            out=self.root.parent / "out",
-            broker_conf=broker_conf(self.whole),
-            rocketmq_version=self.whole.version,
-        )
-
-    def grow(self, end: int) -> None:
-        """Write the log up to a physical offset."""
-        for segment in self.segments:
-            data, base = segment.read_bytes(), int(segment.name)
-            path = self.root / names.COMMIT_LOG / segment.name
-            if base > end:
-                return
-            if not path.exists():
-                path.write_bytes(bytes(len(data)))
-            start, stop = max(self.reached - base, 0), min(end - base, len(data))
-            if start < stop:
-                with path.open("r+b") as file:
-                    file.seek(start)
-                    file.write(data[start:stop])
-                self.reached = base + stop
-
-    def share(self, part: float) -> int:
-        """Where the record begins that lies at this share of the log."""
-        return self.starts[int(part * (len(self.starts) - 1))]
-
-    def finish(self) -> None:
-        self.grow(int(self.segments[-1].name) + self.segments[-1].stat().st_size)
-
-
 @pytest.fixture
 def live(tmp_path: Path) -> Live:
-    whole = golden("5.5.0-mixed", tmp_path)
-    conf = broker_conf(whole)
-    lines = [line for line in conf.read_text().splitlines() if not line.startswith("storePath")]
-    conf.write_text("\n".join(lines) + "\n")
-    return Live(whole, tmp_path / "live")
+    return live_store("5.5.0-mixed", tmp_path)
 
 
 @dataclass
@@ -144,9 +87,10 @@ def tailing(options: TailOptions, spark: SparkSession) -> Iterator[Running]:
         assert not thread.is_alive()
 
 
-def assert_equal(live: Live, out: Path) -> None:
+def assert_equal(live: Live, out: Path, *, but: str = "nothing") -> None:
+    """Compare with the store's own files, but for those whose names begin so."""
     found = compare(live.whole.root, out)
-    assert found.differences == ()
+    assert [line for line in found.differences if not line.startswith(but)] == []
     assert found.queue_files
     assert found.index_files
 
@@ -272,3 +216,54 @@ def test_a_second_writer_is_refused(live: Live, spark: SparkSession) -> None:
             pass
     assert isinstance(second.error, StoreInUseError)
     assert running.error is None
+
+
+def test_a_new_brokers_first_segment_is_waited_for(live: Live, spark: SparkSession) -> None:
+    log = live.root / names.COMMIT_LOG
+    log.rmdir()
+    with tailing(live.options, spark) as running:
+        deadline = time.monotonic() + LONGEST
+        while output_holder(running.out) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        log.mkdir()
+        (log / live.segments[0].name).touch()  # as a 5.x broker makes it first
+        time.sleep(0.3)
+        assert not running.journal.exists()
+        live.finish()
+        running.wait(lambda: running.state.messages == len(live.starts))
+    assert running.summary is not None
+    assert running.summary.exit_code == 0
+    assert_equal(live, running.out)
+
+
+def tell_topics(live: Live, **kinds: str) -> None:
+    """The broker's topics, with the types of their queues."""
+    table = {topic: {"topicName": topic, "attributes": {"queue.type": kind}} for topic, kind in kinds.items()}
+    config = live.root / names.CONFIG / "topics.json"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(json.dumps({"topicConfigTable": table}))
+
+
+def test_topics_that_come_while_it_runs_are_what_the_broker_says(tmp_path: Path, spark: SparkSession) -> None:
+    live = live_store("5.5.0-batch-queue", tmp_path)
+    tell_topics(live)
+    live.grow(0)  # nothing but a segment
+    with tailing(live.options, spark) as running:
+        running.wait(lambda: True)  # the journal is there, so that the topics have been read
+        tell_topics(live, Batches="BatchCQ")
+        live.grow(live.share(0.8))
+        running.reach(live.share(0.8))
+    assert running.state.without_unit["Batches"] > 0
+    live.finish()
+    with tailing(live.options, spark) as running:
+        running.wait(lambda: running.state.messages == len(live.starts))
+    assert running.summary is not None
+    assert_equal(live, running.out, but="batchconsumequeue/")
+
+    written = next(topic for topic, _ in running.state.queues)
+    tell_topics(live, Batches="BatchCQ", **{written: "BatchCQ"})
+    with tailing(live.options, spark) as running:
+        pass
+    assert isinstance(running.error, OutputError)
+    assert f"topic {written} has queues of type BatchCQ now" in str(running.error)

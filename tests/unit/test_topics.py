@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
 
 from reput.errors import SettingsError
-from reput.topics import batch_queue_topics, known_topics
+from reput.sink.selection import LiveSelection
+from reput.topics import TopicsNow, batch_queue_topics, known_topics
 
 # Written by TopicConfigSerializeWrapper.toJson(true) of RocketMQ 4.9.7.
 WRITTEN_BY_4_9_7 = """{
@@ -144,6 +146,41 @@ def test_empty_files_know_nothing(topics_json: Path) -> None:
     topics_json.write_text("")
     backup(topics_json).write_text("")
     assert known_topics(topics_json) is None
+
+
+def test_a_changed_file_is_read_again(topics_json: Path) -> None:
+    now = TopicsNow(topics_json)
+    assert now.known is None
+    topics_json.write_text(table(a={}))
+    assert now.known == {"a"}
+    backup(topics_json).write_text(topics_json.read_text())
+    topics_json.write_text(table(a={}, b={"attributes": {"queue.type": "BatchCQ"}})[:-3])  # half written
+    assert now.known == {"a"}
+    topics_json.write_text(table(a={}, b={"attributes": {"queue.type": "BatchCQ"}}))
+    assert now.known == {"a", "b"}
+    assert now.batch == {"b"}
+    assert pickle.loads(pickle.dumps(now)).batch == {"b"}
+
+
+@pytest.mark.parametrize("known", [None, frozenset({"a"})])
+def test_a_topic_is_looked_up_when_it_is_first_seen(topics_json: Path, known: frozenset[str] | None) -> None:
+    topics_json.write_text(table(a={}))
+    selection = LiveSelection(known=known, topics=TopicsNow(topics_json))
+    assert selection.is_all
+    assert selection.wants_topic(b"a")
+    assert selection.wants_topic(b"b") == (known is None)
+    topics_json.write_text(table(b={}, c={"attributes": {"queue.type": "BatchCQ"}}))
+    assert selection.wants_topic(b"a"), "it was written before"
+    assert selection.wants_topic(b"b")
+    assert not selection.wants_topic(b"c")
+    assert not pickle.loads(pickle.dumps(selection)).wants_topic(b"c")
+
+
+def test_without_a_file_what_was_known_before_holds(topics_json: Path) -> None:
+    selection = LiveSelection(
+        known=frozenset({"a", "c"}), left_out=frozenset({"c"}), topics=TopicsNow(topics_json)
+    )
+    assert [selection.wants_topic(topic) for topic in (b"a", b"b", b"c")] == [True, False, False]
 
 
 # --- All the error paths ---------------------------------------------------------------------------------

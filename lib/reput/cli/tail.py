@@ -116,7 +116,8 @@ def tail_command(
     """Follow a live commit log, and keep consume queues, index files, checkpoint and ledger up to date.
 
     Runs until `reput stop DIR`, SIGTERM or Ctrl-C; each lets the batch under way finish. The same command
-    goes on from there, after a crash as well. The commit log is only read.
+    goes on from there, after a crash as well. The commit log is only read; a new broker's first segment is
+    waited for.
 
     Exit code 0: ended cleanly. 1: ended cleanly, with findings. 2: refused or failed.
     """
@@ -146,13 +147,18 @@ def tail_command(
             _stop_on_signals(stopping)  # Spark has set its own handler for Ctrl-C, which breaks off batches
             return spark
 
+        def on_wait(directory: Path) -> None:
+            if not is_submitted():
+                _stop_on_signals(stopping)
+            told(f"no segment in {directory} yet: waiting for the broker's first one")
+
         def batch_done(writer: BatchWriter) -> None:
             state = writer.state
             display.update(
                 writer.progress.bytes_done, writer.progress.messages, state.cursor, state.last_timestamp
             )
 
-        summary = tail(options, start_spark, stopping, batch_done, told)
+        summary = tail(options, start_spark, stopping, batch_done, told, on_wait)
     output.summary(summary)
     raise typer.Exit(summary.exit_code)
 

@@ -14,6 +14,7 @@ from reput.cli.app import app
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, _counted, printed
 from reput.store.space import human
+from reput.watch.output import has_begun
 from reput.watch.status import DIED, Status, look
 from reput.watch.stop import Stopped, stop
 
@@ -72,7 +73,7 @@ def stop_command(
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="interrupted; the tail ends all the same when its batch is done"):
         stopped = stop(directory, timeout)
-        status = look(directory, broker_conf)
+        status = look(directory, broker_conf) if has_begun(stopped.root) else None
     code = _BROKE_OFF if stopped.holder is not None and not stopped.clean else 0
     if as_json:
         facts = {
@@ -81,7 +82,10 @@ def stop_command(
             "waited_seconds": round(stopped.seconds, 3),
             "clean": stopped.clean,
         }
-        printed(json.dumps({"exit_code": code, **facts, **status.to_dict()}, indent=2))
+        found = {"output": str(stopped.root)} if status is None else status.to_dict()
+        printed(json.dumps({"exit_code": code, **facts, **found}, indent=2))
+    elif status is None:
+        printed(f"{_verdict(stopped)}: the log has no segment yet")
     else:
         printed(_verdict(stopped), *_place(status), *_lag(status))
     raise typer.Exit(code)

@@ -13,10 +13,11 @@ from reput.store.segments import CommitLog
 if TYPE_CHECKING:
     from reput.job.options import RebuildOptions
     from reput.settings import StoreSettings
-    from reput.sink.journal import Journal, Opening
+    from reput.sink.journal import Journal, Opening, State
     from reput.sink.selection import Selection
 
 _LONGEST_VALUE = 60
+_KNOWN, _LEFT_OUT = "known_topics", "left_out_topics"
 #: What StoreSettings.describe tells and no output byte depends on.
 _PLACES = frozenset({"store", "broker_conf", "commit_log_dirs", "segment_size"})
 
@@ -29,8 +30,8 @@ def deciding(settings: StoreSettings, options: RebuildOptions, selection: Select
         "queues": sorted(
             topic if queue_id is None else f"{topic}:{queue_id}" for topic, queue_id in selection.queues
         ),
-        "known_topics": None if selection.known is None else sorted(selection.known),
-        "left_out_topics": sorted(selection.left_out),
+        _KNOWN: None if selection.known is None else sorted(selection.known),
+        _LEFT_OUT: sorted(selection.left_out),
     }
 
 
@@ -41,10 +42,15 @@ def fingerprint(deciding: dict[str, object]) -> str:
     return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def check_continues(journal: Journal, now: Opening, log: CommitLog, root: Path) -> None:
+def check_continues(
+    journal: Journal, now: Opening, log: CommitLog, root: Path, *, follows: bool = False
+) -> None:
     """See that the output was begun from this store, with these settings.
 
     A store in another place is the same one if its log still holds the last record that was read.
+
+    Args:
+        follows: the broker's topics may be others than they were, for whoever wrote looked at them each time.
 
     Raises:
         OutputError: it was not.
@@ -63,19 +69,67 @@ def check_continues(journal: Journal, now: Opening, log: CommitLog, root: Path) 
             found=now.store,
             next_step="Choose another directory, or remove this one",
         )
-    if begun.fingerprint != now.fingerprint:
+    if begun.fingerprint != now.fingerprint and not (begun.settings and _same_but_topics(begun, now)):
         changed = [
             name
             for name in sorted(begun.settings.keys() | now.settings.keys())
             if name != "fingerprint" and begun.settings.get(name) != now.settings.get(name)
         ]
-        raise OutputError(
-            "the output was begun with other settings",
-            path=root,
-            expected=_told(begun.settings, changed),
-            found=_told(now.settings, changed),
-            next_step=f"Run with the settings it was begun with, or remove {root} and run again",
+        raise _other_settings(begun, now, changed, root)
+    if not follows and begun.settings.get(_KNOWN) != now.settings.get(_KNOWN):
+        raise _other_settings(begun, now, [_KNOWN], root)
+    _check_left_out(state, begun, now, root)
+
+
+def _same_but_topics(begun: Opening, now: Opening) -> bool:
+    """Whether two openings differ in the broker's list of topics at most; whether it is used, counts."""
+    one, other = (
+        json.dumps(
+            {
+                name: value is not None if name == _KNOWN else value
+                for name, value in opening.settings.items()
+                if name != _LEFT_OUT and not name.startswith("rocketmq_")
+            },
+            sort_keys=True,
         )
+        for opening in (begun, now)
+    )
+    return one == other
+
+
+def _check_left_out(state: State, begun: Opening, now: Opening, root: Path) -> None:
+    """See that no topic was written that has no consume queues now.
+
+    Topics come and go while a log is followed. One of batch queues that has come since is no matter as long
+    as none of its messages got a unit.
+
+    Raises:
+        OutputError: one did.
+    """
+    left_out = left_out_topics(now) - left_out_topics(begun)
+    written = sorted(topic for topic, _ in state.queues if topic in left_out)
+    if written:
+        raise OutputError(
+            f"topic {written[0]} has queues of type BatchCQ now, and the output has consume queues of it",
+            path=root,
+            next_step=f"Remove {root} and run again",
+        )
+
+
+def left_out_topics(opening: Opening) -> frozenset[str]:
+    """The topics that an output was begun without, because their queues are no consume queues."""
+    found = opening.settings.get(_LEFT_OUT)
+    return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
+
+
+def _other_settings(begun: Opening, now: Opening, changed: list[str], root: Path) -> OutputError:
+    return OutputError(
+        "the output was begun with other settings",
+        path=root,
+        expected=_told(begun.settings, changed),
+        found=_told(now.settings, changed),
+        next_step=f"Run with the settings it was begun with, or remove {root} and run again",
+    )
 
 
 def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:

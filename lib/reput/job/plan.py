@@ -11,19 +11,25 @@ from typing import TYPE_CHECKING
 from reput.errors import JournalError, SettingsError, StoreError
 from reput.estimate import Estimate, estimate
 from reput.format import names
-from reput.job.continuing import check_continues, check_same_log, deciding, fingerprint
+from reput.job.continuing import (
+    check_continues,
+    check_same_log,
+    deciding,
+    fingerprint,
+    left_out_topics,
+)
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import check_utf8, output_root
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.settings import StoreSettings
-from reput.sink.selection import Selection
+from reput.sink.selection import LiveSelection, Selection
 from reput.store import files
 from reput.store.lock import OutputLock, StoreLock, is_broker_running
 from reput.store.ownership import Owner
 from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.space import check_free
 from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, is_pending
-from reput.topics import batch_queue_topics, known_topics
+from reput.topics import TopicsNow, batch_queue_topics, known_topics
 
 if TYPE_CHECKING:
     from reput.sink.journal import Journal
@@ -79,11 +85,14 @@ class Plan:
 
 
 @contextmanager
-def prepare(options: RebuildOptions, *, follows: bool = False) -> Iterator[Plan]:
+def prepare(
+    options: RebuildOptions, *, follows: bool = False, lock: OutputLock | None = None
+) -> Iterator[Plan]:
     """Check everything, take the locks, open or begin the output's journal.
 
     Args:
         follows: the job goes on with a log that has been cut or has expired; else such a log is refused.
+        lock: the output's, if the caller holds it already.
 
     Raises:
         ReputError: the run is refused; nothing was changed.
@@ -113,6 +122,10 @@ def prepare(options: RebuildOptions, *, follows: bool = False) -> Iterator[Plan]
         bytes_per_batch=options.max_bytes_per_trigger,
     )
     decided = deciding(settings, options, selection)
+    if follows:
+        selection = LiveSelection(
+            selection.queues, selection.known, selection.left_out, topics=TopicsNow(settings.topics_json)
+        )
     opening = Opening(str(settings.root), fingerprint(decided), log.start, decided)
     if options.out is None:
         root = staging_of(settings.root)
@@ -133,14 +146,17 @@ def prepare(options: RebuildOptions, *, follows: bool = False) -> Iterator[Plan]
         if not begun:
             check_free(root, guess.output_bytes, "the rebuild")
         files.make_dirs(root / names.REPUT, owner)
-        stack.enter_context(OutputLock(root, owner))
+        if lock is None:
+            stack.enter_context(OutputLock(root, owner))
         if begun:
             journal = Journal.open(journal_path)
         else:
             journal = Journal.create(journal_path, opening, owner)
         stack.enter_context(journal)
         if begun:
-            check_continues(journal, opening, log, root)
+            check_continues(journal, opening, log, root, follows=follows)
+            if topics is None:  # an output that was moved away from its broker's config/
+                selection = replace(selection, left_out=left_out_topics(journal.opening))
             if not follows:
                 check_same_log(journal, log, root)
         # What a broker is about to write is no damage: its half-written end is left for the next run.

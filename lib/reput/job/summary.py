@@ -14,6 +14,7 @@ from reput.store.last_file import LastFile
 
 if TYPE_CHECKING:
     from reput.job.plan import Plan
+    from reput.settings import StoreSettings
     from reput.sink.journal import State
 
 
@@ -122,6 +123,29 @@ def summarize(
         findings=list(state.findings),
         kept=kept,
         stages=stages,
+    )
+
+
+def nothing_followed(settings: StoreSettings, out: Path | None, seconds: float) -> Summary:
+    """The summary of a tail that was ended before the log had a segment."""
+    return Summary(
+        store=str(settings.root),
+        output=str(out),
+        in_place=False,
+        rocketmq_version=settings.dialect.name,
+        start=0,
+        end=0,
+        messages=0,
+        bytes=0,
+        new_messages=0,
+        new_bytes=0,
+        queues=0,
+        units=0,
+        index_files=0,
+        index_entries=0,
+        batches=0,
+        seconds=seconds,
+        followed=True,
     )
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.format import names
+from reput.job.first_segment import first_segment
 from reput.job.options import TailOptions
 from reput.job.plan import prepare
-from reput.job.summary import Summary, summarize
+from reput.job.summary import Summary, nothing_followed, summarize
 from reput.store import files
+from reput.topics import TopicsNow
 from reput.watch.run import watching
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ def tail(
     stopping: threading.Event,
     listener: Callable[[BatchWriter], None] = lambda _writer: None,
     announce: Callable[[str], None] = lambda _text: None,
+    on_wait: Callable[[Path], None] = lambda _directory: None,
 ) -> Summary:
     """Follow a log until ``stopping`` is set or somebody puts a stop file into the output.
 
@@ -35,6 +40,7 @@ def tail(
         stopping: ends the run at the next batch's end.
         listener: is told after each batch.
         announce: is told what an operator should know, in a few words.
+        on_wait: is told where the log's first segment is waited for, if there is none yet.
 
     Raises:
         ReputError: refused or failed. The output is that of the last committed batch, or becomes so at the
@@ -43,10 +49,12 @@ def tail(
     from reput.job.follow import follow
 
     started = time.perf_counter()
-    with (
-        watching(options.metrics_port, options.metrics_address) as watch,
-        prepare(options, follows=True) as plan,
-    ):
+    with ExitStack() as stack:
+        watch = stack.enter_context(watching(options.metrics_port, options.metrics_address))
+        log = stack.enter_context(first_segment(options, stopping.is_set, on_wait))
+        if not log.is_there:
+            return nothing_followed(log.settings, options.out, time.perf_counter() - started)
+        plan = stack.enter_context(prepare(options, follows=True, lock=log.lock))
         before = replace(plan.journal.state)
         stop_file = plan.root / names.REPUT / names.STOP
         files.remove_tree(stop_file)
@@ -56,5 +64,6 @@ def tail(
         spark = start_spark()
         stages = follow(plan, spark, stopping, watch, listener)
         files.remove_tree(stop_file)
+        plan.known = TopicsNow(plan.settings.topics_json).known
         seconds = time.perf_counter() - started
         return replace(summarize(plan, before, seconds, None, stages), followed=True)

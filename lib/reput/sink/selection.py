@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reput.errors import SettingsError
 from reput.format.commitlog import SCHEDULE_TOPIC
+from reput.topics import TopicsNow
 
 # Topics that brokers make for themselves, not all of them in topics.json (TopicValidator, 4.9.7 to 5.3.3).
 SYSTEM_TOPICS = frozenset(
@@ -80,3 +81,36 @@ class Selection:
                     "a queue can't be understood", expected="TOPIC or TOPIC:ID, e.g. orders:3", found=text
                 )
         return cls(frozenset(queues))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSelection(Selection):
+    """The same while a broker runs, who makes new topics and deletes old ones.
+
+    Attributes:
+        topics: what the broker's topics are now. A topic is looked up when it is first seen, and until it is
+            written: from then on it is what it is.
+    """
+
+    topics: TopicsNow = field(kw_only=True)
+    _written: set[bytes] = field(default_factory=set, compare=False, repr=False)
+
+    def wants_topic(self, topic: bytes) -> bool:
+        """Whether any queue of a topic is written.
+
+        Raises:
+            SettingsError: config/topics.json can't be read.
+        """
+        if topic in self._written:
+            return True
+        known = self.topics.known
+        now = Selection(
+            self.queues,
+            # Without the file nothing is new: what it said when the run began holds.
+            self.known if self.known is None or known is None else known,
+            self.left_out if known is None else self.topics.batch,
+        )
+        wanted = now.wants_topic(topic)
+        if wanted:
+            self._written.add(topic)
+        return wanted

@@ -69,8 +69,11 @@ def stop(directory: Path, timeout: float = 90.0) -> Stopped:
         OutputError: the directory is no output, or the request can't be written.
         StoreInUseError: it has not ended in time.
     """
-    root = output_at(directory)
+    # A tail that waits for the log's first segment has no output yet, and ends all the same.
+    root = Path(os.path.abspath(directory))
     holder = _holder(root)
+    if holder is None:
+        output_at(root)
     if holder is None:
         return Stopped(root, None, 0.0, clean=not died(root))
     began = time.monotonic()
