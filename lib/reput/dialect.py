@@ -12,9 +12,64 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from reput.errors import SettingsError
 from reput.format.commitlog import SCHEDULE_TOPIC
+
+
+class CleanStart(Enum):
+    """Where a clean start begins to walk the log (``CommitLog.recoverNormally``)."""
+
+    THIRD_LAST = "the third-last segment"
+    QUEUE_END = "the last segment that begins at or before the end of the queues, else the first"
+    FIRST_RECORD = "the last segment whose first record is whole and lies at or before the end of the queues"
+
+
+class CrashStart(Enum):
+    """Which segment a start after a crash takes for sound (``CommitLog.isMappedFileMatchedRecover``)."""
+
+    TIMESTAMP = "the magic of its first record is known, and its time is old enough"
+    RECORD_AND_TIMESTAMP = "its first record is whole, and its time is old enough"
+    PHYSICAL_OFFSET = "its first record is whole, and lies at or before the checkpoint's logicsPhysicalOffset"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How a broker loads and recovers a store: nothing of this changes what a rebuild writes.
+
+    Attributes:
+        skips_directories: a directory among segments or queue files is passed over, not a wrong length.
+        drops_empty_last_file: the last file of a directory is deleted when it has no bytes.
+        index_failure_refuses: an index file that can't be opened stops the start.
+        clean_start: where a clean start begins.
+        crash_start: where a start after a crash begins.
+        limits_segments: ``commitLogRecoverMaxNum`` ends the search for that segment.
+        dispatches_after_clean: a clean start dispatches what lies behind the end of the queues.
+        cuts_by_new_end: whether the queues are cut is asked with their end after that dispatch.
+        begins_at_queue_end: dispatch goes on from the end of the queues, not from that of the log.
+        searches_min_offset: a queue's min offset is searched for by halving.
+        knows_delay_levels: delay levels are known while recovering; without them the units of the schedule
+            topic hold the hash of the tags.
+        checks_room: a record's size is compared with the room left, that of a BLANK too.
+        switches_queue_types: batch queues exist, and a queue of the wrong type stops the start.
+        flushes_logics_later: the checkpoint's logics fields move with the thorough flush of the queues.
+    """
+
+    skips_directories: bool
+    drops_empty_last_file: bool
+    index_failure_refuses: bool
+    clean_start: CleanStart
+    crash_start: CrashStart
+    limits_segments: bool
+    dispatches_after_clean: bool
+    cuts_by_new_end: bool
+    begins_at_queue_end: bool
+    searches_min_offset: bool
+    knows_delay_levels: bool
+    checks_room: bool
+    switches_queue_types: bool
+    flushes_logics_later: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +96,7 @@ class Dialect:
         multi_path_commit_log: storePathCommitLog may list several directories.
         trims_text_settings: text values of broker.conf lose the white space around them.
         unknown_settings: keys that reput reads from broker.conf and that none of these releases has.
+        recovery: how these releases start on a store.
     """
 
     name: str
@@ -59,6 +115,7 @@ class Dialect:
     multi_path_commit_log: bool
     trims_text_settings: bool
     unknown_settings: frozenset[str]
+    recovery: Recovery
 
     def lmq_excludes(self, topic: str) -> bool:
         """Whether a message of this topic gets no LMQ units, whatever its properties say."""
@@ -71,8 +128,8 @@ class Dialect:
     def rules(self) -> dict[str, object]:
         """The rules that decide which bytes are written, JSON-ready.
 
-        Two dialects with equal rules write the same: the name, the releases and how broker.conf is read
-        are left out.
+        Two dialects with equal rules write the same: the name, the releases, how broker.conf is read and how
+        a broker recovers are left out.
         """
         return {
             "topic_length_v2": self.topic_length_v2,
@@ -125,7 +182,31 @@ _4_9_0 = Dialect(
             "combineCQLoadingCQTypes",
             "combineCQUseRocksdbForLmq",
             "indexFileWriteEnable",
+            "mapperFileSizeBatchConsumeQueue",
+            "recheckReputOffsetFromCq",
+            "commitLogRecoverMaxNum",
+            "checkCommitLogOffsetOnRecover",
+            "enableAcceleratedRecovery",
         }
+    ),
+    # 4.9.7 MappedFileQueue.doLoad; DefaultMessageStore.load, which passes over what IndexService.load says and
+    # loads the delay levels last; CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover;
+    # DefaultMessageStore.start; ConsumeQueue.correctMinOffset.
+    recovery=Recovery(
+        skips_directories=False,
+        drops_empty_last_file=False,
+        index_failure_refuses=False,
+        clean_start=CleanStart.THIRD_LAST,
+        crash_start=CrashStart.TIMESTAMP,
+        limits_segments=False,
+        dispatches_after_clean=False,
+        cuts_by_new_end=False,
+        begins_at_queue_end=True,
+        searches_min_offset=False,
+        knows_delay_levels=False,
+        checks_room=False,
+        switches_queue_types=False,
+        flushes_logics_later=False,
     ),
 )
 
@@ -162,6 +243,17 @@ _5_0 = replace(
     inner_batch_properties=True,
     # 5.0.0 CommitLog.checkMessageAndReturnSize: checkDupInfo.
     dup_info_check=True,
+    # 5.0.0 MessageStoreConfig.
+    unknown_settings=_4_9.unknown_settings - {"mapperFileSizeBatchConsumeQueue", "recheckReputOffsetFromCq"},
+    # 5.0.0 DefaultMessageStore: start takes the confirm offset, parseDelayLevel comes first;
+    # ConsumeQueue.correctMinOffset; ConsumeQueueStore.queueTypeShouldBe.
+    recovery=replace(
+        _4_9.recovery,
+        begins_at_queue_end=False,
+        searches_min_offset=True,
+        knows_delay_levels=True,
+        switches_queue_types=True,
+    ),
 )
 
 _5_1_0 = replace(
@@ -170,6 +262,8 @@ _5_1_0 = replace(
     versions=("5.1.0",),
     # 5.1.0 MessageVersion.MESSAGE_VERSION_V2, CommitLog.checkMessageAndReturnSize.
     topic_length_v2=True,
+    # 5.1.0 MappedFileQueue.doLoad; DefaultMessageStore.load.
+    recovery=replace(_5_0.recovery, skips_directories=True, index_failure_refuses=True),
 )
 
 _5_1_1 = replace(
@@ -182,13 +276,21 @@ _5_1_1 = replace(
     lmq_excluded_prefixes=(_RETRY_PREFIX,),
 )
 
-_5_1 = replace(
+_5_1_2 = replace(
     _5_1_1,
-    name="5.1",
-    versions=("5.1.2", "5.1.3", "5.1.4"),
+    name="5.1.2",
+    versions=("5.1.2",),
     # 5.1.2 ConsumeQueue.checkMultiDispatchQueue and multiDispatchLmqQueue (File.separator).
     lmq_excluded_topics=(_SCHEDULE_TOPIC, _TIMER_TOPIC),
     lmq_rejects_slash=True,
+)
+
+_5_1 = replace(
+    _5_1_2,
+    name="5.1",
+    versions=("5.1.3", "5.1.4"),
+    # 5.1.3 MappedFileQueue.doLoad.
+    recovery=replace(_5_1_2.recovery, drops_empty_last_file=True),
 )
 
 _5_2 = replace(
@@ -206,13 +308,26 @@ _5_2 = replace(
     unknown_settings=_5_1.unknown_settings - {"forceVerifyPropCRC", "storeType"},
 )
 
-_5_3 = replace(
+_5_3_0 = replace(
     _5_2,
-    name="5.3",
-    versions=("5.3.0", "5.3.1", "5.3.2", "5.3.3", "5.3.4"),
+    name="5.3.0",
+    versions=("5.3.0", "5.3.1"),
     # 5.3.1 MessageStoreConfig: rocksdbCQDoubleWriteEnable; 5.3.4 CombineConsumeQueueStore:
     # combineCQLoadingCQTypes. No rule of the files changed.
     unknown_settings=_5_2.unknown_settings - {"rocksdbCQDoubleWriteEnable", "combineCQLoadingCQTypes"},
+)
+
+_5_3 = replace(
+    _5_3_0,
+    name="5.3",
+    versions=("5.3.2", "5.3.3", "5.3.4"),
+    # 5.3.2 CommitLog.recoverNormally, checkMessageAndReturnSize.
+    recovery=replace(
+        _5_3_0.recovery,
+        clean_start=CleanStart.QUEUE_END,
+        dispatches_after_clean=True,
+        checks_room=True,
+    ),
 )
 
 _5_4 = replace(
@@ -222,7 +337,16 @@ _5_4 = replace(
     # 5.4.0 IndexService.buildIndex: buildKey(topic, tags, "T"), last.
     index_tags=True,
     # 5.4.0 DefaultMessageStore.CommitLogDispatcherBuildIndex.
-    unknown_settings=_5_3.unknown_settings - {"indexFileWriteEnable"},
+    unknown_settings=_5_3.unknown_settings
+    - {"indexFileWriteEnable", "commitLogRecoverMaxNum", "checkCommitLogOffsetOnRecover"},
+    # 5.4.0 CommitLog.recoverNormally, isMappedFileMatchedRecover; ConsumeQueueStore.truncateDirty.
+    recovery=replace(
+        _5_3.recovery,
+        clean_start=CleanStart.FIRST_RECORD,
+        crash_start=CrashStart.RECORD_AND_TIMESTAMP,
+        limits_segments=True,
+        cuts_by_new_end=True,
+    ),
 )
 
 _5_5 = replace(
@@ -232,7 +356,9 @@ _5_5 = replace(
     # 5.5.0 StoreCheckpoint.flush: logicsPhysicalOffset at byte 40.
     checkpoint_fields=6,
     # 5.5.0 MultiDispatchUtils.checkMultiDispatchQueue.
-    unknown_settings=_5_4.unknown_settings - {"combineCQUseRocksdbForLmq"},
+    unknown_settings=_5_4.unknown_settings - {"combineCQUseRocksdbForLmq", "enableAcceleratedRecovery"},
+    # 5.5.0 ConsumeQueueStore.isMappedFileMatchedRecover, FlushConsumeQueueService.
+    recovery=replace(_5_4.recovery, crash_start=CrashStart.PHYSICAL_OFFSET, flushes_logics_later=True),
 )
 
 #: Every dialect, oldest first.
@@ -243,8 +369,10 @@ DIALECTS: tuple[Dialect, ...] = (
     _5_0,
     _5_1_0,
     _5_1_1,
+    _5_1_2,
     _5_1,
     _5_2,
+    _5_3_0,
     _5_3,
     _5_4,
     _5_5,

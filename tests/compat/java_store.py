@@ -44,6 +44,7 @@ class JavaStore:
             service is the broker's, not the store's.)
         jvm_options: more options for the JVM.
         heap: the JVM's ``-Xmx``.
+        jvm: a JVM of this release to use in place of one of its own; it is left running.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class JavaStore:
         deliver_delayed: bool = False,
         jvm_options: Sequence[str] = (),
         heap: str = "512m",
+        jvm: Jvm | None = None,
     ) -> None:
         self.version = version
         self.root = Path(root)
@@ -66,11 +68,12 @@ class JavaStore:
         self._load_seconds: float | None = None
         self._hosts: dict[Host, Any] = {}
         self.root.mkdir(parents=True, exist_ok=True)
-        self.jvm = Jvm(version, options=jvm_options, heap=heap)
+        self._owns_jvm = jvm is None
+        self.jvm = jvm or Jvm(version, options=jvm_options, heap=heap)
         try:
             self._store = self._create(broker or {}, topics or {})
         except BaseException:
-            self.jvm.close()
+            self._close_jvm()
             raise
 
     @property
@@ -201,6 +204,10 @@ class JavaStore:
                     with suppress(Exception):
                         self._store.shutdown()
         finally:
+            self._close_jvm()
+
+    def _close_jvm(self) -> None:
+        if self._owns_jvm:
             self.jvm.close()
 
     @property

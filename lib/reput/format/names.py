@@ -12,6 +12,7 @@ from pathlib import Path
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"

@@ -1,0 +1,207 @@
+"""Loading a directory of files of one length, as a broker does it for segments and queues.
+
+Source: ``MappedFileQueue.load``, ``MultiPathMappedFileQueue.load``, ``MappedFile`` (rocketmq-all-4.9.7,
+5.1.0, 5.1.3, 5.3.3).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from reput.dialect import Recovery
+from reput.errors import StoreError
+from reput.recovery.problem import Problem
+
+# What Long.parseLong takes, of ASCII.
+_NUMBER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
+_LONG_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """A file that a broker maps.
+
+    Attributes:
+        path: the file.
+        base: offset of its first byte, from its name.
+    """
+
+    path: Path
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a broker makes of some directories.
+
+    Attributes:
+        files: what it maps, in the order of their names.
+        dropped: empty last files, which it deletes.
+        problems: what it stumbles over.
+    """
+
+    files: tuple[StoreFile, ...] = ()
+    dropped: tuple[Path, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name in a directory, looked at once.
+
+    Attributes:
+        path: where it is.
+        is_dir: a directory.
+        length: bytes.
+    """
+
+    path: Path
+    is_dir: bool
+    length: int
+
+
+def entries(directory: Path) -> list[Entry]:
+    """What a directory holds, in no order; nothing when it isn't there or is no directory.
+
+    Raises:
+        StoreError: it can't be read.
+    """
+    try:
+        with os.scandir(directory) as found:
+            result = []
+            for entry in found:
+                try:
+                    facts = entry.stat()
+                except FileNotFoundError:
+                    continue  # gone just now, or a link to nothing
+                result.append(Entry(directory / entry.name, stat.S_ISDIR(facts.st_mode), facts.st_size))
+            return result
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StoreError(
+            "this directory can't be read",
+            path=directory,
+            found=error.strerror,
+            next_step="Run the same command as root, or as the user that the broker runs as.",
+        ) from error
+
+
+def number(name: str) -> int | None:
+    """The number that Java reads from a file name; None when it is none."""
+    if _NUMBER.fullmatch(name) is None:
+        return None
+    value = int(name)
+    return value if -_LONG_MAX - 1 <= value <= _LONG_MAX else None
+
+
+def listed(directories: Iterable[Path], file_size: int, rules: Recovery, setting: str) -> Listing:
+    """Load directories.
+
+    Args:
+        directories: as broker.conf lists them.
+        file_size: bytes that each file must have.
+        rules: the release's.
+        setting: the setting that says so, for the messages.
+
+    Raises:
+        StoreError: a directory can't be read.
+    """
+    found = [entry for directory in directories for entry in entries(directory)]
+    found.sort(key=lambda entry: entry.path.name)
+    files: list[StoreFile] = []
+    dropped: list[Path] = []
+    problems: list[Problem] = []
+    for place, entry in enumerate(found):
+        if entry.is_dir and rules.skips_directories:
+            problems.append(_stray(entry, "the broker passes over it", stops=False))
+        elif entry.is_dir:
+            problems.append(_stray(entry, "the broker doesn't start", stops=True))
+        elif not entry.length and place == len(found) - 1 and rules.drops_empty_last_file:
+            dropped.append(entry.path)
+            problems.append(_empty(entry))
+        elif entry.length != file_size:
+            problems.append(_wrong_length(entry, file_size, setting))
+        else:
+            base = number(entry.path.name)
+            if base is None:
+                problems.append(_misnamed(entry))
+            else:
+                files.append(StoreFile(entry.path, base))
+    return Listing(tuple(files), tuple(dropped), tuple(problems))
+
+
+def gaps(files: tuple[StoreFile, ...], file_size: int, kind: str) -> list[Problem]:
+    """Files whose names don't follow one another: a broker logs them and goes on."""
+    return [
+        Problem(
+            kind=kind,
+            path=str(file.path),
+            expected=f"a name of {before.base + file_size:020d} after {before.path.name}",
+            found=file.path.name,
+            outcome="the broker starts, and what lies between is missing",
+            next_step="Bring the missing files back from a copy, if there is one.",
+        )
+        for before, file in pairwise(files)
+        if file.base != before.base + file_size
+    ]
+
+
+def _stray(entry: Entry, outcome: str, *, stops: bool) -> Problem:
+    return Problem(
+        kind="stray-directory",
+        path=str(entry.path),
+        expected="files only",
+        found="a directory",
+        outcome=outcome,
+        next_step="Move it elsewhere.",
+        stops=stops,
+    )
+
+
+def _empty(entry: Entry) -> Problem:
+    return Problem(
+        kind="empty-file",
+        path=str(entry.path),
+        expected="a file of the set length",
+        found="0 bytes",
+        outcome="the broker deletes it",
+        next_step="Nothing has to be done.",
+    )
+
+
+def _wrong_length(entry: Entry, file_size: int, setting: str) -> Problem:
+    named = number(entry.path.name) is not None
+    step = (
+        f"If {setting} in the broker.conf given here is the broker's, bring the file back from a copy, "
+        "or move it elsewhere."
+        if named
+        else "Move it elsewhere: it is no file of the store."
+    )
+    return Problem(
+        kind="wrong-length" if named else "stray-file",
+        path=str(entry.path),
+        expected=f"{file_size} bytes ({setting})",
+        found=f"{entry.length} bytes",
+        outcome="the broker doesn't start",
+        next_step=step,
+        stops=True,
+    )
+
+
+def _misnamed(entry: Entry) -> Problem:
+    return Problem(
+        kind="stray-file",
+        path=str(entry.path),
+        expected="a number as its name",
+        found=entry.path.name,
+        outcome="the broker doesn't start",
+        next_step="Move it elsewhere: it is no file of the store.",
+        stops=True,
+    )

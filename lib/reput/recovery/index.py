@@ -1,0 +1,139 @@
+"""The index files while a broker starts: which it drops, and how far dispatch fills the others.
+
+Source: ``IndexService.load``, ``buildIndex``, ``getAndCreateLastIndexFile``, ``IndexFile.putKey``,
+``IndexHeader.load`` (rocketmq-all-4.9.7, 5.3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from reput.format.indexfile import HEADER_LENGTH, IndexHeader
+
+
+@dataclass(slots=True)
+class IndexModelFile:
+    """An index file.
+
+    Attributes:
+        path: where it is; None for one that the broker makes: its clock names it.
+        header: as the broker holds it; slot_count is that on disk and isn't kept up.
+    """
+
+    path: Path | None
+    header: IndexHeader
+
+
+class IndexModel:
+    """The index files of a store, in order.
+
+    Attributes:
+        files: those that the broker holds.
+        filled: endTimestamps of the files that filled up and got a successor. A thread for each writes its
+            own to the checkpoint, so that any of several may stay there.
+        added: keys that were put.
+    """
+
+    def __init__(self, files: Sequence[IndexModelFile], max_index_num: int) -> None:
+        self.files = list(files)
+        self.filled: list[int] = []
+        self.added = 0
+        self._max = max_index_num
+
+    def put(
+        self,
+        position: NDArray[np.int64],
+        timestamp: NDArray[np.int64],
+        keys: NDArray[np.int32],
+        last_message: int,
+    ) -> None:
+        """Dispatch messages, in log order.
+
+        Args:
+            position, timestamp, keys: [rows], physical offset, storeTimestamp (ms) and number of keys of the
+                messages that have keys.
+            last_message: physical offset of the last message, with keys or without; at least one there is.
+        """
+        self._open()
+        row, done = 0, 0
+        while row < len(position):
+            header = self.files[-1].header
+            row, done, count, begin, end, begun, ended, added = _fill(
+                position,
+                timestamp,
+                keys,
+                row,
+                done,
+                self._max,
+                header.index_count,
+                header.begin_physical_offset,
+                header.end_physical_offset,
+                header.begin_timestamp,
+                header.end_timestamp,
+            )
+            self.added += int(added)
+            self.files[-1].header = replace(
+                header,
+                index_count=int(count),
+                begin_physical_offset=int(begin),
+                end_physical_offset=int(end),
+                begin_timestamp=int(begun),
+                end_timestamp=int(ended),
+            )
+            if row < len(position):
+                self._open()
+        if not len(position) or last_message > int(position[-1]):
+            self._open()
+
+    def _open(self) -> None:
+        """Have a last file with room."""
+        if not self.files:
+            self.files.append(IndexModelFile(None, IndexHeader()))
+            return
+        last = self.files[-1].header
+        if last.index_count >= self._max:
+            self.files.append(IndexModelFile(None, last.successor()))
+            if last.end_timestamp > 0:
+                self.filled.append(last.end_timestamp)
+
+
+def read_header(path: Path) -> IndexHeader:
+    """The header as ``IndexHeader.load`` takes it; what a short file lacks counts as zero."""
+    with open(path, "rb") as file:
+        header = IndexHeader.decode(file.read(HEADER_LENGTH).ljust(HEADER_LENGTH, b"\0"))
+    return header if header.index_count > 0 else replace(header, index_count=1)
+
+
+@njit(cache=True)
+def _fill(  # type: ignore[no-untyped-def]
+    position, timestamp, keys, row, done, most, count, begin, end, begun, ended
+):
+    """Put keys from ``row`` on (``done`` of it are put) until the file is full and another key comes."""
+    added = 0
+    while row < len(position):
+        # A message is skipped by the file's end as it is when its first key comes.
+        if done == 0 and position[row] < end:
+            row += 1
+            continue
+        while done < keys[row]:
+            if count >= most:
+                return row, done, count, begin, end, begun, ended, added
+            if count <= 1:
+                begin = position[row]
+                begun = timestamp[row]
+            count += 1
+            added += 1
+            end = position[row]
+            ended = timestamp[row]
+            done += 1
+        row += 1
+        done = 0
+        if count >= most and row < len(position):
+            return row, done, count, begin, end, begun, ended, added
+    return row, done, count, begin, end, begun, ended, added

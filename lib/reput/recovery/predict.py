@@ -1,0 +1,299 @@
+"""What a broker's start makes of a store: a pure function of what is on disk.
+
+Source: ``DefaultMessageStore.load``, ``recover``, ``start``, ``CommitLog.recoverNormally`` and
+``recoverAbnormally`` (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode). tests/compat/test_recovery.py
+compares the result with what the real stores do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from reput.errors import UnsupportedError
+from reput.format.checkpoint import StoreCheckpoint
+from reput.recovery.begin import begin
+from reput.recovery.files import StoreFile
+from reput.recovery.index import IndexModel, IndexModelFile
+from reput.recovery.problem import Problem
+from reput.recovery.queue import QueueModel, StartFailsError
+from reput.recovery.snapshot import Queue, Snapshot
+from reput.recovery.walk import LogWalk, Walked, store_timestamp
+from reput.scan import output
+from reput.scan.output import OutputArrays
+
+_CONFIRM_FIELDS = 5  # longs of the checkpoint from which on it holds confirmPhyOffset
+_LOGICS_FIELDS = 6  # and logicsPhysicalOffset
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """A part of the log that a start takes away.
+
+    Attributes:
+        path: the segment.
+        start, end: physical offsets; a segment that goes as a whole has its base as ``start``.
+        deleted: the file goes; else its bytes stay, and the next messages are written over them.
+    """
+
+    path: Path
+    start: int
+    end: int
+    deleted: bool
+
+
+@dataclass(slots=True)
+class Prediction:
+    """A store after a broker has started on it.
+
+    Attributes:
+        snapshot: the store before.
+        problems: what keeps the broker from starting, in the order met; empty when it starts.
+        began_at: the segment where the walk begins; None without segments.
+        queue_end: the greatest physical offset that a queue knew of before the walk, -1 if none did.
+        recovered: the walk.
+        dispatched: the dispatch from the end of the queues; None where the release doesn't do it.
+        log_start, log_end: physical offsets; -1 and 0 without segments.
+        segments: those that are left.
+        cuts: what the log loses.
+        queues_cut: the queues were cut to the log's end.
+        queues: every queue.
+        index: the index.
+        index_dropped: index files that a start after a crash deletes.
+        checkpoint: what the broker holds in it once it runs.
+        units_added: units that the start placed.
+    """
+
+    snapshot: Snapshot
+    problems: list[Problem] = field(default_factory=list)
+    began_at: StoreFile | None = None
+    queue_end: int = -1
+    recovered: Walked | None = None
+    dispatched: Walked | None = None
+    log_start: int = -1
+    log_end: int = 0
+    segments: list[StoreFile] = field(default_factory=list)
+    cuts: list[LogCut] = field(default_factory=list)
+    queues_cut: bool = False
+    queues: dict[Queue, QueueModel] = field(default_factory=dict)
+    index: IndexModel = field(default_factory=lambda: IndexModel((), 2))
+    index_dropped: list[Path] = field(default_factory=list)
+    checkpoint: StoreCheckpoint = field(default_factory=StoreCheckpoint)
+    units_added: int = 0
+
+    @property
+    def starts(self) -> bool:
+        """Whether the broker starts."""
+        return not self.problems
+
+
+def predict(snapshot: Snapshot) -> Prediction:
+    """What the start of the broker of this release does.
+
+    Raises:
+        UnsupportedError: the store or broker.conf has what this model doesn't know.
+        StoreError: a file can't be read.
+    """
+    _refuse_unknown(snapshot)
+    result = Prediction(snapshot, [problem for problem in snapshot.problems if problem.stops])
+    if result.starts:
+        _Start(snapshot, result).run()
+    return result
+
+
+class _Start:
+    """One start, step by step, in the broker's order."""
+
+    def __init__(self, snapshot: Snapshot, result: Prediction) -> None:
+        self._snapshot = snapshot
+        self._settings = snapshot.settings
+        self._rules = snapshot.settings.dialect.recovery
+        self._result = result
+        self._last_unit = -1  # physical offset of the last message that was given to a queue
+        self._files: dict[Queue, int] = {}
+        self._walk = LogWalk(self._settings, snapshot.log.files, snapshot.segment_size)
+
+    def run(self) -> None:
+        result, snapshot = self._result, self._snapshot
+        result.queues = {
+            queue: QueueModel(listing.files, self._settings.consume_queue_file_size)
+            for queue, listing in snapshot.queues.items()
+        }
+        self._load_index()
+        for queue in result.queues.values():
+            queue.recover()
+        result.queue_end = self._queue_end()
+        if snapshot.log.files:
+            self._recover_log()
+        else:
+            for queue in result.queues.values():
+                queue.destroy()
+        if self._correct_min() and self._dispatch():
+            self._correct_min()
+        self._set_checkpoint()
+
+    def _load_index(self) -> None:
+        result = self._result
+        kept = []
+        for entry in self._snapshot.index:
+            late = entry.header.end_timestamp > self._snapshot.checkpoint.index_msg_timestamp
+            if late and not self._snapshot.clean:
+                result.index_dropped.append(entry.path)
+            else:
+                kept.append(IndexModelFile(entry.path, entry.header))
+        result.index = IndexModel(kept, self._settings.max_index_num)
+
+    def _recover_log(self) -> None:
+        result, snapshot = self._result, self._snapshot
+        number = begin(snapshot, result.queue_end)
+        result.began_at = snapshot.log.files[number]
+        if not snapshot.clean:
+            walked = self._walk.recover(number, self._give)
+        elif self._rules.dispatches_after_clean:
+            walked = self._walk.recover(number, lambda out: self._give(out, result.queue_end))
+        else:
+            walked = self._walk.recover(number, _nothing)
+        result.recovered = walked
+        end = self._queue_end() if self._rules.cuts_by_new_end else result.queue_end
+        if end >= walked.end:
+            result.queues_cut = True
+            for queue in result.queues.values():
+                queue.truncate(walked.end)
+        self._cut_log(walked.end)
+
+    def _cut_log(self, end: int) -> None:
+        result, size = self._result, self._snapshot.segment_size
+        for segment in self._snapshot.log.files:
+            if segment.base > end:
+                result.cuts.append(LogCut(segment.path, segment.base, segment.base + size, deleted=True))
+                continue
+            result.segments.append(segment)
+            result.log_end = segment.base + size
+            if segment.base + size > end:
+                result.log_end = end
+                result.cuts.append(LogCut(segment.path, end, segment.base + size, deleted=False))
+        result.log_start = result.segments[0].base
+
+    def _correct_min(self) -> bool:
+        try:
+            for queue in self._result.queues.values():
+                queue.correct_min(self._result.log_start, searches=self._rules.searches_min_offset)
+        except StartFailsError as error:
+            self._result.problems.append(error.problem)
+        return self._result.starts
+
+    def _dispatch(self) -> bool:
+        """What ``start`` does behind the recovery. Whether it did anything."""
+        result = self._result
+        if not (self._rules.begins_at_queue_end or self._settings.recovery.recheck_from_queues):
+            return False
+        start = max(result.log_start, self._queue_end(), 0)
+        walk = LogWalk(self._settings, result.segments, self._snapshot.segment_size)
+        self._walk, before = walk, self._walk
+        try:
+            result.dispatched = walk.dispatch(start, result.log_end, self._give)
+        finally:
+            self._walk = before
+        if result.dispatched.stuck_at is not None:
+            result.problems.append(_stuck(self._snapshot, result.dispatched.stuck_at))
+        return result.starts
+
+    def _queue_end(self) -> int:
+        return max((queue.max_physical for queue in self._result.queues.values()), default=-1)
+
+    def _give(self, out: OutputArrays, after: int = -(1 << 63)) -> None:
+        """Dispatch messages whose stored place is past ``after``."""
+        self._give_queues(out, after)
+        if self._settings.message_index_enable and int(out.counts[output.LAST_POSITION]) > after:
+            rows = int(out.counts[output.ROWS])
+            wanted = out.row_position[:rows] > after
+            self._result.index.put(
+                out.row_position[:rows][wanted],
+                out.row_timestamp[:rows][wanted],
+                out.row_keys[:rows][wanted],
+                int(out.counts[output.LAST_POSITION]),
+            )
+
+    def _give_queues(self, out: OutputArrays, after: int) -> None:
+        count = int(out.counts[output.UNITS])
+        rows = np.flatnonzero(out.unit_position[:count] > after)
+        if not len(rows):
+            return
+        table = self._walk.table
+        self._last_unit = int(out.unit_position[rows[-1]])
+        numbers = out.unit_queue[rows]
+        order = np.argsort(numbers, kind="stable")
+        rows, numbers = rows[order], numbers[order]
+        for part in np.split(rows, np.flatnonzero(np.diff(numbers)) + 1):
+            number = int(out.unit_queue[part[0]])
+            topic = table.topic_names[int(table.queues.topic[number])].decode("utf-8", "replace")
+            key = topic, int(table.queues.queue_id[number])
+            queue = self._result.queues.get(key)
+            if queue is None:
+                queue = QueueModel((), self._settings.consume_queue_file_size)
+                self._result.queues[key] = queue
+            places = queue.put(
+                out.unit_position[part], out.unit_size[part], out.unit_offset[part], out.unit_tags[part]
+            )
+            self._result.units_added += int((places >= 0).sum())
+
+    def _set_checkpoint(self) -> None:
+        result, snapshot = self._result, self._snapshot
+        fields = self._settings.dialect.checkpoint_fields
+        values = snapshot.checkpoint
+        if self._last_unit >= 0:
+            timestamp = store_timestamp(snapshot.log.files, snapshot.segment_size, self._last_unit)
+            if timestamp > 0 or not self._rules.flushes_logics_later:
+                values = replace(values, logics_msg_timestamp=timestamp)
+            if fields >= _LOGICS_FIELDS and self._last_unit > 0:
+                values = replace(values, logics_physical_offset=self._last_unit)
+        if result.index.filled:
+            values = replace(values, index_msg_timestamp=result.index.filled[-1])
+        if fields >= _CONFIRM_FIELDS and result.recovered is not None and result.began_at is not None:
+            confirmed = result.recovered.last_valid
+            if confirmed < 0 and snapshot.clean:
+                confirmed = snapshot.log.files[-1].base + snapshot.segment_size
+            elif confirmed < 0:
+                confirmed = result.began_at.base
+            values = replace(values, confirm_physical_offset=confirmed)
+        result.checkpoint = values
+
+
+def _nothing(_out: OutputArrays) -> None:
+    """A clean start of old releases dispatches nothing."""
+
+
+def _stuck(snapshot: Snapshot, offset: int) -> Problem:
+    return Problem(
+        kind="dispatch-never-ends",
+        path=str(snapshot.settings.commit_log_dirs[0]),
+        expected=f"a segment that spans {offset}",
+        found="none, and others after it",
+        outcome="the broker waits for ever for its dispatch, and doesn't finish its start",
+        next_step="Bring the missing segments back from a copy, or take those before them away.",
+        stops=True,
+    )
+
+
+def _refuse_unknown(snapshot: Snapshot) -> None:
+    settings = snapshot.settings
+    for name, there in (
+        ("duplicationEnable", settings.duplication_enable),
+        ("forceVerifyPropCRC", settings.force_verify_prop_crc),
+        ("enableAcceleratedRecovery", settings.recovery.accelerated),
+    ):
+        if there:
+            raise UnsupportedError(
+                f"{name} changes how a broker recovers, and reput doesn't know how",
+                path=settings.broker_conf,
+                found=f"{name}=true",
+                next_step="Run `reput check`, which doesn't need that.",
+            )
+    if any(listing.files for listing in snapshot.batch_queues.values()):
+        raise UnsupportedError(
+            "the store has batch consume queues, and reput doesn't know how a broker recovers those",
+            path=settings.root,
+            next_step="Run `reput check`, which doesn't need that.",
+        )

@@ -1,0 +1,320 @@
+"""One consume queue while a broker starts: what it holds, takes, and loses.
+
+Source: ``ConsumeQueue``: recover, putMessagePositionInfo, truncateDirtyLogicFiles, correctMinOffset;
+``MappedFileQueue``: truncateDirtyFiles, getLastMappedFile (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
+from reput.recovery.files import StoreFile
+from reput.recovery.problem import Problem
+
+UNIT = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+_BLANK = np.frombuffer(PRE_BLANK, UNIT)
+_CHUNK = 8192  # units
+_LAST_FILES = 3
+
+
+class StartFailsError(Exception):
+    """The broker fails here, and doesn't start."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+@dataclass(slots=True)
+class QueueFile:
+    """A file of the queue.
+
+    Attributes:
+        base: byte offset of its first byte in the queue.
+        path: where it is; None when the broker makes it.
+        wrote: bytes from its start on that count.
+        patches: (byte position, units) that the broker writes over what is there.
+    """
+
+    base: int
+    path: Path | None
+    wrote: int
+    patches: list[tuple[int, NDArray[np.void]]] = field(default_factory=list)
+
+
+class QueueModel:
+    """A consume queue, changed as a broker changes it; the files stay as they are.
+
+    Attributes:
+        files: in the order of their offsets; each but the last is full.
+        max_physical: physical offset after the last message that it knows of, -1 at first.
+        min_logic: byte offset of the first unit that counts.
+        deleted: files that the broker deletes.
+    """
+
+    def __init__(self, files: Sequence[StoreFile], file_size: int) -> None:
+        self.file_size = file_size
+        self.files = [QueueFile(file.base, file.path, file_size) for file in files]
+        self.max_physical = -1
+        self.min_logic = 0
+        self.deleted: list[Path] = []
+        self._fresh = False  # MappedFile.firstCreateInQueue of the last file
+
+    @property
+    def end(self) -> int:
+        """Byte offset after the last unit that counts."""
+        return self.files[-1].base + self.files[-1].wrote if self.files else 0
+
+    @property
+    def min_offset(self) -> int:
+        """The first queue offset that consumers get."""
+        return self.min_logic // UNIT_LENGTH
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset of the next message."""
+        return self.end // UNIT_LENGTH
+
+    def recover(self) -> None:
+        """Find the end, in the last three files."""
+        if not self.files:
+            return
+        end = 0
+        for file in self.files[max(len(self.files) - _LAST_FILES, 0) :]:
+            count, last = self._valid_prefix(file, 0)
+            if last is not None:
+                self.max_physical = last
+            end = file.base + count * UNIT_LENGTH
+            if count * UNIT_LENGTH != self.file_size:
+                break
+        self._cut_files(end)
+
+    def _cut_files(self, end: int) -> None:
+        for file in list(self.files):
+            if file.base + self.file_size > end:
+                if end >= file.base:
+                    file.wrote = end % self.file_size
+                else:
+                    self._delete(file)
+
+    def put(
+        self,
+        position: NDArray[np.int64],
+        size: NDArray[np.int32],
+        offset: NDArray[np.int64],
+        tags: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """Append units, in log order.
+
+        Args:
+            position, size, offset, tags: [rows], physical offset, bytes, queueOffset and tagsCode.
+
+        Returns:
+            int64[rows], the queue offset where each one went, -1 for those that were skipped.
+        """
+        last = self.files[-1] if self.files else None
+        places, state = _place(
+            position,
+            size,
+            offset,
+            self.file_size,
+            last is not None,
+            0 if last is None else last.base,
+            0 if last is None else last.wrote,
+            self._fresh,
+            self.max_physical,
+            self.min_logic,
+        )
+        _has_files, last_base, wrote, fresh, self.max_physical, self.min_logic, first_base, blanks = state
+        if first_base >= 0:
+            self.files.append(QueueFile(first_base, None, 0))
+            if blanks:
+                self.files[0].patches.append((0, np.repeat(_BLANK, blanks)))
+        self._fresh = bool(fresh)
+        while self.files and self.files[-1].base < last_base:
+            self.files[-1].wrote = self.file_size
+            self.files.append(QueueFile(self.files[-1].base + self.file_size, None, 0))
+        if self.files:
+            self.files[-1].wrote = int(wrote)
+        taken = np.flatnonzero(places >= 0)
+        if len(taken):
+            units = np.empty(len(taken), UNIT)
+            units["offset"], units["size"], units["tags"] = position[taken], size[taken], tags[taken]
+            self._write(places[taken], units)
+        return np.where(places >= 0, places // UNIT_LENGTH, -1)
+
+    def _write(self, places: NDArray[np.int64], units: NDArray[np.void]) -> None:
+        # Places of one call are consecutive: the broker only appends.
+        for file in self.files:
+            low, high = np.searchsorted(places, [file.base, file.base + self.file_size])
+            if high > low:
+                file.patches.append((int(places[low]) - file.base, units[low:high]))
+
+    def truncate(self, physical: int) -> None:
+        """Cut the units of messages at or past a physical offset."""
+        self.max_physical = physical
+        while self.files:
+            last = self.files[-1]
+            first = self._units(last, 0, 1)[0]
+            if int(first["offset"]) >= physical:
+                self._delete(last)
+                continue
+            # The first unit is taken as it is, zeros too.
+            self.max_physical = int(first["offset"]) + int(first["size"])
+            count, end = self._valid_prefix(last, 1, physical)
+            if end is not None:
+                self.max_physical = end
+            last.wrote = count * UNIT_LENGTH
+            return
+
+    def correct_min(self, physical: int, *, searches: bool) -> None:
+        """Find the first unit of a message that is still in the log.
+
+        Args:
+            physical: where the log begins.
+            searches: by halving, as 5.x does.
+
+        Raises:
+            StartFailsError: the broker fails on it.
+        """
+        if searches:
+            self._search_min(physical)
+            return
+        if not self.files:
+            return
+        first = self.files[0]
+        for at, units in self._chunks(first, 0, first.wrote // UNIT_LENGTH):
+            found = np.flatnonzero(units["offset"] >= physical)
+            if len(found):
+                self.min_logic = first.base + (at + int(found[0])) * UNIT_LENGTH
+                return
+
+    def _search_min(self, physical: int) -> None:
+        if self.min_logic >= self.end or not self.files:
+            return
+        last, first = self.files[-1], self.files[0]
+        if last.wrote >= UNIT_LENGTH:
+            (unit,) = self._units(last, last.wrote // UNIT_LENGTH - 1, 1)
+            if int(unit["offset"]) < physical:
+                self.min_logic = last.base + last.wrote
+                return
+        start = self.min_logic - first.base
+        intact = start >= 0
+        start = max(start, 0)
+        if start >= first.wrote:
+            return
+        begin = start // UNIT_LENGTH
+        count = first.wrote // UNIT_LENGTH - begin
+        offsets = self._units(first, begin, count)["offset"]
+        if intact and int(offsets[0]) >= physical:
+            return
+        low, high = 0, count - 1
+        while high - low > 1:
+            mid = (low + high) // 2
+            value = int(offsets[mid])
+            if value > physical:
+                high = mid
+            elif value == physical:
+                low = high = mid
+            else:
+                low = mid
+        for at in range(low, high + 1):
+            if int(offsets[at]) >= physical:
+                self.min_logic = first.base + start + at * UNIT_LENGTH
+                return
+
+    def destroy(self) -> None:
+        """Delete the queue's files."""
+        for file in list(self.files):
+            self._delete(file)
+        self.max_physical = -1
+        self.min_logic = 0
+
+    def units(self) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """(queue offset of the first, units) for all that count, file by file, chunk by chunk."""
+        for file in self.files:
+            for at, units in self._chunks(file, 0, file.wrote // UNIT_LENGTH):
+                yield file.base // UNIT_LENGTH + at, units
+
+    def _delete(self, file: QueueFile) -> None:
+        self.files.remove(file)
+        if file.path is not None:
+            self.deleted.append(file.path)
+
+    def _valid_prefix(self, file: QueueFile, start: int, before: int | None = None) -> tuple[int, int | None]:
+        """Up to which unit, from ``start`` on, a file holds valid ones, and the last one's message end.
+
+        ``before`` ends it at the first unit at or past a physical offset, too.
+        """
+        end: int | None = None
+        count = start
+        for at, units in self._chunks(file, start, self.file_size // UNIT_LENGTH):
+            good = (units["offset"] >= 0) & (units["size"] > 0)
+            if before is not None:
+                good &= units["offset"] < before
+            bad = np.flatnonzero(~good)
+            stop = int(bad[0]) if len(bad) else len(units)
+            if stop:
+                end = int(units["offset"][stop - 1]) + int(units["size"][stop - 1])
+                count = at + stop
+            if len(bad):
+                break
+        return count, end
+
+    def _chunks(self, file: QueueFile, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.void]]]:
+        for at in range(start, stop, _CHUNK):
+            yield at, self._units(file, at, min(_CHUNK, stop - at))
+
+    def _units(self, file: QueueFile, start: int, count: int) -> NDArray[np.void]:
+        """Uint of a file as it will be: what is there, and what the broker writes over it."""
+        units = np.zeros(count, UNIT)
+        if file.path is not None:
+            found = np.fromfile(file.path, UNIT, count, offset=start * UNIT_LENGTH)
+            units[: len(found)] = found
+        for position, patch in file.patches:
+            at = position // UNIT_LENGTH - start
+            low, high = max(at, 0), min(at + len(patch), count)
+            if low < high:
+                units[low:high] = patch[low - at : high - at]
+        return units
+
+
+@njit(cache=True)
+def _place(position, size, offset, file_size, has_files, base, wrote, fresh, max_physical, min_logic):  # type: ignore[no-untyped-def]
+    """Where each unit goes: ``ConsumeQueue.putMessagePositionInfo``, one message after the other."""
+    places = np.full(len(position), -1, np.int64)
+    first_base = np.int64(-1)
+    blanks = np.int64(0)
+    for row in range(len(position)):
+        end = position[row] + size[row]
+        if end <= max_physical:
+            continue
+        expected = offset[row] * 20
+        if not has_files:
+            has_files = True
+            base = expected - expected % file_size
+            wrote = np.int64(0)
+            fresh = True
+            first_base = base
+        elif wrote == file_size:
+            base += file_size
+            wrote = np.int64(0)
+            fresh = False
+        if offset[row] != 0:
+            if fresh and wrote == 0:
+                min_logic = expected
+                wrote = expected % file_size
+                blanks = wrote // 20
+            if expected < base + wrote:
+                continue
+        max_physical = end
+        places[row] = base + wrote
+        wrote += 20
+    return places, (has_files, base, wrote, fresh, max_physical, min_logic, first_base, blanks)

@@ -1,0 +1,272 @@
+"""What a broker finds when it loads a store, up to where recovery begins.
+
+Source: ``DefaultMessageStore.load``, ``ConsumeQueueStore.load``, ``IndexService.load``, ``StoreCheckpoint``,
+``ConfigManager.load``, ``BrokerController`` (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reput.errors import SettingsError, StoreError
+from reput.format import names
+from reput.format.checkpoint import StoreCheckpoint
+from reput.format.indexfile import IndexHeader, file_length
+from reput.recovery.config import config_problems
+from reput.recovery.files import Entry, Listing, entries, gaps, listed, number
+from reput.recovery.index import read_header
+from reput.recovery.problem import Problem
+from reput.settings import StoreSettings
+from reput.store.lock import Holder, store_holder
+from reput.topics import batch_queue_topics
+
+_DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
+_QUEUE_ID = re.compile(r"-?(0|[1-9][0-9]{0,9})", re.ASCII)
+_INT_MAX = 2**31 - 1
+
+#: A queue: topic and queue id.
+Queue = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """An index file as the broker loads it.
+
+    Attributes:
+        path: the file.
+        header: its header.
+    """
+
+    path: Path
+    header: IndexHeader
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A store as a broker loads it, before it recovers.
+
+    Attributes:
+        settings: what it was read with.
+        clean: there is no ``abort``: the last broker stopped in good order.
+        segment_size: bytes of a segment.
+        segment_size_known: broker.conf says so; else it was taken from the files.
+        log: the segments.
+        queues, batch_queues: consume queue files, by queue.
+        checkpoint: its values, zeros when there is no file.
+        checkpoint_exists: there is one.
+        index: index files in the order in which they are loaded.
+        holder: who uses the store now.
+        problems: what the broker stumbles over, in the order in which it does.
+    """
+
+    settings: StoreSettings
+    clean: bool
+    segment_size: int
+    segment_size_known: bool
+    log: Listing
+    queues: dict[Queue, Listing]
+    batch_queues: dict[Queue, Listing]
+    checkpoint: StoreCheckpoint
+    checkpoint_exists: bool
+    index: tuple[IndexEntry, ...]
+    holder: Holder | None
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def starts(self) -> bool:
+        """Whether a broker gets as far as recovering."""
+        return not any(problem.stops for problem in self.problems)
+
+
+def take(settings: StoreSettings) -> Snapshot:
+    """Look at a store. Nothing is changed.
+
+    Raises:
+        StoreError: something in it can't be read, or it isn't there.
+    """
+    if not settings.root.is_dir():
+        raise StoreError(
+            "there is no store",
+            path=settings.root,
+            expected="a directory with commitlog/",
+            found="no directory",
+            next_step="Check the STORE argument",
+        )
+    recovery = settings.dialect.recovery
+    size, known = _segment_size(settings)
+    log = listed(settings.commit_log_dirs, size, recovery, "mappedFileSizeCommitLog")
+    queues = _queues(
+        settings.root / names.CONSUME_QUEUE, settings, settings.consume_queue_file_size, _QUEUE_SETTING
+    )
+    batch = {}
+    if recovery.switches_queue_types:
+        batch = _queues(
+            settings.root / names.BATCH_CONSUME_QUEUE,
+            settings,
+            settings.recovery.batch_queue_file_size,
+            "mapperFileSizeBatchConsumeQueue",
+        )
+    index, index_problems = _index(settings)
+    checkpoint = settings.root / names.CHECKPOINT
+    snapshot = Snapshot(
+        settings=settings,
+        clean=not (settings.root / names.ABORT).exists(),
+        segment_size=size,
+        segment_size_known=known,
+        log=log,
+        queues=queues,
+        batch_queues=batch,
+        checkpoint=_checkpoint(checkpoint),
+        checkpoint_exists=checkpoint.exists(),
+        index=index,
+        holder=store_holder(settings.root),
+    )
+    snapshot.problems += [
+        *log.problems,
+        *gaps(log.files, size, "missing-segments"),
+        *_queue_problems(queues, settings.consume_queue_file_size),
+        *_queue_problems(batch, settings.recovery.batch_queue_file_size),
+        *_type_problems(snapshot),
+        *index_problems,
+        *config_problems(settings),
+    ]
+    return snapshot
+
+
+_QUEUE_SETTING = "mappedFileSizeConsumeQueue"
+
+
+def _segment_size(settings: StoreSettings) -> tuple[int, bool]:
+    if settings.segment_size is not None:
+        return settings.segment_size, True
+    lengths = Counter(
+        entry.length
+        for directory in settings.commit_log_dirs
+        for entry in entries(directory)
+        if not entry.is_dir and entry.length and names.parse_offset_name(entry.path.name) is not None
+    )
+    return (lengths.most_common(1)[0][0] if lengths else _DEFAULT_SEGMENT), False
+
+
+def _queues(root: Path, settings: StoreSettings, file_size: int, setting: str) -> dict[Queue, Listing]:
+    return {
+        (topic.path.name, int(queue.path.name)): listed(
+            [queue.path], file_size, settings.dialect.recovery, setting
+        )
+        for topic in _sorted(root)
+        for queue in _sorted(topic.path)
+        if _is_queue_id(queue.path.name)
+    }
+
+
+def _sorted(directory: Path) -> list[Entry]:
+    return sorted(entries(directory), key=lambda entry: entry.path.name)
+
+
+def _is_queue_id(name: str) -> bool:
+    return _QUEUE_ID.fullmatch(name) is not None and -_INT_MAX - 1 <= int(name) <= _INT_MAX
+
+
+def _queue_problems(queues: dict[Queue, Listing], file_size: int) -> Iterator[Problem]:
+    for listing in queues.values():
+        yield from listing.problems
+        yield from gaps(listing.files, file_size, "missing-queue-files")
+
+
+def _type_problems(snapshot: Snapshot) -> Iterator[Problem]:
+    """``ConsumeQueueStore.queueTypeShouldBe``."""
+    settings = snapshot.settings
+    if not settings.dialect.recovery.switches_queue_types:
+        return
+    try:
+        batch = batch_queue_topics(settings.topics_json)
+    except SettingsError:
+        return  # said of the file itself
+    for queues, directory, wrong in (
+        (snapshot.queues, names.CONSUME_QUEUE, True),
+        (snapshot.batch_queues, names.BATCH_CONSUME_QUEUE, False),
+    ):
+        for topic in dict.fromkeys(topic for topic, _ in queues):
+            if (topic in batch) is wrong:
+                yield Problem(
+                    kind="queue-type",
+                    path=str(settings.root / directory / topic),
+                    expected=f"queues of the type that {settings.topics_json} says",
+                    found=f"{'plain' if wrong else 'batch'} queues",
+                    outcome="the broker doesn't start",
+                    next_step="Set queue.type of the topic to what its files are, or move them elsewhere.",
+                    stops=True,
+                )
+
+
+def _checkpoint(path: Path) -> StoreCheckpoint:
+    try:
+        with open(path, "rb") as file:
+            return StoreCheckpoint.decode(file.read(48))
+    except FileNotFoundError:
+        return StoreCheckpoint()
+    except OSError as error:
+        raise StoreError("the checkpoint can't be read", path=path, found=error.strerror) from error
+
+
+def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Problem]]:
+    """``IndexService.load`` without what a crash drops."""
+    found: list[IndexEntry] = []
+    problems: list[Problem] = []
+    length = file_length(settings.max_hash_slot_num, settings.max_index_num)
+    refuses = settings.dialect.recovery.index_failure_refuses
+    for entry in _sorted(settings.root / names.INDEX):
+        if number(entry.path.name) is None:
+            problems.append(
+                Problem(
+                    kind="stray-index-file",
+                    path=str(entry.path),
+                    expected="a name of 17 digits",
+                    found=entry.path.name,
+                    outcome="the broker passes over it",
+                    next_step="Move it elsewhere.",
+                )
+            )
+        elif entry.is_dir:
+            problems.append(
+                Problem(
+                    kind="index-directory",
+                    path=str(entry.path),
+                    expected="a file",
+                    found="a directory",
+                    outcome="the broker doesn't start"
+                    if refuses
+                    else "the broker loads no index file from here on",
+                    next_step="Move it elsewhere.",
+                    stops=refuses,
+                )
+            )
+            break
+        else:
+            if entry.length != length:
+                problems.append(_wrong_index_length(entry, length))
+            try:
+                found.append(IndexEntry(entry.path, read_header(entry.path)))
+            except OSError as error:
+                raise StoreError(
+                    "this index file can't be read", path=entry.path, found=error.strerror
+                ) from error
+    return tuple(found), problems
+
+
+def _wrong_index_length(entry: Entry, length: int) -> Problem:
+    short = entry.length < length
+    return Problem(
+        kind="index-length",
+        path=str(entry.path),
+        expected=f"{length} bytes (maxHashSlotNum, maxIndexNum)",
+        found=f"{entry.length} bytes",
+        outcome="the broker fills it up with zeros: keys are missing"
+        if short
+        else "the broker reads its start",
+        next_step="If both settings in the broker.conf given here are the broker's, rebuild the index.",
+    )

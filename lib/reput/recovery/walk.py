@@ -1,0 +1,248 @@
+"""Going through the log as a broker does: when it recovers, and when it dispatches what is behind.
+
+The scan of :mod:`reput.scan` does the work; where it stops, :mod:`reput.recovery.record` says what the broker
+makes of the place. Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``,
+``DefaultMessageStore.ReputMessageService.doReput`` (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.format import commitlog, javastring, properties
+from reput.recovery.files import StoreFile
+from reput.recovery.record import Kind, judge
+from reput.scan import kernel, output
+from reput.scan.output import OutputArrays
+from reput.scan.rules import Rules
+from reput.scan.rules import rules as scan_rules
+from reput.scan.status import Status
+from reput.scan.table import QueueTable
+from reput.settings import StoreSettings
+from reput.store.segments import map_segment
+
+#: Takes the units and keys of some records, in log order; the arrays are reused afterwards.
+Sink = Callable[[OutputArrays], None]
+
+_SCHEDULE_TOPIC = commitlog.SCHEDULE_TOPIC
+
+
+@dataclass(slots=True)
+class Walked:
+    """What a walk met.
+
+    Attributes:
+        end: where it ended: the first bad place, or the last BLANK.
+        segments: segments that it went into.
+        bytes: bytes of the records that it took.
+        messages: how many.
+        last_valid: physical offset of the last message, -1 if there was none.
+        why: what stood at the end.
+        stuck_at: where the dispatch finds no segment and waits for ever; None as a rule.
+    """
+
+    end: int
+    segments: int = 0
+    bytes: int = 0
+    messages: int = 0
+    last_valid: int = -1
+    why: str = ""
+    stuck_at: int | None = None
+
+
+class LogWalk:
+    """Walks over the segments of one store.
+
+    Attributes:
+        table: numbers of the topics and queues that the units belong to.
+    """
+
+    def __init__(self, settings: StoreSettings, segments: Sequence[StoreFile], segment_size: int) -> None:
+        self._settings = settings
+        self._dialect = settings.dialect
+        self._segments = segments
+        self._size = segment_size
+        self._rules: Rules = scan_rules(settings)
+        self._out = output.output()
+        self.table = QueueTable(
+            excludes_lmq=lambda topic: self._dialect.lmq_excludes(topic.decode("utf-8", "replace"))
+        )
+
+    def recover(self, index: int, sink: Sink) -> Walked:
+        """Walk from the segment of number ``index`` on, up to where the log ends for a broker.
+
+        Raises:
+            SegmentGoneError, StoreError: a segment can't be read.
+        """
+        recovery = self._settings.recovery
+        rules = self._rules._replace(check_crc=recovery.check_crc)
+        walked = Walked(self._segments[index].base)
+        if not self._dialect.recovery.knows_delay_levels:
+            sink = self._without_delay_levels(sink)
+        for segment in self._segments[index:]:
+            data = map_segment(segment.path, self._size)
+            walked.segments += 1
+            walked.end = segment.base
+            kind, position, walked.why = self._segment(
+                data, segment, 0, rules, sink, walked, check_offsets=recovery.check_offsets
+            )
+            walked.end = segment.base + position
+            if kind is not Kind.BLANK:
+                return walked
+        walked.why = "the last segment's closing record"
+        return walked
+
+    def dispatch(self, start: int, end: int, sink: Sink) -> Walked:
+        """Dispatch from ``start`` up to the log's end, as a running broker does: no CRC, around bad places.
+
+        Raises:
+            SegmentGoneError, StoreError: a segment can't be read.
+        """
+        rules = self._rules._replace(check_crc=False)
+        walked = Walked(start)
+        while walked.end < end:
+            segment = self._at(walked.end)
+            if segment is None:
+                walked.stuck_at = walked.end
+                return walked
+            data = map_segment(segment.path, min(self._size, end - segment.base))
+            walked.segments += 1
+            position = walked.end - segment.base
+            while True:
+                kind, position, walked.why = self._segment(data, segment, position, rules, sink, walked)
+                if kind is not Kind.BAD or position >= len(data):
+                    break
+                judged = judge(data, position, self._dialect, check_crc=False)
+                if not judged.consumed:
+                    break
+                position += judged.consumed  # it goes on behind what it has read
+            walked.end = segment.base + self._size if kind is Kind.BLANK else segment.base + len(data)
+        return walked
+
+    def _at(self, offset: int) -> StoreFile | None:
+        for segment in self._segments:
+            if segment.base <= offset < segment.base + self._size:
+                return segment
+        return None
+
+    def _segment(
+        self,
+        data: NDArray[np.uint8],
+        segment: StoreFile,
+        position: int,
+        rules: Rules,
+        sink: Sink,
+        walked: Walked,
+        *,
+        check_offsets: bool = False,
+    ) -> tuple[Kind, int, str]:
+        """Take the records from ``position`` on.
+
+        Returns:
+            Why it ended (BLANK or BAD), where, and the same for people.
+        """
+        out = self._out
+        out.counts.fill(0)
+        while True:
+            status, position = kernel.scan(data, segment.base, position, len(data), rules, self.table, out)
+            self._give(out, sink, walked)
+            if status is Status.FULL:
+                continue
+            if status is Status.END:
+                return Kind.BAD, position, "the segment's end, without a closing record"
+            if status in (Status.BAD_DELAY, Status.BAD_INNER_BATCH):
+                return Kind.BAD, position, "a property that must be a number and isn't"
+            judged = judge(data, position, self._dialect, check_crc=rules.check_crc)
+            if judged.kind is Kind.BLANK:
+                return Kind.BLANK, position, "the segment's closing record"
+            if judged.kind is Kind.BAD:
+                return Kind.BAD, position, _said(status)
+            place = judged.physical_offset
+            if check_offsets and not segment.base <= place <= segment.base + self._size:
+                return Kind.BAD, position, "a record whose stored place lies outside its segment"
+            problem = self._take_unplaced(data, segment.base, position, judged.size, place, rules)
+            if problem is not None:
+                return Kind.BAD, position, _said(problem)
+            self._give(out, sink, walked)
+            position += judged.size
+
+    def _take_unplaced(
+        self,
+        data: NDArray[np.uint8],
+        base: int,
+        position: int,
+        size: int,
+        place: int,
+        rules: Rules,
+    ) -> Status | None:
+        """Take a record that isn't where it says, or whose property CRC is wrong: brokers don't look."""
+        record = data[position : position + size].copy()
+        own = base + position
+        record[commitlog.PHYSICAL_OFFSET : commitlog.PHYSICAL_OFFSET + 8] = np.frombuffer(
+            struct.pack(">q", own), np.uint8
+        )
+        out = self._out
+        status, at = kernel.scan(
+            record, own, 0, size, rules._replace(check_crc=False), self.table, out, accept=0
+        )
+        if status is not Status.END or at != size:
+            return status
+        # Units and keys hold what the record says.
+        out.unit_position[: out.counts[output.UNITS]] = place
+        out.row_position[: out.counts[output.ROWS]] = place
+        return None
+
+    def _give(self, out: OutputArrays, sink: Sink, walked: Walked) -> None:
+        if out.counts[output.MESSAGES]:
+            walked.messages += int(out.counts[output.MESSAGES])
+            walked.bytes += int(out.counts[output.BYTES])
+            walked.last_valid = int(out.counts[output.LAST_POSITION])
+            sink(out)
+        out.counts[: output.BYTES + 1] = 0
+
+    def _without_delay_levels(self, sink: Sink) -> Sink:
+        """4.9 reads its delay levels after recovering: the schedule topic's units get the tags' hash."""
+
+        def changed(out: OutputArrays) -> None:
+            schedule = self.table.intern_topic(_SCHEDULE_TOPIC)
+            units = int(out.counts[output.UNITS])
+            topics = self.table.queues.topic[out.unit_queue[:units]]
+            for row in np.flatnonzero(topics == schedule).tolist():
+                out.unit_tags[row] = self._tags_hash(int(out.unit_position[row]))
+            sink(out)
+
+        return changed
+
+    def _tags_hash(self, physical: int) -> int:
+        segment = self._at(physical)
+        if segment is None:
+            return 0  # a record that is somewhere else than it says: its tags can't be had
+        data = map_segment(segment.path, self._size)
+        record = commitlog.decode(data.data, physical - segment.base)
+        return javastring.hash_code(properties.parse(record.properties).get(properties.TAGS, b""))
+
+
+def store_timestamp(segments: Sequence[StoreFile], size: int, physical: int) -> int:
+    """StoreTimestamp of the message at a physical offset, ms; 0 when no segment spans it."""
+    for segment in segments:
+        if segment.base <= physical < segment.base + size:
+            data = map_segment(segment.path, size)
+            return commitlog.decode(data.data, physical - segment.base).store_timestamp
+    return 0
+
+
+def _said(status: Status) -> str:
+    return {
+        Status.UNWRITTEN: "bytes that were never written",
+        Status.BAD_SIZE: "a record whose size can't be",
+        Status.BAD_MAGIC: "no magic of a record",
+        Status.BAD_LENGTHS: "a record whose lengths don't add up",
+        Status.BAD_CRC: "a body that doesn't have its CRC",
+        Status.BAD_PHYSICAL_OFFSET: "no whole record",
+        Status.BLANK: "a closing record whose size can't be",
+    }.get(status, "no whole record")

@@ -1,0 +1,304 @@
+"""What goes wrong with a store: each damage is a function that changes a copy of one."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.format import commitlog, names
+from reput.format.checkpoint import StoreCheckpoint
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import HEADER_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A message in the log: where it lies, and when it was stored (ms)."""
+
+    segment: Path
+    position: int
+    offset: int
+    size: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class Copy:
+    """A copy of a store, to be damaged."""
+
+    root: Path
+    segment_size: int
+    queue_file_size: int
+
+    @property
+    def segments(self) -> list[Path]:
+        return sorted((self.root / names.COMMIT_LOG).iterdir())
+
+    def records(self) -> list[Record]:
+        found = []
+        for path in self.segments:
+            data, at = path.read_bytes(), 0
+            while at + 8 <= len(data):
+                size, magic = struct.unpack_from(">iI", data, at)
+                if magic not in (commitlog.MAGIC_V1, commitlog.MAGIC_V2):
+                    break
+                record = commitlog.decode(data, at)
+                found.append(Record(path, at, int(path.name) + at, size, record.store_timestamp))
+                at += size
+        return found
+
+    def queue(self, topic: str = "Orders", queue_id: int = 0) -> list[Path]:
+        return sorted((self.root / names.CONSUME_QUEUE / topic / str(queue_id)).iterdir())
+
+    def index(self) -> list[Path]:
+        return sorted((self.root / names.INDEX).iterdir())
+
+    def set_checkpoint(self, checkpoint: StoreCheckpoint) -> None:
+        (self.root / names.CHECKPOINT).write_bytes(checkpoint.encode())
+
+    def checkpoint(self) -> StoreCheckpoint:
+        return StoreCheckpoint.decode((self.root / names.CHECKPOINT).read_bytes()[:48])
+
+
+def write(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def nothing(_copy: Copy) -> None:
+    pass
+
+
+def torn_last_message(copy: Copy) -> None:
+    """The end of the last message was never written."""
+    last = copy.records()[-1]
+    write(last.segment, last.position + last.size - 60, bytes(60))
+
+
+def zeroed_tail(copy: Copy) -> None:
+    """The last messages were never written."""
+    for record in copy.records()[-9:]:
+        write(record.segment, record.position, bytes(record.size))
+
+
+def bad_crc(copy: Copy) -> None:
+    """A byte of a body in the last segment but one isn't what it was."""
+    record = _in_segment(copy, -2)
+    body = record.position + commitlog.BORN_HOST + 8 + 8 + 8 + commitlog.BODY_AFTER_STORE_HOST
+    write(record.segment, body + 3, b"?")
+
+
+def bad_magic(copy: Copy) -> None:
+    """The magic in the middle of the last segment is none."""
+    record = _in_segment(copy, -1)
+    write(record.segment, record.position + commitlog.MAGIC, b"oops")
+
+
+def bad_magic_early(copy: Copy) -> None:
+    """The same, in the second segment."""
+    record = _in_segment(copy, 1)
+    write(record.segment, record.position + commitlog.MAGIC, b"oops")
+
+
+def _in_segment(copy: Copy, number: int) -> Record:
+    records = copy.records()
+    segments = list(dict.fromkeys(record.segment for record in records))
+    inside = [record for record in records if record.segment == segments[number]]
+    return inside[len(inside) // 2]
+
+
+def no_blank(copy: Copy) -> None:
+    """The closing record of the last segment but one isn't there."""
+    records = copy.records()
+    segments = list(dict.fromkeys(record.segment for record in records))
+    last = [record for record in records if record.segment == segments[-2]][-1]
+    end = last.position + last.size
+    write(last.segment, end, bytes(copy.segment_size - end))
+
+
+def misplaced_record(copy: Copy) -> None:
+    """A record in the last segment says that it lies elsewhere."""
+    record = _in_segment(copy, -1)
+    write(record.segment, record.position + commitlog.PHYSICAL_OFFSET, struct.pack(">q", record.offset + 7))
+
+
+def log_shorter(copy: Copy) -> None:
+    """The last two segments are gone: the queues know more than the log has."""
+    written = list(dict.fromkeys(record.segment for record in copy.records()))
+    for path in copy.segments:
+        if path >= written[-2]:
+            path.unlink()
+
+
+def no_log(copy: Copy) -> None:
+    """There are no segments."""
+    for path in copy.segments:
+        path.unlink()
+
+
+def zeroed_units(copy: Copy) -> None:
+    """The last units of one queue were never written."""
+    _zero_units(copy.queue()[-1], 3, copy)
+
+
+def all_queues_shorter(copy: Copy) -> None:
+    """The last units of every queue were never written."""
+    for topic in (copy.root / names.CONSUME_QUEUE).iterdir():
+        for queue in topic.iterdir():
+            _zero_units(sorted(queue.iterdir())[-1], 3, copy)
+
+
+def _zero_units(path: Path, count: int, copy: Copy) -> None:
+    data = path.read_bytes()
+    used = copy.queue_file_size
+    while used and not any(data[used - UNIT_LENGTH : used]):
+        used -= UNIT_LENGTH
+    start = max(used - count * UNIT_LENGTH, 0)
+    write(path, start, bytes(used - start))
+
+
+def last_queue_file_gone(copy: Copy) -> None:
+    copy.queue()[-1].unlink()
+
+
+def topic_gone(copy: Copy) -> None:
+    shutil.rmtree(copy.root / names.CONSUME_QUEUE / "Orders")
+
+
+def queues_gone(copy: Copy) -> None:
+    shutil.rmtree(copy.root / names.CONSUME_QUEUE)
+
+
+def queue_hole(copy: Copy) -> None:
+    """Zeros in the middle of a queue's third-last file."""
+    write(copy.queue()[-3], 5 * UNIT_LENGTH, bytes(2 * UNIT_LENGTH))
+
+
+def empty_last_queue_file(copy: Copy) -> None:
+    """The last file of a queue holds no unit."""
+    path = copy.queue()[-1]
+    write(path, 0, bytes(copy.queue_file_size))
+
+
+def empty_queue_file_behind(copy: Copy) -> None:
+    """No queue reaches the log's end, and the last file of one holds no unit."""
+    path = copy.queue("Payments", 1)[-1]
+    write(path, 0, bytes(copy.queue_file_size))
+    all_queues_shorter(copy)
+
+
+def index_gone(copy: Copy) -> None:
+    shutil.rmtree(copy.root / names.INDEX)
+
+
+def index_torn(copy: Copy) -> None:
+    """The last index file is cut short."""
+    path = copy.index()[-1]
+    path.write_bytes(path.read_bytes()[: HEADER_LENGTH + 77])
+
+
+def index_header_zero(copy: Copy) -> None:
+    """The last index file's header was never written."""
+    write(copy.index()[-1], 0, bytes(HEADER_LENGTH))
+
+
+def checkpoint_gone(copy: Copy) -> None:
+    (copy.root / names.CHECKPOINT).unlink()
+
+
+def checkpoint_from_the_future(copy: Copy) -> None:
+    late = 4_000_000_000_000
+    copy.set_checkpoint(StoreCheckpoint(late, late, late, 0, 1 << 40, 1 << 40))
+
+
+def expired_head(copy: Copy) -> None:
+    for path in copy.segments[:3]:
+        path.unlink()
+
+
+def missing_segment(copy: Copy) -> None:
+    """A segment in the middle is gone."""
+    copy.segments[4].unlink()
+
+
+def stray_in_log(copy: Copy) -> None:
+    (copy.root / names.COMMIT_LOG / "notes.txt").write_text("hello")
+
+
+def stray_of_right_length(copy: Copy) -> None:
+    (copy.root / names.COMMIT_LOG / "segment.bak").write_bytes(bytes(copy.segment_size))
+
+
+def stray_directory_in_log(copy: Copy) -> None:
+    (copy.root / names.COMMIT_LOG / "old").mkdir()
+
+
+def stray_in_queue(copy: Copy) -> None:
+    (copy.root / names.CONSUME_QUEUE / "Orders" / "0" / "notes.txt").write_text("hello")
+
+
+def stray_in_index(copy: Copy) -> None:
+    (copy.root / names.INDEX / "notes.txt").write_text("hello")
+
+
+def directory_in_index(copy: Copy) -> None:
+    (copy.root / names.INDEX / "20990101000000000").mkdir()
+
+
+def short_segment(copy: Copy) -> None:
+    path = copy.segments[2]
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty_last_segment(copy: Copy) -> None:
+    (copy.root / names.COMMIT_LOG / names.offset_name(1 << 40)).touch()
+
+
+def short_queue_file(copy: Copy) -> None:
+    path = copy.queue()[0]
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+Damage = Callable[[Copy], None]
+
+#: The damages that every run of the tests looks at.
+DAMAGES: tuple[Damage, ...] = (
+    nothing,
+    torn_last_message,
+    zeroed_tail,
+    bad_crc,
+    bad_magic,
+    log_shorter,
+    zeroed_units,
+    all_queues_shorter,
+    topic_gone,
+    queues_gone,
+    index_gone,
+    index_torn,
+    checkpoint_gone,
+    checkpoint_from_the_future,
+    expired_head,
+    empty_last_queue_file,
+    empty_queue_file_behind,
+    stray_in_log,
+    short_segment,
+    bad_magic_early,
+    no_blank,
+    misplaced_record,
+    no_log,
+    last_queue_file_gone,
+    queue_hole,
+    index_header_zero,
+    missing_segment,
+    stray_of_right_length,
+    stray_directory_in_log,
+    stray_in_queue,
+    stray_in_index,
+    directory_in_index,
+    empty_last_segment,
+    short_queue_file,
+)
