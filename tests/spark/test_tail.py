@@ -21,11 +21,13 @@ from reput.job.tail import tail
 from reput.sink.journal import State, read_state
 from reput.store.compare import compare
 from reput.store.lock import output_holder
+from reput.watch.progress import StreamFacts, facts
 from tests.live import Live, live_store
 from tests.rebuilds import golden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
 
@@ -95,6 +97,11 @@ def assert_equal(live: Live, out: Path, *, but: str = "nothing") -> None:
     assert found.index_files
 
 
+def told(query: StreamingQuery) -> list[StreamFacts]:
+    """What Spark's own progress says of each batch so far."""
+    return [found for progress in query.recentProgress if (found := facts(progress)) is not None]
+
+
 def test_the_log_is_followed_to_the_stores_own_bytes(live: Live, spark: SparkSession) -> None:
     live.grow(live.share(0.1))
     with tailing(live.options, spark) as running:
@@ -104,6 +111,10 @@ def test_the_log_is_followed_to_the_stores_own_bytes(live: Live, spark: SparkSes
             assert running.state.cursor <= live.reached
         live.finish()
         running.wait(lambda: running.state.messages == len(live.starts))
+        (query,) = spark.streams.active
+        running.wait(lambda: sum(batch.messages or 0 for batch in told(query)) == len(live.starts))
+        assert sum(batch.bytes or 0 for batch in told(query)) == running.state.cursor
+        assert all(batch.lag_ms for batch in told(query) if batch.messages)
     assert running.summary is not None
     assert running.summary.exit_code == 0
     assert running.summary.followed

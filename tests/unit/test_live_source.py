@@ -71,6 +71,25 @@ def test_a_segment_made_ahead_of_time_is_no_successor_for_the_scan_either(log: L
     assert [part.last for part in partition.value] == [True]
 
 
+def test_the_messages_of_parts_are_counted(log: LogWriter) -> None:
+    log.append(*messages(*range(1, 21)))
+    reader = stream(log, content="parts")
+
+    def counted(start: int, end: int) -> list[tuple[int | None, int | None]]:
+        (partition,) = reader.partitions({"offset": start}, {"offset": end})
+        (rows,) = reader.read(partition)
+        return [(row["messages"], row["firstTimestamp"]) for row in rows.to_pylist()]
+
+    whole = counted(0, log.end)
+    assert len(whole) == 2
+    assert sum(count or 0 for count, _ in whole) == 20
+    assert whole[0][1] == NOW + 1
+    second, third = (log.records[number].physical_offset for number in (1, 2))
+    assert counted(second, third) == [(1, NOW + 2)]
+    assert counted(second, third + 1) == [(None, None)]
+    assert counted(second + 1, third) == [(None, None)]
+
+
 def test_a_directory_that_fills_up_while_a_broker_starts(log: LogWriter) -> None:
     directory = log.root / names.COMMIT_LOG
     with pytest.raises(StoreError, match="the commit log can't be read"):

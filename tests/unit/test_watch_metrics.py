@@ -151,7 +151,9 @@ PROGRESS = {
         }
     ],
     "sink": {"description": "ForeachBatchSink", "numOutputRows": -1},
-    "observedMetrics": {"reput": {"parts": 1, "bytes": 100000}},
+    "observedMetrics": {
+        "reput": {"parts": 1, "bytes": 100000, "messages": 333, "firstTimestamp": 1795265736000}
+    },
 }
 
 
@@ -160,7 +162,12 @@ def test_sparks_own_progress() -> None:
     assert found is not None
     assert (found.batch_id, found.start, found.end) == (47, 4_700_000, 4_800_000)
     assert (found.log_end, found.log_end_timestamp, found.lag_bytes) == (4_850_658, STORED, 50_658)
-    assert (found.parts, found.bytes) == (1, 100_000)
+    assert (found.parts, found.bytes, found.messages) == (1, 100_000, 333)
+    assert found.lag_ms == 94 + 63
+    backlog = {"reput": {"parts": 1, "bytes": 100000, "messages": None, "firstTimestamp": None}}
+    large = facts(StreamingQueryProgress.fromJson({**PROGRESS, "observedMetrics": backlog}))
+    assert large is not None
+    assert (large.bytes, large.messages, large.lag_ms) == (100_000, None, None)
     assert facts(None) is None
     (source,) = PROGRESS["sources"]  # type: ignore[misc]
     bare = {

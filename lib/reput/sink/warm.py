@@ -12,6 +12,7 @@ from reput.format.indexfile import IndexHeader
 from reput.scan import kernel, output
 from reput.scan.rules import Rules
 from reput.scan.table import QueueTable
+from reput.source import walk_kernel
 
 
 def load() -> None:
@@ -24,6 +25,7 @@ def load() -> None:
     kernel.walk(nothing, 0, 0, 1, True)
     kernel.find_record(nothing, 0, 0, 1, True)
     kernel.first_written(nothing, 0, 1)
+    walk_kernel.load()
     pack(out, 1)
     none = np.zeros(0, np.int64)
     rows = KeyRows(none, none, np.zeros(0, np.int32), np.zeros(0, np.int32))

@@ -23,7 +23,8 @@ from reput.errors import SettingsError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: One row for each part of the log; the order is that of :class:`reput.source.parts.LogPart`.
+#: One row for each part of the log: the fields of :class:`reput.source.parts.LogPart` in their order, then
+#: those of :class:`reput.source.counted.Counted`.
 PART_COLUMNS: Mapping[str, str] = {
     "path": "string",
     "base": "bigint",
@@ -33,6 +34,8 @@ PART_COLUMNS: Mapping[str, str] = {
     "end": "bigint",
     "exact": "boolean",
     "last": "boolean",
+    "messages": "bigint",
+    "firstTimestamp": "bigint",
 }
 
 #: One row for each message. Names as in ``MessageExt`` (rocketmq-all-5.3.3); docs/source.md explains each.

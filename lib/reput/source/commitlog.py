@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from reput.source.counted import Counted
     from reput.source.live import LiveLog
     from reput.source.tail import LogEnd
 
@@ -176,7 +177,14 @@ class _Plan:
                         "%s has expired; messages from %d to %d are left out", part.path, part.start, part.end
                     )
         elif parts:
-            yield _part_rows(parts, self._names)
+            yield _part_rows(parts, self._counted(parts), self._names)
+
+    def _counted(self, parts: list[LogPart]) -> list[Counted]:
+        from reput.source.counted import Counted, count
+
+        if not self._options.live:
+            return [Counted()] * len(parts)
+        return [count(part, self._options.settings) for part in parts]
 
 
 class _BatchReader(DataSourceReader):
@@ -305,7 +313,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._stop_file is not None and self._stop_file.exists()
 
 
-def _part_rows(parts: list[LogPart], names: tuple[str, ...]) -> pa.RecordBatch:
+def _part_rows(parts: list[LogPart], counted: list[Counted], names: tuple[str, ...]) -> pa.RecordBatch:
     import numpy as np
     import pyarrow as pa
 
@@ -313,10 +321,14 @@ def _part_rows(parts: list[LogPart], names: tuple[str, ...]) -> pa.RecordBatch:
 
     make: dict[str, Callable[[Any], pa.Array]] = {
         "string": arrow.strings,
-        "bigint": lambda values: arrow.numbers(np.array(values, np.int64)),
+        "bigint": lambda values: arrow.numbers(
+            np.array([value or 0 for value in values], np.int64),
+            present=np.array([value is not None for value in values]),
+        ),
         "boolean": arrow.booleans,
     }
-    values = dict(zip(PART_COLUMNS, zip(*parts, strict=True), strict=True))
+    rows = [(*part, *found) for part, found in zip(parts, counted, strict=True)]
+    values = dict(zip(PART_COLUMNS, zip(*rows, strict=True), strict=True))
     arrays = [make[PART_COLUMNS[name]](values[name]) for name in names]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names, PART_COLUMNS))
 

@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import GaugeMetricFamily
@@ -42,6 +43,8 @@ class StreamFacts:
         log_end: the log's end when the batch was planned, physical offset; None when the source didn't say.
         log_end_timestamp: storeTimestamp of the last message before it, ms; None when the source didn't say.
         parts, bytes: of the batch; None when they were not observed.
+        messages: of those parts that were counted; None when none was, as in the batches of a backlog.
+        lag_ms: how long their first message had been in the log when the batch was done; None as above.
         trigger_ms: how long Spark was at it, by its own names of what it does; ``triggerExecution`` is all.
     """
 
@@ -52,6 +55,8 @@ class StreamFacts:
     log_end_timestamp: int | None = None
     parts: int | None = None
     bytes: int | None = None
+    messages: int | None = None
+    lag_ms: int | None = None
     trigger_ms: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -61,11 +66,16 @@ class StreamFacts:
 
 
 def observed(parts: DataFrame) -> DataFrame:
-    """The source's parts, with their number and bytes in Spark's progress; for before ``writeStream``."""
+    """The source's parts, with what they hold in Spark's progress; for before ``writeStream``."""
     from pyspark.sql import functions as sql
 
-    count = sql.count(sql.lit(1)).alias("parts")
-    return parts.observe(NAME, count, sql.sum(sql.col("end") - sql.col("start")).alias("bytes"))
+    return parts.observe(
+        NAME,
+        sql.count(sql.lit(1)).alias("parts"),
+        sql.sum(sql.col("end") - sql.col("start")).alias("bytes"),
+        sql.sum("messages").alias("messages"),
+        sql.min("firstTimestamp").alias("firstTimestamp"),
+    )
 
 
 def facts(progress: StreamingQueryProgress | None) -> StreamFacts | None:
@@ -87,8 +97,17 @@ def facts(progress: StreamingQueryProgress | None) -> StreamFacts | None:
         log_end_timestamp=latest.get("storeTimestamp"),
         parts=None if seen is None else seen["parts"],
         bytes=None if seen is None else seen["bytes"] or 0,
+        messages=None if seen is None else seen["messages"],
+        lag_ms=None if seen is None else _lag_ms(progress, seen["firstTimestamp"]),
         trigger_ms=dict(progress.durationMs),
     )
+
+
+def _lag_ms(progress: StreamingQueryProgress, first: int | None) -> int | None:
+    if first is None:
+        return None
+    begun = datetime.fromisoformat(progress.timestamp).timestamp() * 1000
+    return max(int(begun) + progress.durationMs.get("triggerExecution", 0) - first, 0)
 
 
 class TriggerCollector(Collector):
