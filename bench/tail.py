@@ -3,6 +3,8 @@
 The real store writes at a steady rate, on the same machine; a reader polls the consume queues that reput
 writes and compares the clock with each message's storeTimestamp. Then the store is silent for a while, and a
 few single messages follow. In the end every consume-queue byte is compared with the store's own.
+
+With ``--backlog`` it is how fast a tail catches up instead: bench.backlog.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench import backlog
+from bench.__main__ import size
 from bench.errors import BenchError, say
-from bench.generate import compile_writer
+from bench.generate import compile_writer, log_directory, write_log
 from bench.memory import MemorySampler
 from reput.errors import ReputError
 from reput.format import names
@@ -46,6 +50,12 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--skip", type=int, default=10, help="first seconds that don't count (JIT warm-up)")
     parser.add_argument(
         "--silence", type=int, default=0, help="seconds of silence before ten single messages (default: none)"
+    )
+    parser.add_argument(
+        "--backlog",
+        type=size,
+        metavar="SIZE",
+        help="catch up with a finished log of so many bytes (4g) instead, and rebuild it beside that",
     )
     parser.add_argument("--version", choices=VERSIONS, default="5.5.0")
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()) / "reput-bench")
@@ -175,11 +185,21 @@ def _batches(out: Path) -> list[object]:
     return list(read(out / names.REPUT / names.JOURNAL)[1])
 
 
+def catch_up(options: argparse.Namespace) -> dict[str, object]:
+    """How fast a tail catches up.
+
+    Raises:
+        BenchError: a process failed, or a byte differs.
+    """
+    log = write_log(options.dir, options.version, options.backlog)
+    return backlog.measure(log_directory(options.dir, options.version, options.backlog), log, options.version)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
     options = arguments(words)
     try:
-        facts = measure(options)
+        facts = measure(options) if options.backlog is None else catch_up(options)
     except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1

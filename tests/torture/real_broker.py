@@ -17,7 +17,7 @@ from tests.torture.generator import SIZES
 
 _SOURCE = Path(__file__).with_name("ClientLoad.java")
 _TOPICS = ("Orders", "Lieferungen-2024", "Transfers", "Delayed", "Timed", "Parent", "Returns")
-#: The broker asks about prepared messages that no producer has ended within seconds.
+#: Of prepared messages that no producer has ended, the broker asks within seconds.
 _CONFIG = {**SIZES, "transactionTimeOut": 2000, "transactionCheckInterval": 2000}
 
 
