@@ -51,3 +51,12 @@ class LogWriter:
     def _write(self, data: bytes) -> None:
         self.overwrite(self.end, data)
         self.end += len(data)
+
+
+def tree_of(root: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file below ``root`` by its relative path, with its bytes and time of modification, ns."""
+    return {
+        path.relative_to(root).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }

@@ -295,6 +295,28 @@ def joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
     return [replace(ranges[0], end=ranges[-1].end, count=sum(one.count for one in ranges))]
 
 
+def joined_problems(problems: Sequence[IndexProblem], kind: str) -> list[IndexProblem]:
+    """The problems, with those of one kind in one file as one."""
+    found: dict[str, IndexProblem] = {}
+    others = []
+    for one in problems:
+        if one.kind != kind:
+            others.append(one)
+            continue
+        known = found.get(one.path)
+        found[one.path] = (
+            one
+            if known is None
+            else replace(
+                known,
+                first=min(known.first, one.first),
+                end=max(known.end, one.end),
+                count=known.count + one.count,
+            )
+        )
+    return [*others, *found.values()]
+
+
 def _adjacent(rows: NDArray[np.int64], entries: Entries, infos: Sequence[IndexInfo]) -> NDArray[np.bool_]:
     """Which of some entries that are too many belong to messages whose entries all lie side by side.
 

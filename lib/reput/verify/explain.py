@@ -289,7 +289,7 @@ class Explainer:
             cause = "other-dialect"
         elif not infos:
             cause = "index-lost"
-        elif keys.first > infos[-1].header.end_physical_offset:
+        elif keys.first >= infos[-1].header.end_physical_offset:
             cause = "index-short"
         elif keys.end <= infos[0].header.begin_physical_offset:
             cause = "index-begins-late"

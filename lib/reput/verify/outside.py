@@ -29,6 +29,8 @@ from reput.verify.units import (
 )
 
 _UNITS_AT_ONCE = 1 << 18
+#: Less than any position: no unit but pre-blank ones so far. One more: units, but none of an expired message.
+_UNUSED = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def check_outside(root: Path, file_size: int, known: Known, log_start: int, live
     result = Outside(known.topic, known.queue_id)
     directory = names.queue_directory(root, known.topic, known.queue_id)
     bases = _files(directory, file_size, result)
-    last_position = -1
+    last_position = _UNUSED
     for base, path in bases:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -181,7 +183,7 @@ def _before(
     live_end: int | None,
     result: Outside,
 ) -> int:
-    """Look at the places [start, stop) of a file before the queue's first message; their last position."""
+    """Look at a file's places [start, stop) before the queue's first message; their highest position."""
     for first in range(start, stop, _UNITS_AT_ONCE):
         count = min(_UNITS_AT_ONCE, stop - first)
         data = os.pread(fd, count * UNIT_LENGTH, (first - start) * UNIT_LENGTH)
@@ -191,26 +193,26 @@ def _before(
         nothing = (position == 0) & (size == 0) & (units["tags"] == 0)
         blank = (position == 0) & (size == PRE_BLANK_SIZE) & (units["tags"] == 0)
         # A broker makes pre-blank units before it writes any other.
-        late_blank = blank & (np.maximum.accumulate(np.where(blank | nothing, -1, position)) >= 0)
-        late_blank |= blank & (last_position >= 0)
-        seen = np.maximum.accumulate(np.concatenate([[last_position], np.where(blank, -1, position)]))
+        used = np.append(last_position > _UNUSED, ~blank & ~nothing)
+        late_blank = blank & np.logical_or.accumulate(used)[:-1]
         expired = ~blank & ~nothing & (position >= 0) & (size > 0) & (position < log_start)
-        descending = expired & (position < seen[:-1])
+        highest = np.maximum.accumulate(np.append(last_position, np.where(expired, position, _UNUSED)))
+        descending = expired & (position < highest[:-1])
         beyond = np.zeros(len(units), bool)
         if live_end is not None:
             beyond = ~blank & ~nothing & (position >= live_end) & (size > 0)
         extra = (~blank & ~nothing & ~expired & ~beyond) | descending
         result.ranges += extra_ranges(first, np.flatnonzero(extra), units)
-        missing = nothing | late_blank
-        result.ranges += missing_ranges(first, np.flatnonzero(missing), units)
+        result.ranges += missing_ranges(first, np.flatnonzero(nothing), units)
+        result.ranges += missing_ranges(first, np.flatnonzero(late_blank), units)
         written = np.flatnonzero(~nothing)
         if len(written):
             result.used = first + int(written[-1]) + 1
         result.units += int((expired & ~descending).sum())
         result.beyond += int(beyond.sum())
-        good = position[expired & ~descending]
-        if len(good):
-            last_position = max(last_position, int(good.max()))
+        last_position = int(highest[-1])
+        if last_position == _UNUSED and used.any():
+            last_position = _UNUSED + 1
     return last_position
 
 

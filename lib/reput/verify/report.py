@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from reput.errors import Finding
+from reput.format import names
 from reput.verify.options import VerifyOptions
 
 #: More queues than this aren't named one by one in the next command.
@@ -50,6 +51,7 @@ class Difference:
     @classmethod
     def of_log(cls, finding: Finding) -> Difference:
         """What a scan says of the log."""
+        base = names.parse_offset_name(Path(finding.path).name) or 0
         return cls(
             area=LOG,
             kind=finding.kind,
@@ -57,7 +59,7 @@ class Difference:
             end=finding.end,
             count=finding.count,
             path=finding.path,
-            offset=finding.offset,
+            offset=max(finding.offset - base, 0),
             expected=finding.expected,
             found=finding.found,
             topic=finding.topic,
@@ -72,7 +74,6 @@ class Difference:
             if self.end <= self.first:
                 what = f"{self.topic}:{self.queue_id}"
         elif self.area == LOG:
-            # The log's bytes are told by their physical offsets alone.
             queue = "" if self.topic is None else f", queue {self.topic}:{self.queue_id}"
             what = f"physical offset {span}{queue}{many}"
         elif self.kind == "missing-entry":

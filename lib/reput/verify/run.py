@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from reput.sink.journal import QueueState
 from reput.sink.queues import BatchQueues
 from reput.source.parts import cut
 from reput.verify.checkpoint import Reached, check_checkpoint
-from reput.verify.entries import EntriesCompared, joined
+from reput.verify.entries import EntriesCompared, joined, joined_problems
 from reput.verify.explain import Explainer, Seen
 from reput.verify.index_file import index_files
 from reput.verify.index_map import IndexMap, find_entries
@@ -128,11 +129,17 @@ class _Verification:
         plan = self._plan
         self._find_entries()
         chains = [ChainsTask(info) for info in self._index.infos]
-        for batch in self._batches():
-            self._check_batch(batch)
-        self._check_leftover_entries()
-        problems = [problem for checked in in_waves(self._runner, chains) for problem in checked.problems]
-        outside = self._check_outside()
+        with ThreadPoolExecutor(1, "reput-chains") as pool:
+            # Each file's chains are one task's work: it is begun first, beside the log's.
+            following = pool.submit(lambda: list(in_waves(self._runner, chains)))
+            for batch in self._batches():
+                self._check_batch(batch)
+            self._check_leftover_entries()
+            outside = self._check_outside()
+            problems = [problem for checked in following.result() for problem in checked.problems]
+        dangling = self._entries.problems
+        if self._other_tags:
+            dangling = joined_problems(dangling, "dangling-entry")
         explainer = Explainer(plan, self._seen())
         findings = [Difference.of_log(finding) for finding in [*self._log_findings, *self._unsafe_topics()]]
         for queue, ranges in sorted(self._merged(outside).items()):
@@ -140,7 +147,7 @@ class _Verification:
             findings += differing
             self._notes += notes
         findings += [explainer.file(each, problem) for each in outside for problem in each.problems]
-        findings += [explainer.index(problem) for problem in [*problems, *self._entries.problems]]
+        findings += [explainer.index(problem) for problem in [*problems, *dangling]]
         missing = self._entries.missing
         findings += [
             explainer.missing_keys(one) for one in (joined(missing) if self._other_tags else missing)

@@ -20,7 +20,14 @@ from reput.sink.redo import Redone, findings_of, pieces, placed_anew
 from reput.sink.scan_task import PartResult, Target, collect, pass_over
 from reput.sink.spill import SpillWriter
 from reput.verify import index_file
-from reput.verify.entries import BlockRun, EntriesCompared, compare_entries, joined, read_entries
+from reput.verify.entries import (
+    BlockRun,
+    EntriesCompared,
+    compare_entries,
+    joined,
+    joined_problems,
+    read_entries,
+)
 from reput.verify.index_file import ChainsChecked, IndexInfo
 from reput.verify.outside import Known, Outside, check_outside
 from reput.verify.queue_reader import QueueReader
@@ -97,6 +104,7 @@ class PartTask:
                 if done.other_tags:
                     # One cause, and a key of nearly every message: told as one.
                     done.entries.missing = joined(done.entries.missing)
+                    done.entries.problems = joined_problems(done.entries.problems, "dangling-entry")
         return done
 
     def _compare(
@@ -216,8 +224,12 @@ class IrregularTask:
                 mine, placement, after = placed_anew(mine, state, list(self.breaks))
                 ranges: list[UnitRange] = []
                 ext = 0
-                for first, data in pieces(mine, placement):
-                    compared = compare_places(reader, queue, first, data, queue_ext=self.queue_ext)
+                for number, (first, data) in enumerate(pieces(mine, placement)):
+                    # A unit that fills a hole lies in its own place, too.
+                    fills = number >= len(placement.runs)
+                    compared = compare_places(
+                        reader, queue, first, data, queue_ext=self.queue_ext, search=not fills
+                    )
                     add_ranges(ranges, compared.ranges)
                     ext += compared.ext
                 odd: list[Finding] = findings_of(list(self.parts), queue, mine, placement)
@@ -263,9 +275,18 @@ def work(task: Callable[[], object]) -> object:
 
 
 def compare_places(
-    reader: QueueReader, queue: _Queue, first: int, expected: bytes | memoryview, *, queue_ext: bool
+    reader: QueueReader,
+    queue: _Queue,
+    first: int,
+    expected: bytes | memoryview,
+    *,
+    queue_ext: bool,
+    search: bool = True,
 ) -> Compared:
     """Compare consecutive units of a queue with what is in its files.
+
+    Args:
+        search: units that aren't in their places are looked for in others.
 
     Raises:
         OSError: a file can't be read.
@@ -274,6 +295,8 @@ def compare_places(
     found = reader.read(*queue, first, count)
     if found == bytes(expected) and not queue_ext:
         return Compared([])
+    if not search:
+        return compare_units(first, expected, found, queue_ext=queue_ext)
     start = max(first - _AROUND, 0)
     around = reader.read(*queue, start, first + count + _AROUND - start)
     return compare_units(first, expected, found, around=around, around_first=start, queue_ext=queue_ext)

@@ -1,0 +1,195 @@
+"""Damage to queues and index is found, all of it and nothing else: against a slow twin, unit by unit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from reput.format import names
+from reput.verify.options import VerifyOptions
+from reput.verify.plan import prepare
+from reput.verify.report import Difference, Report
+from reput.verify.run import check
+from reput.verify.waves import InlineRunner
+from tests import slow_rebuild, slow_verify
+from tests.property.test_rebuild import VERSIONS, Log, Spec, lay_out, odd_specs, scratch, specs
+from tests.stores import tree_of
+
+CONF = """mappedFileSizeConsumeQueue=100
+maxHashSlotNum=7
+maxIndexNum=9
+enableMultiDispatch=true
+enableLmq=true
+"""
+QUEUE_FILES, INDEX_FILES = "consumequeue/*/*/*", "index/*"
+
+
+@dataclass(frozen=True)
+class Blow:
+    """A change to one file: where, as a share of what there is, and how."""
+
+    files: str
+    file: float
+    how: str
+    at: float = 0.0
+    byte: int = 0
+
+    def strike(self, root: Path) -> None:
+        found = sorted(root.glob(self.files))
+        if not found:
+            return
+        path = found[int(self.file * (len(found) - 1))]
+        data = bytearray(path.read_bytes())
+        # An index file's interesting bytes are few: its entries are aligned at 20 bytes from 68 on.
+        grid = 0 if self.files == QUEUE_FILES else 8
+        at = max(int(self.at * (len(data) - 1)), 0)
+        unit = max(at - (at - grid) % 20, 0)
+        if self.how == "remove":
+            path.unlink()
+            return
+        if self.how == "cut":
+            del data[unit:]
+        elif self.how == "rename":
+            path.rename(path.with_name("1" * 20))
+            return
+        elif self.how == "byte" and data:
+            data[at] ^= self.byte
+        elif self.how == "zero":
+            data[unit : unit + 20] = bytes(len(data[unit : unit + 20]))
+        elif self.how == "blank":
+            data[unit : unit + 20] = b"\0" * 8 + b"\x7f\xff\xff\xff" + b"\0" * 8
+        elif self.how == "shift":
+            data[unit : len(data) - 20] = data[unit + 20 :]
+        elif self.how == "copy":
+            data[unit : unit + 20] = data[0:20]
+        path.write_bytes(data)
+
+
+_shares = st.floats(0, 1, allow_nan=False)
+blows = st.one_of(
+    st.builds(
+        Blow,
+        files=st.just(QUEUE_FILES),
+        file=_shares,
+        how=st.sampled_from(["byte", "byte", "zero", "blank", "shift", "copy", "remove", "cut", "rename"]),
+        at=_shares,
+        byte=st.integers(1, 255),
+    ),
+    st.builds(
+        Blow,
+        files=st.just(INDEX_FILES),
+        file=_shares,
+        how=st.sampled_from(["byte", "byte", "byte", "zero", "copy"]),
+        at=_shares,
+        byte=st.integers(1, 255),
+    ),
+)
+
+
+def write(root: Path, log: Log, slow: slow_rebuild.Rebuilt, expired: int) -> list[tuple[int, bytes]]:
+    """A store as a broker leaves it, without the first ``expired`` segments; what is left of the log."""
+    for path, data in slow.queues.items():
+        (root / names.CONSUME_QUEUE / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / names.CONSUME_QUEUE / path).write_bytes(data)
+    (root / names.INDEX).mkdir(parents=True, exist_ok=True)
+    for number, data in enumerate(slow.index):
+        (root / names.INDEX / f"{20260101000000000 + number}").write_bytes(data)
+    left = log.segments[min(expired, len(log.segments) - 1) :]
+    (root / names.COMMIT_LOG).mkdir()
+    for base, data in left:
+        (root / names.COMMIT_LOG / names.offset_name(base)).write_bytes(data)
+    (root.parent / "broker.conf").write_text(CONF + f"mappedFileSizeCommitLog={len(log.segments[0][1])}\n")
+    return left
+
+
+def verified(root: Path, version: str, part_bytes: int, batch_bytes: int = 1) -> Report:
+    options = VerifyOptions(
+        root,
+        broker_conf=root.parent / "broker.conf",
+        rocketmq_version=version,
+        part_bytes=part_bytes,
+        batch_bytes=batch_bytes,
+    )
+    return check(prepare(options), InlineRunner())
+
+
+def expanded(findings: list[Difference]) -> dict[tuple[str, int, int], str]:
+    """Units that differ, one by one; the ranges hold no more than they count."""
+    found = {}
+    for one in findings:
+        if one.area == "queue" and one.kind.endswith("-unit"):
+            assert one.count == one.end - one.first
+            for place in range(one.first, one.end):
+                assert found.setdefault((str(one.topic), one.queue_id or 0, place), one.kind) == one.kind
+    return found
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    st.lists(specs, min_size=1, max_size=16),
+    st.sampled_from(VERSIONS),
+    st.integers(0, 2),
+    st.lists(blows, max_size=4),
+    st.sampled_from([150, 700, 100_000]),
+)
+@example([Spec(keys=2)] * 9, "5.5.0", 0, [Blow(QUEUE_FILES, 0.0, "shift", 0.5)], 700)
+@example([Spec(keys=2)] * 9, "5.5.0", 1, [Blow(QUEUE_FILES, 0.0, "zero", 0.0)], 700)
+@example([Spec(keys=2)] * 9, "4.9.7", 0, [Blow(INDEX_FILES, 0.0, "byte", 0.6, 64)], 150)
+def test_damage_is_found_as_by_the_slow_twin(
+    log: list[Spec], version: str, expired: int, damage: list[Blow], part_bytes: int
+) -> None:
+    laid = lay_out(log, segment_size=1100, long_topics=version != "4.9.7")
+    rules = slow_rebuild.Settings(version=version, multi_dispatch=True, lmq=True)
+    slow = slow_rebuild.rebuild(laid.segments, rules)
+    with scratch() as place:
+        root = place / "store"
+        # Of a queue that was shifted before the log's start nothing tells any more where its units belong.
+        left = write(root, laid, slow, 0 if slow.odd else expired)
+        for blow in damage:
+            blow.strike(root)
+        before = tree_of(root)
+        twin = slow_verify.verify(root, left, rules)
+        report = verified(root, version, part_bytes)
+        assert tree_of(root) == before
+        numbers = {str(path): number for number, path in enumerate(sorted((root / names.INDEX).iterdir()))}
+    findings = report.findings
+    assert expanded(findings) == twin.units
+    files = {(one.kind, one.topic, one.queue_id) for one in findings if one.kind.startswith("queue-file")}
+    assert files == twin.files
+    missing = sum(one.count for one in findings if one.kind == "missing-entry")
+    assert missing == twin.missing_keys.total()
+    first = {one.first for one in findings if one.kind == "missing-entry"}
+    assert first <= {position for position, _ in twin.missing_keys}
+    strange = [one for one in findings if one.kind in ("dangling-entry", "index-duplicate")]
+    legal = sum(note.count for note in report.notes if note.kind == "indexed-twice")
+    assert sum(one.count for one in strange) + legal == twin.entries
+    chains = Counter(
+        (one.kind, numbers[one.path]) for one in findings if one.kind in CHAINS for _ in range(one.count)
+    )
+    assert chains == Counter((kind, number) for kind, number, _ in twin.chains)
+    assert sum(one.count for one in findings if one.kind == "index-time") == len(twin.times)
+    if not damage:
+        assert report.exit_code == 0
+        assert report.next == []
+    elif twin != slow_verify.Wrong():
+        assert report.exit_code == 1
+
+
+CHAINS = ("index-chain", "index-cycle", "index-hash", "index-slot")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(odd_specs, min_size=1, max_size=16), st.sampled_from([150, 700, 100_000]))
+def test_odd_queues_that_a_broker_wrote_are_sound(log: list[Spec], part_bytes: int) -> None:
+    """Holes, repeats, jumps and queues created anew are in the log; the queues are as they have to be."""
+    laid = lay_out(log, segment_size=500)
+    slow = slow_rebuild.rebuild(laid.segments, slow_rebuild.Settings(multi_dispatch=True, lmq=True))
+    with scratch() as place:
+        write(place / "store", laid, slow, 0)
+        report = verified(place / "store", "5.5.0", part_bytes)
+    assert [one for one in report.findings if one.area != "log"] == []
+    assert {one.kind for one in report.findings} <= {"repeated-queue-offset", "missing-queue-offsets"}

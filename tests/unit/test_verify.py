@@ -1,0 +1,349 @@
+"""What ``reput verify`` says of stores that brokers wrote, and of each kind of damage done to them."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reput.errors import SettingsError, StoreError
+from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import ENTRY_LENGTH
+from reput.verify.against import compare_pair, prepare_pair
+from reput.verify.options import VerifyOptions
+from reput.verify.plan import prepare
+from reput.verify.report import Difference, Report
+from reput.verify.run import check
+from reput.verify.waves import InlineRunner
+from tests.golden.store import NAMES, GoldenStore, unpack
+from tests.stores import tree_of
+
+STORE = "5.3.3-mixed"
+FIRST_ENTRY = 40 + 100 * 4 + ENTRY_LENGTH
+
+
+def open_golden(name: str, directory: Path) -> GoldenStore:
+    store = unpack(name, directory / "store")
+    store.write_broker_conf(directory / "broker.conf")
+    if store.manifest["topics"]:
+        store.write_topics_json()
+    return store
+
+
+def options(store: GoldenStore, **changes: object) -> VerifyOptions:
+    asked: dict[str, object] = {
+        "broker_conf": store.root.parent / "broker.conf",
+        "rocketmq_version": store.version,
+        "part_bytes": 50_000,
+        "batch_bytes": 100_000,
+        **changes,
+    }
+    return VerifyOptions(store.root, **asked)  # type: ignore[arg-type]
+
+
+def report_on(store: GoldenStore, **changes: object) -> Report:
+    return check(prepare(options(store, **changes)), InlineRunner())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GoldenStore:
+    return open_golden(STORE, tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_broker_wrote_is_sound(name: str, tmp_path: Path) -> None:
+    golden = open_golden(name, tmp_path)
+    before = tree_of(golden.root)
+    report = report_on(golden)
+    assert report.findings == []
+    assert report.exit_code == 0
+    assert tree_of(golden.root) == before
+    # What isn't looked at is named.
+    unchecked = {"queue-ext": ["queue-ext"], "batch-queue": ["batch-queue"], "no-index": ["index"]}
+    expected = unchecked.get(str(golden.manifest["workload"]), [])
+    assert [note.kind for note in report.not_checked] == expected
+
+
+def test_a_queue_that_was_deleted_with_its_topic_is_no_loss(tmp_path: Path) -> None:
+    report = report_on(open_golden("5.5.0-recreated-topic", tmp_path))
+    kinds = {(note.kind, note.topic, note.queue_id) for note in report.notes}
+    assert ("deleted-queue", "Again", 2) in kinds
+    assert ("queue-restarted", "Again", 0) in kinds
+
+
+# --- queues -----------------------------------------------------------------------------------------------
+
+
+def queue_file(store: GoldenStore, topic: str = "Orders", queue_id: int = 0, number: int = 0) -> Path:
+    return sorted((store.root / names.CONSUME_QUEUE / topic / str(queue_id)).iterdir())[number]
+
+
+def change(path: Path, how: Callable[[bytearray], None]) -> None:
+    data = bytearray(path.read_bytes())
+    how(data)
+    path.write_bytes(data)
+
+
+def put(place: int, field: int, value: bytes) -> Callable[[bytearray], None]:
+    def write(data: bytearray) -> None:
+        data[place * UNIT_LENGTH + field : place * UNIT_LENGTH + field + len(value)] = value
+
+    return write
+
+
+def only(report: Report) -> Difference:
+    assert report.exit_code == 1
+    (found,) = report.findings
+    return found
+
+
+def test_zeroed_units_in_the_middle(store: GoldenStore) -> None:
+    path = queue_file(store)
+    change(path, put(7, 0, bytes(3 * UNIT_LENGTH)))
+    found = only(report_on(store))
+    assert (found.kind, found.cause) == ("missing-unit", "zeroed")
+    assert (found.topic, found.queue_id, found.first, found.end, found.count) == ("Orders", 0, 7, 10, 3)
+    assert (found.path, found.offset, found.found) == (str(path), 7 * UNIT_LENGTH, "nothing")
+
+
+def test_a_queue_that_ends_early(store: GoldenStore) -> None:
+    path = queue_file(store, number=-1)
+    units = len(path.read_bytes().rstrip(b"\0")) // UNIT_LENGTH
+    change(path, put(units - 1, 0, bytes(2 * UNIT_LENGTH)))
+    path.write_bytes(path.read_bytes()[:1000].ljust(1000, b"\0"))
+    found = only(report_on(store))
+    assert (found.kind, found.cause) == ("missing-unit", "queue-short")
+
+
+@pytest.mark.parametrize(("field", "value", "said"), [(8, 7, "size"), (19, 99, "tagsCode")])
+def test_a_wrong_field(store: GoldenStore, field: int, value: int, said: str) -> None:
+    change(queue_file(store), put(3, field, bytes([value])))
+    found = only(report_on(store))
+    assert (found.kind, found.first, found.count, found.cause) == ("wrong-unit", 3, 1, None)
+    assert found.offset == 3 * UNIT_LENGTH + (8 if said == "size" else 12)
+
+
+def test_a_message_lost_from_a_queue_shifts_those_after_it(store: GoldenStore) -> None:
+    """What 5.3.3 and later make of a lost unit, last table of what a restart repairs."""
+    path = queue_file(store, "Payments", 1)
+    units = -(-len(path.read_bytes().rstrip(b"\0")) // UNIT_LENGTH)
+
+    def shift(data: bytearray) -> None:
+        data[2 * UNIT_LENGTH : -UNIT_LENGTH] = data[3 * UNIT_LENGTH :]
+
+    change(path, shift)
+    report = report_on(store)
+    kinds = [(one.kind, one.cause, one.first, one.end) for one in report.findings]
+    assert kinds == [
+        ("wrong-unit", "other-message", 2, 3),
+        ("misplaced-unit", "shifted", 3, units),
+    ]
+    assert "it lies at queueOffset 2" in report.findings[1].found
+
+
+@pytest.mark.parametrize(
+    ("position", "cause"),
+    [(1 << 40, "past-log-end"), (17, "no-message"), (0, "other-message")],
+)
+def test_a_unit_that_no_message_has(store: GoldenStore, position: int, cause: str) -> None:
+    path = queue_file(store, number=-1)
+    data = path.read_bytes()
+    units = -(-len(data.rstrip(b"\0")) // UNIT_LENGTH)
+    change(path, put(units, 0, struct.pack(">qiq", position, 100, 5)))
+    found = only(report_on(store))
+    assert (found.kind, found.cause, found.count) == ("extra-unit", cause, 1)
+
+
+def test_a_lost_queue_and_a_lost_file(store: GoldenStore) -> None:
+    shutil.rmtree(store.root / names.CONSUME_QUEUE / "Payments" / "2")
+    queue_file(store, "Orders", 0, 1).unlink()
+    report = report_on(store)
+    causes = {(one.kind, one.topic, one.queue_id, one.cause) for one in report.findings}
+    assert causes == {
+        ("missing-unit", "Payments", 2, "queue-lost"),
+        ("missing-unit", "Orders", 0, "queue-file-lost"),
+        ("queue-file-missing", "Orders", 0, None),
+    }
+    (command,) = report.next
+    assert shlex.split(command)[-4:] == ["--queue", "Orders:0", "--queue", "Payments:2"]
+
+
+def test_a_topic_that_was_deleted_has_no_queues(store: GoldenStore) -> None:
+    topics = {path.name for path in (store.root / names.CONSUME_QUEUE).iterdir()} - {"Payments"}
+    store.manifest["topics"].update({topic: {} for topic in topics})
+    store.write_topics_json()
+    shutil.rmtree(store.root / names.CONSUME_QUEUE / "Payments")
+    report = report_on(store)
+    assert report.exit_code == 0
+    assert {note.kind for note in report.notes} == {"deleted-queue"}
+
+
+def test_files_that_a_broker_does_not_start_with(store: GoldenStore) -> None:
+    path = queue_file(store, "Orders", 1)
+    path.write_bytes(path.read_bytes() + b"\0")
+    path.with_name("stray").write_bytes(b"")
+    report = report_on(store)
+    assert [one.kind for one in report.findings] == ["queue-file-length", "queue-file-name"]
+
+
+def test_delay_queues_after_a_recovery_of_4_9(tmp_path: Path) -> None:
+    store = open_golden("4.9.7-mixed", tmp_path)
+    path = queue_file(store, "SCHEDULE_TOPIC_XXXX", 3)
+    change(path, put(0, 12, struct.pack(">q", 2598919)))
+    found = only(report_on(store))
+    assert (found.kind, found.cause) == ("wrong-unit", "delay-tags-hashed")
+
+
+def test_a_queue_that_the_log_knows_nothing_of(store: GoldenStore) -> None:
+    queue = store.root / names.CONSUME_QUEUE / "Nobody" / "0"
+    queue.mkdir(parents=True)
+    shutil.copy(queue_file(store, "Payments", 1), queue)
+    report = report_on(store)
+    assert {(one.kind, one.topic) for one in report.findings} == {("extra-unit", "Nobody")}
+    assert len(report.next) == 1
+    assert str(queue) in report.next[0]
+
+
+def test_damage_in_the_log_explains_units_that_point_into_it(store: GoldenStore) -> None:
+    path = queue_file(store, "Orders", 0)
+    (position,) = struct.unpack_from(">q", path.read_bytes(), 5 * UNIT_LENGTH)
+    segment = store.root / names.COMMIT_LOG / names.offset_name(position - position % 65536)
+    change(segment, lambda data: data.__setitem__(slice(position % 65536, position % 65536 + 8), b"\xff" * 8))
+    report = report_on(store)
+    (unit,) = [one for one in report.findings if one.area == "queue"]
+    assert (unit.kind, unit.cause, unit.first) == ("wrong-unit", "log-damaged", 5)
+    assert {one.kind for one in report.findings if one.area == "log"} == {
+        "bad-magic",
+        "missing-queue-offsets",
+    }
+    (entries,) = [one for one in report.findings if one.area == "index"]
+    assert entries.kind == "dangling-entry"
+
+
+def test_chosen_queues(store: GoldenStore) -> None:
+    change(queue_file(store, "Orders", 0), put(3, 8, b"\1"))
+    change(queue_file(store, "Payments", 1), put(3, 8, b"\1"))
+    assert only(report_on(store, queues=("Payments",))).topic == "Payments"
+
+
+# --- index and checkpoint ---------------------------------------------------------------------------------
+
+
+def index_file(store: GoldenStore, number: int = 0) -> Path:
+    return sorted((store.root / names.INDEX).iterdir())[number]
+
+
+def write_at(offset: int, value: bytes) -> Callable[[bytearray], None]:
+    return lambda data: data.__setitem__(slice(offset, offset + len(value)), value)
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "kinds"),
+    [
+        (FIRST_ENTRY + 50 * 20 + 16, struct.pack(">i", 51), {"index-cycle"}),
+        (FIRST_ENTRY + 50 * 20 + 16, struct.pack(">i", 5), {"index-chain"}),
+        (FIRST_ENTRY + 50 * 20 + 12, struct.pack(">i", 9999), {"index-time"}),
+        (FIRST_ENTRY + 50 * 20 + 4, struct.pack(">q", 1 << 50), {"missing-entry", "dangling-entry"}),
+        (40 + 4 * 17, struct.pack(">i", 3), {"index-slot"}),
+        (32, struct.pack(">i", 3), {"index-header"}),
+        (24, struct.pack(">q", 3), {"index-header"}),
+    ],
+)
+def test_a_damaged_index(store: GoldenStore, offset: int, value: bytes, kinds: set[str]) -> None:
+    change(index_file(store), write_at(offset, value))
+    report = report_on(store)
+    assert {one.kind for one in report.findings} == kinds
+    assert {one.path for one in report.findings} == {str(index_file(store))}
+    conf = store.root.parent / "broker.conf"
+    words = [store.root, "--in-place", "--broker-conf", conf, "--rocketmq-version", store.version]
+    assert report.next == [" ".join(map(str, ["reput", "rebuild", *words]))]
+
+
+def test_a_lost_index_and_a_lost_last_file(store: GoldenStore) -> None:
+    index_file(store, -1).unlink()
+    assert only(report_on(store)).cause == "index-short"
+    shutil.rmtree(store.root / names.INDEX)
+    kinds = [(one.kind, one.cause) for one in report_on(store).findings]
+    assert kinds == [("missing-entry", "index-lost"), ("checkpoint-ahead", None)]
+
+
+def test_a_message_that_is_indexed_twice_is_a_note(store: GoldenStore) -> None:
+    """A broker that is started dispatches its last message again: its entries stand there twice."""
+    path = index_file(store, -1)
+    data = path.read_bytes()
+    (count,) = struct.unpack_from(">i", data, 36)
+    last = FIRST_ENTRY + (count - 2) * 20
+    key_hash, position, seconds, _ = struct.unpack_from(">iqii", data, last)
+    again = struct.pack(">iqii", key_hash, position, seconds, count - 1)
+    change(path, write_at(last + 20, again))
+    change(path, write_at(36, struct.pack(">i", count + 1)))
+    change(path, write_at(40 + 4 * (key_hash % 100), struct.pack(">i", count)))
+    report = report_on(store)
+    assert report.exit_code == 0
+    assert [note.kind for note in report.notes] == ["indexed-twice"]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "kind"), [(STORE, "5.5", "missing-entry"), ("5.5.0-mixed", "5.3", "dangling-entry")]
+)
+def test_an_index_of_another_release(name: str, version: str, kind: str, tmp_path: Path) -> None:
+    store = open_golden(name, tmp_path)
+    report = report_on(store, rocketmq_version=version)
+    assert {(one.kind, one.cause) for one in report.findings} == {(kind, "other-dialect")}
+    (command,) = report.next
+    assert command.startswith("reput verify ")
+    assert command.endswith("5.3" if version == "5.5" else "5.5")
+
+
+@pytest.mark.parametrize("field", range(3))
+def test_a_checkpoint_from_the_future(store: GoldenStore, field: int) -> None:
+    change(store.root / names.CHECKPOINT, write_at(8 * field, struct.pack(">q", 1 << 45)))
+    found = only(report_on(store))
+    assert (found.area, found.kind, found.offset) == ("checkpoint", "checkpoint-ahead", 8 * field)
+
+
+# --- two stores -------------------------------------------------------------------------------------------
+
+
+def pair_report(store: GoldenStore, other: Path) -> Report:
+    return compare_pair(prepare_pair(options(store, against=other)), InlineRunner())
+
+
+def test_a_slave_that_has_less_is_the_same(store: GoldenStore) -> None:
+    slave = store.root.parent / "slave"
+    shutil.copytree(store.root, slave)
+    first = min((slave / names.COMMIT_LOG).iterdir())
+    first.unlink()
+    for number, path in enumerate(sorted((slave / names.INDEX).iterdir())):
+        path.rename(path.with_name(f"2099010100000000{number}"))
+    assert pair_report(store, slave).findings == []
+    change(slave / queue_file(store, "Orders", 0, -1).relative_to(store.root), put(0, 19, b"\x55"))
+    found = only(pair_report(store, slave))
+    assert (found.kind, found.topic, found.queue_id, found.count) == ("differs", "Orders", 0, 1)
+
+
+def test_a_slave_without_a_queue_and_an_index_file(store: GoldenStore) -> None:
+    slave = store.root.parent / "slave"
+    shutil.copytree(store.root, slave)
+    shutil.rmtree(slave / names.CONSUME_QUEUE / "Payments" / "1")
+    max((slave / names.INDEX).iterdir()).unlink()
+    report = pair_report(store, slave)
+    assert {(one.area, one.kind) for one in report.findings} == {
+        ("queue", "only-in-first"),
+        ("index", "only-in-first"),
+    }
+
+
+# --- refusals ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_refused(store: GoldenStore) -> None:
+    with pytest.raises(StoreError, match="no store here"):
+        prepare(VerifyOptions(store.root / "nothing"))
+    with pytest.raises(SettingsError, match="queue can't be understood"):
+        prepare(options(store, queues=("a:b",)))
