@@ -1,0 +1,104 @@
+"""``reput verify`` on Spark, through the command: what it prints, and that its advice mends the store."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from reput.format import names
+from tests.rebuilds import Command, broker_conf, golden
+from tests.stores import tree_of
+
+pytestmark = pytest.mark.spark
+
+STORES = ("4.9.7-mixed", "5.3.3-mixed", "5.5.0-mixed")
+
+
+@pytest.fixture
+def reput(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Command:
+    return Command(monkeypatch, lambda: request.getfixturevalue("spark"))
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_sound_store(name: str, tmp_path: Path, reput: Command) -> None:
+    store = golden(name, tmp_path)
+    before = tree_of(store.root)
+    done = reput(
+        "verify", store.root, "--broker-conf", broker_conf(store), "--rocketmq-version", store.version
+    )
+    assert done.code == 0
+    assert done.stdout.splitlines()[0].endswith(": sound")
+    assert "findings   none" in done.stdout
+    assert tree_of(store.root) == before
+
+
+@pytest.mark.parametrize("index_too", [False, True])
+def test_what_it_says_to_run_next_mends_what_it_found(
+    index_too: bool, tmp_path: Path, reput: Command
+) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    queues = store.root / names.CONSUME_QUEUE
+    shutil.rmtree(queues / "Payments" / "2")
+    path = sorted((queues / "Orders" / "0").iterdir())[1]
+    data = bytearray(path.read_bytes())
+    data[100:160] = bytes(60)
+    path.write_bytes(data)
+    if index_too:
+        max((store.root / names.INDEX).iterdir()).unlink()
+    command = ["verify", store.root, "--broker-conf", broker_conf(store), "--rocketmq-version", store.version]
+
+    done = reput(*command, "--json")
+    assert done.code == 1
+    report = json.loads(done.stdout)
+    assert report["exit_code"] == 1
+    found = {
+        (one["topic"], one["queue_id"], one["kind"]) for one in report["findings"] if one["area"] == "queue"
+    }
+    assert found == {("Payments", 2, "missing-unit"), ("Orders", 0, "missing-unit")}
+
+    text = reput(*command)
+    assert text.code == 1
+    assert "Orders:0 queueOffset 55 to 58 (3): expected " in text.stdout
+    (step,) = report["next"]
+    assert f"  next       {step}" in text.stdout
+    words = shlex.split(step)
+    assert ("--queue" in words) == (not index_too)
+    assert words[0] == "reput"
+    assert reput(*words[1:]).code == 0
+    assert reput(*command).code == 0
+
+
+def test_two_stores(tmp_path: Path, reput: Command) -> None:
+    store = golden("5.5.0-mixed", tmp_path)
+    slave = tmp_path / "slave"
+    shutil.copytree(store.root, slave)
+    command = ["verify", store.root, "--against", slave, "--broker-conf", broker_conf(store)]
+    assert reput(*command).code == 0
+    shutil.rmtree(slave / names.CONSUME_QUEUE / "Payments" / "2")
+    done = reput(*command, "--json")
+    assert done.code == 1
+    (found,) = json.loads(done.stdout)["findings"]
+    assert (found["kind"], found["topic"], found["queue_id"]) == ("only-in-first", "Payments", 2)
+
+
+def test_a_long_report_is_cut(tmp_path: Path, reput: Command) -> None:
+    store = golden("5.5.0-mixed", tmp_path)
+    for topic in (store.root / names.CONSUME_QUEUE).iterdir():
+        shutil.rmtree(topic)
+    done = reput(
+        "verify", store.root, "--broker-conf", broker_conf(store), "--rocketmq-version", store.version
+    )
+    assert done.code == 1
+    assert "    and 27 more: --json lists all" in done.stdout
+    assert len(done.stdout.splitlines()) < 40
+
+
+def test_refusals_are_two(tmp_path: Path, reput: Command) -> None:
+    done = reput("verify", tmp_path / "nothing", "--json")
+    assert done.code == 2
+    assert json.loads(done.stdout)["exit_code"] == 2
+    assert reput.sessions == 0
