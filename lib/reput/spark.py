@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
+from site import getsitepackages
 from typing import IO, TYPE_CHECKING
 
 from reput.errors import SettingsError, SparkError
@@ -88,9 +90,9 @@ def session(
         SparkError: there is no Java, or the session doesn't start, or has no Delta.
         SettingsError: Spark has a setting that reput can't run with.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     elsewhere = is_submitted() or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     chosen = master or (None if elsewhere else "local[*]")
+    _choose_python(is_local=chosen is not None and chosen.startswith("local"))
     # What the operator told spark-submit counts; a builder's settings would win over it unseen.
     told = _told()
     wanted = {key: value for key, value in _SETTINGS.items() if key not in told} | _REQUIRED
@@ -117,6 +119,32 @@ def session(
             next_step="Leave the setting out",
         )
     return spark
+
+
+def _choose_python(*, is_local: bool) -> None:
+    """Say which Python the workers are, unless the operator did."""
+    if "PYSPARK_PYTHON" in os.environ:
+        return
+    script = Path(__file__).with_name("worker_python.sh")
+    ours = is_local and _starts_jvm() and os.access(script, os.X_OK)
+    if ours and _is_unpacked("pyspark") and _is_unpacked("py4j"):
+        os.environ |= {"PYSPARK_PYTHON": str(script), "REPUT_PYTHON": sys.executable}
+    else:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def _starts_jvm() -> bool:
+    """Whether the JVM is still to be started, by this process and with its environment."""
+    from pyspark import SparkContext
+
+    return not is_submitted() and SparkContext._gateway is None
+
+
+def _is_unpacked(package: str) -> bool:
+    """Whether a worker finds the package where it was installed, and not in an archive of Spark's alone."""
+    spec = find_spec(package)
+    origin = None if spec is None else spec.origin
+    return origin is not None and any(Path(origin).is_relative_to(path) for path in getsitepackages())
 
 
 def _check_delta(spark: SparkSession) -> None:
@@ -218,7 +246,7 @@ def _start(settings: dict[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     try:
-        if not is_submitted() and SparkContext._gateway is None:
+        if _starts_jvm():
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
             SparkContext(conf=conf, gateway=_gateway(conf))
         builder = SparkSession.builder

@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 from deltalake import DeltaTable
 
@@ -17,6 +18,7 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import unit
 from reput.job import RebuildOptions, rebuild
 from reput.job.staging import staging_of
+from reput.sink.gathering import Gathering
 from reput.sink.journal import read
 from reput.store import files, swap
 from reput.store.compare import compare
@@ -357,6 +359,28 @@ def test_damage_in_the_middle(reput: Command, store: GoldenStore, out: Path) -> 
     again = reput(*words(store, "--out", out))
     assert again.code == 1, "still not sound"
     assert said in again.stdout
+
+
+def test_what_spark_asks_for_was_begun_before(
+    store: GoldenStore, out: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Gathering] = []
+    make = Gathering.__init__
+
+    def remember(gathering: Gathering, *arguments: Any) -> None:
+        made.append(gathering)
+        make(gathering, *arguments)
+
+    monkeypatch.setattr(Gathering, "__init__", remember)
+    options = RebuildOptions(store.root, out, broker_conf(store), store.version, part_bytes=20_000)
+    rebuild(options, lambda: spark)
+    assert_same(store.root, out)
+    assert len(made) == 1, "Spark asked for the very parts that were expected"
+
+
+def test_workers_load_pyspark_where_it_is_installed(spark: SparkSession) -> None:
+    path = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__).first()
+    assert path == pyspark.__file__
 
 
 def test_progress_goes_to_the_listener(store: GoldenStore, out: Path, spark: SparkSession) -> None:

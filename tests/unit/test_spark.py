@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,25 @@ def test_the_release_file_tells_the_version(
         return
     with pytest.raises(SparkError, match=r"can't run on this Java; expected Java 17 or later"):
         spark.check_java()
+
+
+def test_workers_load_what_is_installed_and_not_archives() -> None:
+    """Spark's archives are left out of the path, everything else stays, in its order."""
+    script = Path(spark.__file__).with_name("worker_python.sh")
+    path = ":".join(
+        [
+            "/opt/spark/python/lib/pyspark.zip",
+            "/opt/spark/python/lib/py4j-0.10.9.9-src.zip",
+            "/opt/a place",
+            "/opt/spark/jars/spark-core_2.13-4.2.0.jar",
+            "/opt/other.zip",
+        ]
+    )
+    told = subprocess.run(
+        [script, "-c", "import os, sys; print(os.environ['PYTHONPATH'], sys.argv[1:])", "a b", ""],
+        env={"PYTHONPATH": path, "REPUT_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout == "/opt/a place:/opt/other.zip ['a b', '']\n"

@@ -14,6 +14,8 @@ from reput.errors import OutputError
 from reput.format import commitlog, names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
+from reput.job.run import bytes_per_batch
+from reput.scan.part import Part
 from reput.sink.journal import Journal
 from reput.sink.scan_task import PartResult
 from reput.sink.writer import BatchWriter, Progress
@@ -207,3 +209,83 @@ def test_a_guess_that_was_wrong_leaves_no_queue_behind(tmp_path: Path) -> None:
         writer.write(parts_of(store.log, 0, store.log.end, 60, 0), 0)
     assert any("fake" in result.queues.topics for result in scanned)
     assert not (tmp_path / "out" / names.CONSUME_QUEUE / "fake").exists()
+
+
+class CountingRunner(Runner):
+    """Remembers the parts that it scanned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scanned: list[Part] = []
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        self.scanned += [item for item in items if isinstance(item, Part)]
+        return super().map(function, items)
+
+
+def test_a_batch_begun_ahead_is_not_scanned_again(
+    store: Store, tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    parts = parts_of(store.log, 0, store.log.end, 700, 0)
+    runner = CountingRunner()
+    with writing(store, tmp_path / "out", runner) as (writer, journal):
+        writer.begin_ahead(parts)
+        assert journal.batches == [], "nothing is committed ahead"
+        writer.write(parts, 0)
+        assert len(journal.batches) == 1
+        assert writer.progress.messages == 12
+    assert outputs(tmp_path / "out") == expected
+    assert len(runner.scanned) == len(parts)
+
+
+@pytest.mark.parametrize("stop", [300, 900])
+def test_what_was_begun_ahead_in_vain_is_undone(
+    stop: int, store: Store, tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    end = store.log.end
+    with writing(store, tmp_path / "out") as (writer, journal):
+        writer.begin_ahead(parts_of(store.log, 0, end, 150, 0))
+        writer.write(parts_of(store.log, 0, stop, 150, 0), 0)
+        committed = journal.state.last_position
+        index = list((tmp_path / "out" / names.INDEX).iterdir())
+        assert {path.name for path in index} == {name for name, _ in journal.state.index}
+        assert committed < stop
+        writer.write(parts_of(store.log, stop, end, 150, None), 1)
+        assert sum(batch.messages for batch in journal.batches) == 12
+        assert writer.progress.messages == 12
+    assert outputs(tmp_path / "out") == expected
+
+
+def test_after_a_run_ended_nothing_begun_ahead_writes_any_more(store: Store, tmp_path: Path) -> None:
+    with writing(store, tmp_path / "out", runner := CountingRunner()) as (writer, journal):
+        writer.begin_ahead(parts_of(store.log, 0, store.log.end, 150, 0))
+        writer.stop_ahead()
+        done = len(runner.scanned)
+        after = tree(tmp_path / "out")
+        assert journal.batches == []
+        assert (tmp_path / "out" / names.REPUT / names.SCRATCH).exists(), "the next run has to roll back"
+        writer.stop_ahead()
+        assert (len(runner.scanned), tree(tmp_path / "out")) == (done, after)
+
+
+def test_what_fails_ahead_fails_the_batch(store: Store, tmp_path: Path) -> None:
+    class Broken(Runner):
+        def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+            return [OutputError("the output can't be written", path="here") for _ in items]
+
+    parts = parts_of(store.log, 0, store.log.end, 150, 0)
+    with writing(store, tmp_path / "out", Broken()) as (writer, journal):
+        writer.begin_ahead(parts)
+        with pytest.raises(OutputError, match="here"):
+            writer.write(parts, 0)
+        assert journal.batches == []
+
+
+def test_batches_are_equal_and_few() -> None:
+    assert bytes_per_batch(4300, 4096) == 4300
+    assert bytes_per_batch(4400, 4096) == 2200
+    assert bytes_per_batch(8192, 4096) == 4096
+    assert bytes_per_batch(1, 4096) == 1
+    assert bytes_per_batch(0, 4096) == 1
+    assert bytes_per_batch(7, 1) == 1
+    assert bytes_per_batch(10, 4) == 4

@@ -73,13 +73,14 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
     Raises:
         ReputError: a batch failed; the committed state is as it was.
     """
+    from reput.scan.part import Part
     from reput.sink.ledger_upkeep import LedgerUpkeep
     from reput.sink.rollback import roll_back
     from reput.sink.streaming import SparkRunner, run_available
     from reput.sink.writer import BatchWriter
+    from reput.source.parts import batch_end, cut
 
     runner = SparkRunner(spark.sparkContext)
-    runner.warm_up()
     target = plan.target(flush_in_tasks=not runner.is_local)
     with OutputLock(plan.root, plan.owner).exclusive():
         roll_back(target, plan.journal.state)
@@ -97,28 +98,48 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
         abort_present=plan.abort_present,
     )
     writer.begin()
+    cursor, options = plan.journal.state.cursor, plan.options
+    end = max(plan.end, cursor)
+    most = bytes_per_batch(total, options.max_bytes_per_trigger)
+    first = batch_end(plan.log, cursor, end, most)
     # Spark's own checkpoint is not what a run goes on from; the journal's cursor is.
     checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
     shutil.rmtree(checkpoint, ignore_errors=True)
-    run_available(
-        spark,
-        writer,
-        checkpoint,
-        plan.log,
-        {
-            "path": str(plan.settings.root),
-            "content": "parts",
-            "startOffset": str(cursor),
-            "endOffset": str(max(plan.end, cursor)),
-            "partBytes": str(plan.options.part_bytes),
-            "maxBytesPerTrigger": str(plan.options.max_bytes_per_trigger),
-            **({"brokerConf": str(plan.settings.broker_conf)} if plan.settings.broker_conf else {}),
-            **({"rocketmqVersion": plan.options.rocketmq_version} if plan.options.rocketmq_version else {}),
-        },
-    )
+    try:
+        writer.begin_ahead([Part(*row) for row in cut(plan.log, cursor, first, options.part_bytes, cursor)])
+        run_available(
+            spark,
+            writer,
+            checkpoint,
+            plan.log,
+            {
+                "path": str(plan.settings.root),
+                "content": "parts",
+                "startOffset": str(cursor),
+                "endOffset": str(end),
+                "partBytes": str(options.part_bytes),
+                "maxBytesPerTrigger": str(most),
+                **({"brokerConf": str(plan.settings.broker_conf)} if plan.settings.broker_conf else {}),
+                **({"rocketmqVersion": options.rocketmq_version} if options.rocketmq_version else {}),
+            },
+        )
+    finally:
+        writer.stop_ahead()
     writer.finish()
     LedgerUpkeep(writer.ledger).work()
     return writer
+
+
+def bytes_per_batch(total: int, wanted: int) -> int:
+    """Bytes of log for each of as few equal batches as there can be.
+
+    Args:
+        total: bytes of log there are.
+        wanted: bytes in a batch. Up to a sixteenth more is taken, so that a small rest needs no batch of its
+            own, which would cost as much time as 300 MB of log.
+    """
+    most = wanted + wanted // 16
+    return max(-(-total // max(-(-total // most), 1)), 1)
 
 
 def _is_done(plan: Plan) -> bool:
@@ -146,7 +167,8 @@ def catch_up(plan: Plan) -> None:
     Raises:
         OutputError: they can't be written.
     """
-    from reput.sink.writer import BatchWriter, NoRunner
+    from reput.sink.crew import NoRunner
+    from reput.sink.writer import BatchWriter
 
     target = plan.target(flush_in_tasks=False)
     writer = BatchWriter(target, plan.journal, plan.log, NoRunner(), abort_present=plan.abort_present)

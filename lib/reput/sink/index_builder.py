@@ -58,6 +58,10 @@ class BatchIndex(Protocol):
         """
         ...
 
+    def give_up(self) -> None:
+        """Write no more, and return when nothing does: the batch has failed."""
+        ...
+
 
 class IndexBuilder:
     """Builds the index files of one batch by tasks, beside its scan; a :class:`BatchIndex`.
@@ -103,6 +107,10 @@ class IndexBuilder:
         if empty is not None:
             index_file.create_empty(self._target, *empty, flush=self._target.flush_in_tasks)
             self._moved(*empty)
+
+    def give_up(self) -> None:
+        """Wait for the task under way. See :class:`BatchIndex`."""
+        self._pool.shutdown()
 
     def _start(self) -> None:
         tasks = self._plan()

@@ -148,6 +148,9 @@ class LiveBatch:
             index_file.create_empty(self._target, *empty, flush=True)
             self.moved(*empty)
 
+    def give_up(self) -> None:
+        """Nothing is under way. See :class:`reput.sink.index_builder.BatchIndex`."""
+
     def moved(self, name: str, header: IndexHeader) -> None:
         """Say that a file is the last one now, with this header."""
         self.series.name, self.series.header = name, header

@@ -7,7 +7,6 @@ from types import TracebackType
 
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
-from reput.store import files
 from reput.store.filecache import FileCache
 from reput.store.ownership import Owner
 
@@ -27,6 +26,8 @@ class QueueFiles:
         self._root = root
         self._file_size = file_size
         self._cache = FileCache(owner, _MAX_OPEN)
+        # Putting a path together takes longer than writing the units of a chunk.
+        self._paths: dict[tuple[str, int, int], Path] = {}
 
     def __enter__(self) -> QueueFiles:
         return self
@@ -37,21 +38,26 @@ class QueueFiles:
         self._cache.close()
 
     def put(self, topic: str, queue_id: int, queue_offset: int, data: memoryview | bytes) -> None:
-        """Write consecutive units from ``queue_offset`` on, and let the disk begin with them.
+        """Write consecutive units from ``queue_offset`` on.
 
         Raises:
             OutputError: no space, no permission.
         """
         data = memoryview(data)
-        directory = names.queue_directory(self._root, topic, queue_id)
         at, done = queue_offset * UNIT_LENGTH, 0
         while done < len(data):
             start = at - at % self._file_size
             length = min(start + self._file_size - at, len(data) - done)
-            path = directory / names.offset_name(start)
+            path = self._path(topic, queue_id, start)
             self._cache.write(path, data[done : done + length], at - start, self._file_size)
-            files.start_writeback(self._cache.descriptor(path, self._file_size), at - start, length)
             at, done = at + length, done + length
+
+    def _path(self, topic: str, queue_id: int, start: int) -> Path:
+        path = self._paths.get((topic, queue_id, start))
+        if path is None:
+            path = names.queue_directory(self._root, topic, queue_id) / names.offset_name(start)
+            self._paths[topic, queue_id, start] = path
+        return path
 
     def put_pre_blank(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Fill the places before a queue's first unit in its first file (``ConsumeQueue.fillPreBlank``)."""

@@ -8,30 +8,32 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
-from reput.errors import Finding, ReputError
+from reput.errors import Finding
 from reput.format import names
 from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.scan.part import Part
-from reput.sink import index_task, presence, redo, retention, scan_task
-from reput.sink.chain import Chain
+from reput.sink import presence, redo, retention
+from reput.sink.crew import Crew, InlineRunner, Runner, StateFloors
+from reput.sink.gathering import Gathering
 from reput.sink.index_builder import BatchIndex, IndexBuilder
-from reput.sink.journal import Batch, Journal, QueueState, State
+from reput.sink.journal import Batch, Journal, State
 from reput.sink.ledger import Ledger
 from reput.sink.live_index import LiveIndex
 from reput.sink.queue_files import QueueFiles
 from reput.sink.queues import BatchQueues
-from reput.sink.scan_task import Floors, PartResult, Target
+from reput.sink.rollback import roll_back
+from reput.sink.scan_task import PartResult, Target
 from reput.sink.step_back import fingerprint
 from reput.source.parts import cut
 from reput.store import files
 from reput.store.filecache import FileCache
+from reput.store.lock import OutputLock
 from reput.store.segments import CommitLog
 
 PART_COLUMNS = (
@@ -48,39 +50,6 @@ PART_COLUMNS = (
 
 #: A batch of a tail up to this size is scanned in 20 ms, less than Spark needs to run a task.
 _INLINE_BYTES = 32 << 20
-
-
-class Runner(Protocol):
-    """Runs functions over items somewhere: on a cluster, or right here."""
-
-    @property
-    def slots(self) -> int:
-        """How many functions run at once."""
-        ...
-
-    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
-        """The function's results in the items' order."""
-        ...
-
-
-class NoRunner:
-    """For a writer that has nothing to scan."""
-
-    slots = 0
-
-    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
-        """Not to be called."""
-        raise NotImplementedError
-
-
-class InlineRunner:
-    """Runs functions here and now, for batches that are done before a Spark task would have begun."""
-
-    slots = 1
-
-    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
-        """The function's results in the items' order."""
-        return [function(item) for item in items]
 
 
 class Row(Protocol):
@@ -103,30 +72,11 @@ class Stages:
 
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def add(self, stage: str, since: float) -> float:
-        """Add the time from ``since`` to now; returns now."""
-        now = time.perf_counter()
+    def add(self, stage: str, since: float, until: float | None = None) -> float:
+        """Add the time from ``since`` to ``until``, or to now; returns that moment."""
+        now = time.perf_counter() if until is None else until
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - since
         return now
-
-
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """Who does a batch's work, and on what terms.
-
-    Attributes:
-        runner: runs the batch's functions.
-        target: where they write; says whether they flush.
-        floors: each queue's committed next queueOffset, at least where it isn't 0.
-    """
-
-    runner: Runner
-    target: Target
-    floors: Floors
-
-    def build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
-        """Build index files; see :func:`reput.sink.index_task.build`."""
-        return self.runner.map(index_task.build, list(tasks))
 
 
 def part_of(row: Row) -> Part:
@@ -168,6 +118,7 @@ class BatchWriter:
         self._abort_present = abort_present
         self._look = look
         self._live = LiveIndex(target)
+        self._ahead: Gathering | None = None
         self.progress = Progress()
         self.stages = Stages()
 
@@ -199,6 +150,24 @@ class BatchWriter:
         rows = cut(replace(self._log, segments=begun), cursor, end, self._log.segment_size, cursor)
         self.write([Part(*row) for row in rows], batch_id)
 
+    def begin_ahead(self, parts: list[Part]) -> None:
+        """Begin the first batch's work while Spark still starts the query that will ask for it.
+
+        Nothing is committed before Spark hands that batch over. When it turns out to be another one, as when
+        a segment expired in between, what was written is rolled back, as after a crash.
+        """
+        parts = self._from_cursor(parts)
+        if parts:
+            self._empty_scratch()
+            self._ahead = self._gather(parts)
+            self._ahead.begin()
+
+    def stop_ahead(self) -> None:
+        """See that nothing begun by :meth:`begin_ahead` writes any more."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.stop()
+
     def write(self, parts: list[Part], batch_id: int) -> None:
         """Process the part of the batch that lies past the cursor, and commit it.
 
@@ -213,38 +182,26 @@ class BatchWriter:
         parts = self._from_cursor(parts)
         if not parts:
             return
-        self._empty_scratch()
-        crew = self._crew(parts)
+        gathering = self._begun(parts)
+        if gathering is None:
+            self._empty_scratch()
+            gathering = self._gather(parts)
+        crew, chain, queues, accepted = gathering.crew, gathering.chain, gathering.queues, gathering.accepted
         state = self._journal.state
-        chain = Chain(parts[0].start, state.last_timestamp)
-        index = self._index(crew)
-        queues = BatchQueues(state.queues)
-        accepted: list[PartResult] = []
         at = self.stages.add("prepare", at)
-        for result in self._scan(crew, parts):
-            for fitting in self._fit(crew, chain, result, queues):
-                accepted.append(fitting)
-                queues.add(fitting)
-                if self._target.index and fitting.messages:
-                    index.offer(fitting.spill, fitting.outcome.first_timestamp)
-                self.progress.bytes_done += max(fitting.outcome.end - fitting.part.start, 0)
-                self.progress.messages += fitting.messages
-                self._listener(self.progress)
-        end = chain.finish()
-        at = self.stages.add("scan", at)
-        with_records = [result for result in accepted if result.messages]
-        last_position = with_records[-1].last_position if with_records else state.last_position
+        gathering.finish()
+        end, last_position = gathering.end, gathering.last_position
+        changed_index = {} if gathering.index is None else gathering.index.changed
+        at = self.stages.add("scan", at, max(gathering.scanned, at))
+        at = self.stages.add("index", at)
         findings = [*self._log_findings(state.cursor, end), *chain.findings]
         log_breaks = (finding.offset for finding in self._log.findings)
         breaks = sorted([*state.breaks, *chain.breaks, *log_breaks])
         findings += self._redo(crew, queues, [result.part for result in accepted], breaks)
         at = self.stages.add("irregular queues", at)
-        if self._target.index:
-            index.finish(last_position)
-        at = self.stages.add("index", at)
         self._pre_blank(crew, queues)
         if not crew.target.flush_in_tasks:
-            self._flush(queues, index.changed)
+            self._flush(queues, changed_index)
         at = self.stages.add("flush", at)
         without_unit, unplaceable = _without_unit(accepted)
         batch = Batch(
@@ -259,7 +216,7 @@ class BatchWriter:
                 queues.last_unit_timestamp if queues.last_unit_position >= 0 else state.last_unit_timestamp
             ),
             queues=queues.changed(),
-            index=list(index.changed.items()),
+            index=list(changed_index.items()),
             findings=findings + unplaceable,
             without_unit=without_unit,
             breaks=chain.breaks,
@@ -339,13 +296,13 @@ class BatchWriter:
         queues = self._journal.state.queues
         if self._look is not None and sum(part.end - part.start for part in parts) <= _INLINE_BYTES:
             target = replace(self._target, flush_in_tasks=True, keys_in_memory=True)
-            return Crew(InlineRunner(), target, _StateFloors(queues))
+            return Crew(InlineRunner(), target, StateFloors(queues))
         floors = {queue: state.next for queue, state in queues.items()}
         return Crew(self._runner, self._target, floors)
 
     def _index(self, crew: Crew) -> BatchIndex:
         known = self._journal.state.index
-        if isinstance(crew.runner, InlineRunner):
+        if crew.is_here:
             return self._live.batch(known)
         self._live.release()
         return IndexBuilder(crew.target, known, crew.build_index)
@@ -378,46 +335,35 @@ class BatchWriter:
         parts[0] = replace(parts[0], after_timestamp=self._journal.state.last_timestamp)
         return parts
 
-    def _scan(self, crew: Crew, parts: list[Part]) -> Iterator[PartResult]:
-        """Scan the parts in waves, two of them under way at once; results come in log order."""
-        if isinstance(crew.runner, InlineRunner):
-            yield from self._scan_wave(crew, parts)
-            return
-        size = max(crew.runner.slots, 1)
-        waves = [parts[at : at + size] for at in range(0, len(parts), size)]
-        with ThreadPoolExecutor(2, "reput-scan") as pool:
-            under_way: list[Future[list[PartResult]]] = []
-            try:
-                for wave in waves:
-                    under_way.append(pool.submit(self._scan_wave, crew, wave))
-                    if len(under_way) == 2:
-                        yield from under_way.pop(0).result()
-                while under_way:
-                    yield from under_way.pop(0).result()
-            finally:
-                for future in under_way:
-                    future.cancel()
+    def _begun(self, parts: list[Part]) -> Gathering | None:
+        """What was begun ahead, if it is this batch's work; else it is undone."""
+        if self._ahead is None:
+            return None
+        if self._ahead.parts == parts:
+            ahead, self._ahead = self._ahead, None
+            return ahead
+        self.stop_ahead()
+        with OutputLock(self._target.root, self._target.owner).exclusive():
+            roll_back(self._target, self._journal.state)
+        self.progress = Progress()
+        return None
 
-    def _scan_wave(self, crew: Crew, parts: list[Part]) -> list[PartResult]:
-        return _checked(crew.runner.map(_ScanTask(crew.target, crew.floors), list(parts)))
+    def _gather(self, parts: list[Part]) -> Gathering:
+        crew = self._crew(parts)
+        index = self._index(crew) if self._target.index else None
+        return Gathering(crew, parts, self._journal.state, index, self._count)
 
-    def _fit(self, crew: Crew, chain: Chain, result: PartResult, queues: BatchQueues) -> Iterator[PartResult]:
-        verdict = chain.judge(result)
-        if verdict.accepted:
-            yield result
-            return
-        queues.distrust(result)
-        if verdict.again is not None:
-            (again,) = self._scan_wave(crew, [verdict.again])
-            yield from self._fit(crew, chain, again, queues)
+    def _count(self, result: PartResult) -> None:
+        self.progress.bytes_done += max(result.outcome.end - result.part.start, 0)
+        self.progress.messages += result.messages
+        self._listener(self.progress)
 
     def _redo(self, crew: Crew, queues: BatchQueues, parts: list[Part], breaks: list[int]) -> list[Finding]:
         irregular = queues.irregular()
         if not irregular:
             return []
-        ((done),) = _checked(crew.runner.map(_RedoTask(crew.target, irregular, breaks), [parts]))
         findings: list[Finding] = []
-        for redone in done:
+        for redone in crew.redo(parts, irregular, breaks):
             queues.replace(redone)
             findings += redone.findings
         return findings
@@ -484,45 +430,6 @@ class BatchWriter:
             index_msg_timestamp=full[-1].end_timestamp if full else state.dropped_index_timestamp,
             logics_physical_offset=max(state.last_unit_position, 0) if self._knows_logics_offset else 0,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _ScanTask:
-    target: Target
-    floors: Floors
-
-    def __call__(self, part: Part) -> object:
-        return scan_task.scan(self.target, part, scan_task.attempt_id(), self.floors)
-
-
-@dataclass(frozen=True, slots=True)
-class _RedoTask:
-    target: Target
-    committed: dict[tuple[str, int], QueueState | None]
-    breaks: list[int]
-
-    def __call__(self, parts: list[Part]) -> object:
-        return redo.redo(self.target, parts, self.committed, self.breaks)
-
-
-class _StateFloors:
-    """The floors of a state, without a copy of all queues."""
-
-    def __init__(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
-        self._queues = queues
-
-    def get(self, queue: tuple[str, int], default: int, /) -> int:
-        state = self._queues.get(queue)
-        return default if state is None else state.next
-
-
-def _checked(results: list[object]) -> list[Any]:
-    good = []
-    for result in results:
-        if isinstance(result, ReputError):
-            raise result
-        good.append(result)
-    return good
 
 
 def _without_unit(results: list[PartResult]) -> tuple[dict[str, int], list[Finding]]:

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from reput.errors import LogWentBackError, SegmentGoneError, SettingsError
 from reput.source.columns import MESSAGE_COLUMNS, PART_COLUMNS, arrow_schema, chosen, spark_schema
 from reput.source.options import MESSAGES, Options
-from reput.source.parts import LogPart, cut, next_place
+from reput.source.parts import LogPart, batch_end, cut, next_place
 from reput.source.rate import Rate
 from reput.store.segments import CommitLog, discover
 
@@ -246,11 +246,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             end = min(end, self._fixed_end)
         if end <= begin:
             return {_OFFSET: begin}
-        # Counted from where there is something, so that a gap is not crossed batch by batch.
-        at = next_place(log, begin)
-        if isinstance(limit, ReadMaxBytes):
-            end = min(end, at + max(limit.max_bytes, 1))
-        return {_OFFSET: self._within_rate(at, end)}
+        end = batch_end(log, begin, end, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
+        return {_OFFSET: self._within_rate(next_place(log, begin), end)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end: what is written from now on is for the next run."""

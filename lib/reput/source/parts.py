@@ -64,3 +64,14 @@ def next_place(log: CommitLog, offset: int) -> int:
         if offset < segment.base + segment.length:
             return max(offset, segment.base)
     return offset
+
+
+def batch_end(log: CommitLog, begin: int, end: int, max_bytes: int | None) -> int:
+    """Where a micro-batch that begins at ``begin`` ends.
+
+    Args:
+        end: physical offset up to which there is something.
+        max_bytes: of log in the batch, None for no bound. Counted from where there is something, so that a
+            gap is not crossed batch by batch.
+    """
+    return end if max_bytes is None else min(end, next_place(log, begin) + max(max_bytes, 1))

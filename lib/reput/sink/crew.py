@@ -1,0 +1,129 @@
+"""Who does a batch's work: Spark's tasks, or this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from reput.errors import ReputError
+from reput.scan.part import Part
+from reput.sink import index_task, redo, scan_task
+from reput.sink.journal import QueueState
+from reput.sink.scan_task import Floors, PartResult, Target
+
+
+class Runner(Protocol):
+    """Runs functions over items somewhere: on a cluster, or right here."""
+
+    @property
+    def slots(self) -> int:
+        """How many functions run at once."""
+        ...
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """The function's results in the items' order."""
+        ...
+
+
+class NoRunner:
+    """For a writer that has nothing to scan."""
+
+    slots = 0
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """Not to be called."""
+        raise NotImplementedError
+
+
+class InlineRunner:
+    """Runs functions here and now, for batches that are done before a Spark task would have begun."""
+
+    slots = 1
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """The function's results in the items' order."""
+        return [function(item) for item in items]
+
+
+class StateFloors:
+    """The floors of a state, without a copy of all queues."""
+
+    def __init__(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
+        self._queues = queues
+
+    def get(self, queue: tuple[str, int], default: int, /) -> int:
+        """A queue's committed next queueOffset, or the default."""
+        state = self._queues.get(queue)
+        return default if state is None else state.next
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who does a batch's work, and on what terms.
+
+    Attributes:
+        runner: runs the batch's functions.
+        target: where they write; says whether they flush.
+        floors: each queue's committed next queueOffset, at least where it isn't 0.
+    """
+
+    runner: Runner
+    target: Target
+    floors: Floors
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process does it all."""
+        return isinstance(self.runner, InlineRunner)
+
+    def scan(self, parts: list[Part]) -> list[PartResult]:
+        """Scan parts and place their units; see :func:`reput.sink.scan_task.scan`.
+
+        Raises:
+            ReputError: a part's.
+        """
+        return _checked(self.runner.map(_ScanTask(self.target, self.floors), list(parts)))
+
+    def redo(
+        self, parts: list[Part], committed: dict[tuple[str, int], QueueState | None], breaks: list[int]
+    ) -> list[redo.Redone]:
+        """Place some queues' units again, in log order; see :func:`reput.sink.redo.redo`.
+
+        Raises:
+            ReputError: it could not be done.
+        """
+        ((done),) = _checked(self.runner.map(_RedoTask(self.target, committed, breaks), [parts]))
+        return list(done)
+
+    def build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
+        """Build index files; see :func:`reput.sink.index_task.build`."""
+        return self.runner.map(index_task.build, list(tasks))
+
+
+@dataclass(frozen=True, slots=True)
+class _ScanTask:
+    target: Target
+    floors: Floors
+
+    def __call__(self, part: Part) -> object:
+        return scan_task.scan(self.target, part, scan_task.attempt_id(), self.floors)
+
+
+@dataclass(frozen=True, slots=True)
+class _RedoTask:
+    target: Target
+    committed: dict[tuple[str, int], QueueState | None]
+    breaks: list[int]
+
+    def __call__(self, parts: list[Part]) -> object:
+        return redo.redo(self.target, parts, self.committed, self.breaks)
+
+
+def _checked(results: list[object]) -> list[Any]:
+    good = []
+    for result in results:
+        if isinstance(result, ReputError):
+            raise result
+        good.append(result)
+    return good

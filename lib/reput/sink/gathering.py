@@ -1,0 +1,123 @@
+"""What a batch's parts hold, put together: units are placed and index keys put, but nothing is committed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from reput.scan.part import Part
+from reput.sink.chain import Chain
+from reput.sink.crew import Crew
+from reput.sink.index_builder import BatchIndex
+from reput.sink.journal import State
+from reput.sink.queues import BatchQueues
+from reput.sink.scan_task import PartResult
+from reput.sink.scanning import Scanning
+
+
+class Gathering:
+    """The work of one batch up to what is told of it, done by whoever calls :meth:`work`, or beside him.
+
+    Args:
+        crew: does the work.
+        parts: from the cursor on, in log order, at least one.
+        state: what is committed.
+        index: takes the keys, None where no index is wanted.
+        listener: is told each part that counts, in log order; called by the thread that works.
+
+    Attributes:
+        crew, parts: the arguments.
+        accepted: the parts' results that count.
+        chain, queues, index: what they came to.
+        last_position: physical offset of the last record so far, -1 if there was none.
+        end: physical offset that the batch reaches.
+        scanned: time.perf_counter when the last part was scanned.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        parts: list[Part],
+        state: State,
+        index: BatchIndex | None,
+        listener: Callable[[PartResult], None],
+    ) -> None:
+        self.crew = crew
+        self.parts = parts
+        self.accepted: list[PartResult] = []
+        self.chain = Chain(parts[0].start, state.last_timestamp)
+        self.queues = BatchQueues(state.queues)
+        self.index = index
+        self.last_position = state.last_position
+        self.end = parts[0].start
+        self.scanned = 0.0
+        self._listener = listener
+        self._scanning: Scanning | None = None
+        self._ahead: Future[None] | None = None
+
+    def begin(self) -> None:
+        """Work beside the caller, who calls :meth:`finish` or :meth:`stop` later."""
+        # Not to be begun by the thread: what is stopped at once has to be there to be stopped.
+        self._scanning = Scanning(self.crew, self.parts)
+        pool = ThreadPoolExecutor(1, "reput-gather")
+        self._ahead = pool.submit(self._work)
+        pool.shutdown(wait=False)
+
+    def finish(self) -> None:
+        """Wait for what was begun, or do all of it now.
+
+        Raises:
+            ReputError: it could not be done.
+        """
+        if self._ahead is None:
+            self._work()
+        else:
+            self._ahead.result()
+
+    def stop(self) -> None:
+        """Give up what was begun; no task writes any more when this returns."""
+        if self._scanning is not None:
+            self._scanning.close()
+        if self._ahead is not None:
+            self._ahead.exception()
+
+    def _work(self) -> None:
+        try:
+            for result in self._scan():
+                for fitting in self._fit(result):
+                    self.accepted.append(fitting)
+                    self.queues.add(fitting)
+                    if self.index is not None and fitting.messages:
+                        self.index.offer(fitting.spill, fitting.outcome.first_timestamp)
+                    if fitting.messages:
+                        self.last_position = fitting.last_position
+                    self._listener(fitting)
+            self.end = self.chain.finish()
+            self.scanned = time.perf_counter()
+            if self.index is not None:
+                self.index.finish(self.last_position)
+        except BaseException:
+            if self.index is not None:
+                self.index.give_up()
+            raise
+
+    def _scan(self) -> Iterator[PartResult]:
+        if self.crew.is_here:
+            yield from self.crew.scan(self.parts)
+            return
+        scanning = self._scanning or Scanning(self.crew, self.parts)
+        try:
+            yield from scanning.results()
+        finally:
+            scanning.close()
+
+    def _fit(self, result: PartResult) -> Iterator[PartResult]:
+        verdict = self.chain.judge(result)
+        if verdict.accepted:
+            yield result
+            return
+        self.queues.distrust(result)
+        if verdict.again is not None:
+            (again,) = self.crew.scan([verdict.again])
+            yield from self._fit(again)

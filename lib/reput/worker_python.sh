@@ -1,0 +1,13 @@
+#!/bin/sh
+# The Python of a local session's workers; reput.spark says when. Spark puts archives first on their path, and
+# what Python loads from an archive it compiles anew in every process: half a second of a worker's start. The
+# same modules lie unpacked and compiled beside reput.
+rest=
+IFS=:
+for entry in $PYTHONPATH; do
+    case $entry in
+    */python/lib/pyspark.zip | */python/lib/py4j-*-src.zip | */jars/spark-core_*.jar) ;;
+    *) rest=$rest:$entry ;;
+    esac
+done
+PYTHONPATH=${rest#:} exec "${REPUT_PYTHON:-python3}" "$@"
