@@ -189,9 +189,9 @@ _4_9_0 = Dialect(
             "enableAcceleratedRecovery",
         }
     ),
-    # 4.9.7 MappedFileQueue.doLoad; DefaultMessageStore.load, which passes over what IndexService.load says and
-    # loads the delay levels last; CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover;
-    # DefaultMessageStore.start; ConsumeQueue.correctMinOffset.
+    # 4.9.7 MappedFileQueue.doLoad; DefaultMessageStore.load, which passes over what IndexService.load says
+    # and loads the delay levels last; CommitLog.recoverNormally, recoverAbnormally,
+    # isMappedFileMatchedRecover; DefaultMessageStore.start; ConsumeQueue.correctMinOffset.
     recovery=Recovery(
         skips_directories=False,
         drops_empty_last_file=False,

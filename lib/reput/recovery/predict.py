@@ -20,6 +20,7 @@ from reput.recovery.index import IndexModel, IndexModelFile
 from reput.recovery.problem import Problem
 from reput.recovery.queue import QueueModel, StartFailsError
 from reput.recovery.snapshot import Queue, Snapshot
+from reput.recovery.units import WalkedUnits, queue_of
 from reput.recovery.walk import LogWalk, Walked, store_timestamp
 from reput.scan import output
 from reput.scan.output import OutputArrays
@@ -64,6 +65,7 @@ class Prediction:
         index_dropped: index files that a start after a crash deletes.
         checkpoint: what the broker holds in it once it runs.
         units_added: units that the start placed.
+        walked: the messages of the walk, by queue.
     """
 
     snapshot: Snapshot
@@ -82,6 +84,7 @@ class Prediction:
     index_dropped: list[Path] = field(default_factory=list)
     checkpoint: StoreCheckpoint = field(default_factory=StoreCheckpoint)
     units_added: int = 0
+    walked: WalkedUnits = field(default_factory=WalkedUnits)
 
     @property
     def starts(self) -> bool:
@@ -149,12 +152,7 @@ class _Start:
         result, snapshot = self._result, self._snapshot
         number = begin(snapshot, result.queue_end)
         result.began_at = snapshot.log.files[number]
-        if not snapshot.clean:
-            walked = self._walk.recover(number, self._give)
-        elif self._rules.dispatches_after_clean:
-            walked = self._walk.recover(number, lambda out: self._give(out, result.queue_end))
-        else:
-            walked = self._walk.recover(number, _nothing)
+        walked = self._walk.recover(number, self._take)
         result.recovered = walked
         end = self._queue_end() if self._rules.cuts_by_new_end else result.queue_end
         if end >= walked.end:
@@ -162,6 +160,14 @@ class _Start:
             for queue in result.queues.values():
                 queue.truncate(walked.end)
         self._cut_log(walked.end)
+
+    def _take(self, out: OutputArrays) -> None:
+        """What the recovery does with the records of its walk."""
+        self._result.walked.add(out, self._walk.table)
+        if not self._snapshot.clean:
+            self._give(out)
+        elif self._rules.dispatches_after_clean:
+            self._give(out, self._result.queue_end)
 
     def _cut_log(self, end: int) -> None:
         result, size = self._result, self._snapshot.segment_size
@@ -228,8 +234,7 @@ class _Start:
         rows, numbers = rows[order], numbers[order]
         for part in np.split(rows, np.flatnonzero(np.diff(numbers)) + 1):
             number = int(out.unit_queue[part[0]])
-            topic = table.topic_names[int(table.queues.topic[number])].decode("utf-8", "replace")
-            key = topic, int(table.queues.queue_id[number])
+            key = queue_of(table, number)
             queue = self._result.queues.get(key)
             if queue is None:
                 queue = QueueModel((), self._settings.consume_queue_file_size)
@@ -259,10 +264,6 @@ class _Start:
                 confirmed = result.began_at.base
             values = replace(values, confirm_physical_offset=confirmed)
         result.checkpoint = values
-
-
-def _nothing(_out: OutputArrays) -> None:
-    """A clean start of old releases dispatches nothing."""
 
 
 def _stuck(snapshot: Snapshot, offset: int) -> Problem:

@@ -57,6 +57,7 @@ class QueueModel:
         max_physical: physical offset after the last message that it knows of, -1 at first.
         min_logic: byte offset of the first unit that counts.
         deleted: files that the broker deletes.
+        recovered_end: byte offset after the last unit that the recovery found.
     """
 
     def __init__(self, files: Sequence[StoreFile], file_size: int) -> None:
@@ -65,6 +66,7 @@ class QueueModel:
         self.max_physical = -1
         self.min_logic = 0
         self.deleted: list[Path] = []
+        self.recovered_end = 0
         self._fresh = False  # MappedFile.firstCreateInQueue of the last file
 
     @property
@@ -95,6 +97,7 @@ class QueueModel:
             if count * UNIT_LENGTH != self.file_size:
                 break
         self._cut_files(end)
+        self.recovered_end = self.end
 
     def _cut_files(self, end: int) -> None:
         for file in list(self.files):
@@ -237,11 +240,13 @@ class QueueModel:
         self.max_physical = -1
         self.min_logic = 0
 
-    def units(self) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """(queue offset of the first, units) for all that count, file by file, chunk by chunk."""
+    def units(self, start: int = 0) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """(queue offset of the first, units) for all that count from byte offset ``start`` on, in chunks."""
         for file in self.files:
-            for at, units in self._chunks(file, 0, file.wrote // UNIT_LENGTH):
-                yield file.base // UNIT_LENGTH + at, units
+            if file.base + file.wrote > start:
+                begin = max(start - file.base, 0) // UNIT_LENGTH
+                for at, units in self._chunks(file, begin, file.wrote // UNIT_LENGTH):
+                    yield file.base // UNIT_LENGTH + at, units
 
     def _delete(self, file: QueueFile) -> None:
         self.files.remove(file)

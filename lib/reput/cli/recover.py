@@ -1,0 +1,209 @@
+"""``reput check`` and ``reput recover``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.cli.app import app
+from reput.cli.outcome import reported
+from reput.cli.output import JsonOutput, Output, TextOutput, _counted, printed
+from reput.errors import SettingsError
+from reput.recovery.plan import Loss, Plan, problems
+from reput.recovery.plan import plan as plan_restart
+from reput.recovery.problem import Problem
+from reput.recovery.snapshot import Snapshot, take
+from reput.settings import StoreSettings
+from reput.store.space import human
+
+_MOST_LINES = 20
+
+Store = Annotated[
+    Path, typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/.")
+]
+BrokerConf = Annotated[
+    Path | None,
+    typer.Option("--broker-conf", metavar="FILE", help="The broker's own configuration file: sizes, paths."),
+]
+Version = Annotated[
+    str | None,
+    typer.Option(
+        "--rocketmq-version", metavar="V", help="The broker that is going to start (default: the newest)."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@app.command("check")
+def check_command(
+    store: Store, broker_conf: BrokerConf = None, rocketmq_version: Version = None, as_json: AsJson = False
+) -> None:
+    """Look at a store as a broker loads it, and say what would keep the broker from starting.
+
+    Nothing is changed, and no message is read: `reput recover --plan` goes on from here.
+
+    Exit code 0: sound. 1: there are findings. 2: the store or the settings can't be read.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output, interrupted="interrupted"):
+        snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
+    found = problems(snapshot)
+    if as_json:
+        printed(json.dumps({"exit_code": int(bool(found)), **_checked(snapshot, found)}, indent=2))
+    else:
+        printed(*_check_lines(snapshot, found))
+    raise typer.Exit(int(bool(found)))
+
+
+@app.command("recover")
+def recover_command(
+    store: Store,
+    plan: Annotated[bool, typer.Option("--plan", help="Say what the broker's restart will do.")] = False,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: Version = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a broker's restart will do to a store, what it won't repair, and what to do instead.
+
+    Nothing is changed. The log is read where the broker would walk it.
+
+    Exit code 0: the restart loses nothing and leaves nothing broken, as far as it walks. 1: it does. 2: the
+    store or the settings can't be read, or hold what isn't known.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output, interrupted="interrupted"):
+        if not plan:
+            raise SettingsError(
+                "recover only tells what a restart will do, so far",
+                expected="--plan",
+                found="no option",
+                next_step="`reput rebuild --in-place` brings back queues and index.",
+            )
+        result = plan_restart(take(StoreSettings.load(store, broker_conf, rocketmq_version)))
+    if as_json:
+        printed(json.dumps({"exit_code": result.exit_code, **result.to_dict()}, indent=2))
+    else:
+        printed(*_plan_lines(result))
+    raise typer.Exit(result.exit_code)
+
+
+def _checked(snapshot: Snapshot, found: list[Problem]) -> dict[str, object]:
+    checkpoint = snapshot.checkpoint
+    return {
+        "store": str(snapshot.settings.root),
+        "rocketmq_version": snapshot.settings.dialect.name,
+        "clean": snapshot.clean,
+        "in_use_by": None if snapshot.holder is None else snapshot.holder.what,
+        "starts": snapshot.starts,
+        "segment_size": snapshot.segment_size,
+        "segment_size_known": snapshot.segment_size_known,
+        "segments": len(snapshot.log.files),
+        "queues": len(snapshot.queues) + len(snapshot.batch_queues),
+        "queue_files": _queue_files(snapshot),
+        "index_files": len(snapshot.index),
+        "checkpoint": None
+        if not snapshot.checkpoint_exists
+        else {name: getattr(checkpoint, name) for name in checkpoint.__dataclass_fields__},
+        "findings": [problem.to_dict() for problem in found],
+    }
+
+
+def _queue_files(snapshot: Snapshot) -> int:
+    return sum(len(one.files) for one in (*snapshot.queues.values(), *snapshot.batch_queues.values()))
+
+
+def _check_lines(snapshot: Snapshot, found: list[Problem]) -> Iterator[str]:
+    settings, checkpoint = snapshot.settings, snapshot.checkpoint
+    yield f"Checked {settings.root} as RocketMQ {settings.dialect.name} loads it"
+    yield f"  stopped    {_stopped(snapshot)}"
+    if snapshot.holder is not None:
+        yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
+    sizes = f"{snapshot.segment_size:,} bytes each"
+    yield f"  log        {_counted(len(snapshot.log.files), 'segment')} of {sizes}{_assumed(snapshot)}"
+    queues = len(snapshot.queues) + len(snapshot.batch_queues)
+    yield f"  queues     {_counted(queues, 'queue')} in {_counted(_queue_files(snapshot), 'file')}"
+    yield f"  index      {_counted(len(snapshot.index), 'file')}"
+    if snapshot.checkpoint_exists:
+        times = (
+            ("physic", checkpoint.physic_msg_timestamp),
+            ("logics", checkpoint.logics_msg_timestamp),
+            ("index", checkpoint.index_msg_timestamp),
+        )
+        yield "  checkpoint " + ", ".join(f"{name} {_time(value)}" for name, value in times)
+    else:
+        yield "  checkpoint none"
+    stops = sum(problem.stops for problem in found)
+    yield f"  starts     no: {_counted(stops, 'thing')} to see to first" if stops else "  starts     yes"
+    yield from _listed("findings", [str(problem) for problem in found])
+
+
+def _assumed(snapshot: Snapshot) -> str:
+    return "" if snapshot.segment_size_known else " (as the files are: broker.conf doesn't say)"
+
+
+def _stopped(snapshot: Snapshot) -> str:
+    return "in good order" if snapshot.clean else "by a crash: the file abort is there"
+
+
+def _plan_lines(plan: Plan) -> Iterator[str]:
+    prediction, snapshot = plan.prediction, plan.snapshot
+    settings, walked = snapshot.settings, prediction.recovered
+    yield f"What a start of RocketMQ {settings.dialect.name} will do to {settings.root}"
+    yield f"  stopped    {_stopped(snapshot)}"
+    if snapshot.holder is not None:
+        yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
+    if prediction.problems:
+        yield f"  starts     no: {_counted(len(prediction.problems), 'thing')} to see to first"
+        yield from (f"    {problem}" for problem in prediction.problems)
+    if prediction.began_at is not None and walked is not None:
+        yield f"  begins     at {prediction.began_at.path.name}, {_why(plan)}"
+        taken = f"{_counted(walked.messages, 'message')}, {human(walked.bytes)}"
+        segments = _counted(walked.segments, "segment")
+        yield f"  walks      {segments}: {taken}, up to {walked.end}: {walked.why}"
+    if prediction.dispatched is not None and prediction.dispatched.messages:
+        messages = _counted(prediction.dispatched.messages, "message")
+        yield f"  dispatches {messages} more, from the end of its queues on"
+    if prediction.starts:
+        yield f"  log        {prediction.log_start} to {prediction.log_end} afterwards"
+        units = _counted(prediction.units_added, "unit")
+        yield f"  queues     {_counted(len(prediction.queues), 'queue')}, {units} added"
+        index = _counted(len(prediction.index.files), "file")
+        yield f"  index      {index} afterwards, {_counted(prediction.index.added, 'key')} added"
+        rate = f"{human(plan.rate)}/s, with the files in memory"
+        yield f"  takes      some {plan.seconds:.1f} s of reading, reckoned with {rate}"
+        yield from _listed("loses", [_said(loss) for loss in plan.losses], "nothing")
+        title = "not repaired"
+        yield from _listed(title, [_said(loss) for loss in plan.unrepaired], "nothing that its walk passes")
+    yield "  instead"
+    yield from (f"    {step}" for step in plan.instead)
+
+
+def _why(plan: Plan) -> str:
+    rules, clean = plan.snapshot.settings.dialect.recovery, plan.snapshot.clean
+    return f"by its rule: {rules.clean_start.value if clean else rules.crash_start.value}"
+
+
+def _said(loss: Loss) -> str:
+    return f"{loss.kind}: {loss.path}: {loss.text}"
+
+
+def _listed(title: str, lines: list[str], nothing: str = "none") -> Iterator[str]:
+    if not lines:
+        yield f"  {title:<10} {nothing}"
+        return
+    yield f"  {title:<10} {len(lines):,}"
+    yield from (f"    {line}" for line in lines[:_MOST_LINES])
+    if len(lines) > _MOST_LINES:
+        yield f"    and {len(lines) - _MOST_LINES:,} more; --json prints all"
+
+
+def _time(value: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%dT%H:%M:%S}Z" if value > 0 else str(value)
+    except (OverflowError, ValueError, OSError):
+        return str(value)

@@ -1,0 +1,349 @@
+"""What a broker's restart does to a store, in an operator's terms, and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reput.dialect import Dialect
+from reput.format import names, properties
+from reput.format.checkpoint import StoreCheckpoint
+from reput.format.indexfile import file_length
+from reput.recovery.predict import LogCut, Prediction, predict
+from reput.recovery.problem import Problem
+from reput.recovery.snapshot import Snapshot
+from reput.recovery.units import Unreached
+from reput.scan import kernel
+from reput.scan.reference import Frame, frame
+from reput.scan.status import Status
+from reput.store.segments import map_segment
+
+#: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
+_RATE_4_9 = 600_000_000
+_RATE_5 = 200_000_000
+_MOST_LOOKED_AT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Something that the restart takes away, or leaves broken.
+
+    Attributes:
+        kind: a stable, hyphenated name; docs/recovery.md lists them all.
+        path: the file or directory.
+        offset, end: physical offsets in the log, or queueOffsets for a queue; half open.
+        count: messages, units or keys concerned.
+        text: the same for people.
+    """
+
+    kind: str
+    path: str
+    offset: int
+    end: int
+    count: int
+    text: str
+
+    def to_dict(self) -> dict[str, object]:
+        """The loss as a JSON-ready mapping."""
+        return {
+            "kind": self.kind,
+            "path": self.path,
+            "offset": self.offset,
+            "end": self.end,
+            "count": self.count,
+            "text": self.text,
+        }
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a restart will do.
+
+    Attributes:
+        prediction: the store after it.
+        losses: what it takes away.
+        unrepaired: what it leaves broken.
+        instead: what reput would do, one step a line.
+        seconds: roughly how long the broker reads, with ``rate`` bytes a second.
+        rate: bytes a second that this is reckoned with.
+    """
+
+    prediction: Prediction
+    losses: list[Loss] = field(default_factory=list)
+    unrepaired: list[Loss] = field(default_factory=list)
+    instead: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    rate: int = _RATE_5
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The store before."""
+        return self.prediction.snapshot
+
+    @property
+    def exit_code(self) -> int:
+        """0 when the restart loses nothing and leaves nothing broken, else 1."""
+        return int(bool(self.prediction.problems or self.losses or self.unrepaired))
+
+    def to_dict(self) -> dict[str, object]:
+        """The plan as a JSON-ready mapping."""
+        prediction, snapshot = self.prediction, self.snapshot
+        walked, dispatched = prediction.recovered, prediction.dispatched
+        return {
+            "store": str(snapshot.settings.root),
+            "rocketmq_version": snapshot.settings.dialect.name,
+            "clean": snapshot.clean,
+            "starts": prediction.starts,
+            "problems": [problem.to_dict() for problem in prediction.problems],
+            "begins_at": None if prediction.began_at is None else str(prediction.began_at.path),
+            "queue_end": prediction.queue_end,
+            "walked_segments": 0 if walked is None else walked.segments,
+            "walked_bytes": 0 if walked is None else walked.bytes,
+            "walked_messages": 0 if walked is None else walked.messages,
+            "ends_with": None if walked is None else walked.why,
+            "dispatched_messages": None if dispatched is None else dispatched.messages,
+            "log_start": prediction.log_start,
+            "log_end": prediction.log_end,
+            "units_added": prediction.units_added,
+            "keys_added": prediction.index.added,
+            "queues": len(prediction.queues),
+            "next_offsets": {
+                f"{topic}:{queue_id}": [queue.min_offset, queue.max_offset]
+                for (topic, queue_id), queue in sorted(prediction.queues.items())
+            },
+            "index_left": [str(file.path) for file in prediction.index.files if file.path is not None],
+            "checkpoint": _checkpoint(prediction.checkpoint),
+            "losses": [loss.to_dict() for loss in self.losses],
+            "unrepaired": [loss.to_dict() for loss in self.unrepaired],
+            "seconds": round(self.seconds, 3),
+            "bytes_per_second": self.rate,
+            "instead": self.instead,
+        }
+
+
+def plan(snapshot: Snapshot) -> Plan:
+    """What the restart of the broker of this release will do. Nothing is changed.
+
+    Raises:
+        UnsupportedError: the store or broker.conf has what the model doesn't know.
+        StoreError: a file can't be read.
+    """
+    prediction = predict(snapshot)
+    result = Plan(prediction, rate=_rate(snapshot.settings.dialect))
+    if prediction.began_at is not None or prediction.starts:
+        result.losses += [*_log_losses(prediction), *_queue_losses(prediction), *_index_losses(prediction)]
+        result.unrepaired += [*_unreached(prediction), *_index_gaps(prediction)]
+        read = sum(walk.bytes for walk in (prediction.recovered, prediction.dispatched) if walk is not None)
+        result.seconds = read / result.rate
+    result.instead += _instead(result)
+    return result
+
+
+def _rate(dialect: Dialect) -> int:
+    return _RATE_4_9 if dialect.versions[0].startswith("4.") else _RATE_5
+
+
+def _checkpoint(checkpoint: StoreCheckpoint) -> dict[str, int]:
+    return {name: getattr(checkpoint, name) for name in StoreCheckpoint.__dataclass_fields__}
+
+
+def _log_losses(prediction: Prediction) -> Iterator[Loss]:
+    for cut in prediction.cuts:
+        count, written = _messages_in(prediction, cut)
+        if not written:
+            continue  # made ahead of time, and nothing was written there
+        what = "the segment is deleted" if cut.deleted else "the log ends here"
+        yield Loss(
+            kind="segment-deleted" if cut.deleted else "log-cut",
+            path=str(cut.path),
+            offset=cut.start,
+            end=cut.end,
+            count=count,
+            text=f"{what}: {written} bytes with {count} whole messages from {cut.start} on are lost",
+        )
+
+
+def _messages_in(prediction: Prediction, cut: LogCut) -> tuple[int, int]:
+    """(whole messages, bytes up to the last one that isn't zero) in a cut range."""
+    size = prediction.snapshot.segment_size
+    base = cut.end - size
+    data = map_segment(cut.path, size)
+    v2 = prediction.snapshot.settings.dialect.topic_length_v2
+    position = cut.start - base
+    if kernel.first_written(data, position, size) == size:
+        return 0, 0
+    count, end = 0, position
+    while position < size:
+        found = kernel.find_record(data, base, position, size, v2)
+        if found < 0:
+            break
+        stop = found
+        while stop < size:
+            length = int.from_bytes(data[stop : stop + 4].tobytes(), "big")
+            if kernel.walk(data, base, stop, stop + 1, v2).status is not Status.END:
+                break
+            count, stop = count + 1, stop + length
+        position, end = max(stop, found + 1), stop
+    return count, max(end - (cut.start - base), 1)
+
+
+def _queue_losses(prediction: Prediction) -> Iterator[Loss]:
+    for (topic, queue_id), queue in sorted(prediction.queues.items()):
+        if queue.recovered_end <= queue.end and not queue.deleted:
+            continue
+        lost = (queue.recovered_end - queue.end) // 20
+        if lost > 0:
+            yield Loss(
+                kind="queue-cut",
+                path=str(_queue_path(prediction, topic, queue_id)),
+                offset=queue.max_offset,
+                end=queue.max_offset + lost,
+                count=lost,
+                text=f"queue {topic}:{queue_id} is cut to {queue.max_offset}: {lost} units go",
+            )
+
+
+def _index_losses(prediction: Prediction) -> Iterator[Loss]:
+    headers = {entry.path: entry.header for entry in prediction.snapshot.index}
+    again = prediction.log_end if prediction.began_at is None else prediction.began_at.base
+    for path in prediction.index_dropped:
+        header = headers[path]
+        if header.begin_physical_offset >= again:
+            continue  # the walk puts its keys again
+        end = min(header.end_physical_offset + 1, again)
+        yield Loss(
+            kind="index-dropped",
+            path=str(path),
+            offset=header.begin_physical_offset,
+            end=end,
+            count=0,
+            text=f"the index file is deleted, for it may be unsafe; keys of messages before {end} stay away",
+        )
+
+
+def _unreached(prediction: Prediction) -> Iterator[Loss]:
+    for one in prediction.walked.unreached(prediction.queues, prediction.log_end):
+        topic, queue_id = one.queue
+        yield Loss(
+            kind="units-displaced" if one.displaced == one.count else "units-missing",
+            path=str(_queue_path(prediction, topic, queue_id)),
+            offset=one.first,
+            end=one.last + 1,
+            count=one.count,
+            text=_unreached_text(one),
+        )
+
+
+def _unreached_text(one: Unreached) -> str:
+    topic, queue_id = one.queue
+    where = f"queueOffsets {one.first} to {one.last}, from {one.position} of the log on"
+    text = f"queue {topic}:{queue_id} doesn't lead to {one.count} messages ({where})"
+    return f"{text}; {one.displaced} of them stand in a wrong place" if one.displaced else text
+
+
+def _index_gaps(prediction: Prediction) -> Iterator[Loss]:
+    settings = prediction.snapshot.settings
+    if not settings.message_index_enable or not prediction.segments:
+        return
+    yield from _torn_index_files(prediction)
+    files = [file for file in prediction.index.files if file.header.index_count > 1]
+    start, end = prediction.log_start, prediction.log_end
+    path = str(settings.root / names.INDEX)
+    if not files:
+        if end > start:
+            yield Loss("index-missing", path, start, end, 0, f"no key of {start} to {end} is indexed")
+        return
+    headers = [file.header for file in files]
+    missing = prediction.walked.unindexed(headers, end)
+    begin = headers[0].begin_physical_offset
+    first = _first_keyed(prediction, begin)
+    if first is not None and not (len(missing) and int(missing[0]) <= first):
+        text = f"no key of {first} to {begin} is indexed"
+        yield Loss("index-missing", path, first, begin, 0, text)
+    if len(missing):
+        low, high = int(missing[0]), int(missing[-1])
+        text = f"the keys of {len(missing)} messages from {low} to {high} aren't indexed"
+        yield Loss("index-missing", path, low, high + 1, len(missing), text)
+    late = headers[-1].end_physical_offset
+    if late > end:
+        text = f"the index ends at {late}, past the log's end: no new message below that will be indexed"
+        yield Loss("index-ahead", path, end, late, 0, text)
+
+
+def _torn_index_files(prediction: Prediction) -> Iterator[Loss]:
+    slots = prediction.snapshot.settings.max_hash_slot_num
+    dropped = set(prediction.index_dropped)
+    for entry in prediction.snapshot.index:
+        header = entry.header
+        if header.index_count > 1 and entry.path not in dropped:
+            used, length = file_length(slots, header.index_count), entry.path.stat().st_size
+            if length < used:
+                text = f"the index file is filled up with zeros: {used - length} bytes of keys aren't there"
+                low, high = header.begin_physical_offset, header.end_physical_offset
+                yield Loss("index-torn", str(entry.path), low, high + 1, 0, text)
+
+
+def _first_keyed(prediction: Prediction, before: int) -> int | None:
+    """The first message of the first segment that has keys, if it lies before an offset."""
+    settings, segment = prediction.snapshot.settings, prediction.segments[0]
+    data = map_segment(segment.path, prediction.snapshot.segment_size).data
+    position = 0
+    for _ in range(_MOST_LOOKED_AT):
+        record = frame(data, segment.base, position, settings.dialect.topic_length_v2)
+        if not isinstance(record, Frame) or segment.base + position >= before:
+            return None
+        values = properties.parse(bytes(data[slice(*record.properties)]))
+        if values.get(properties.KEYS, b"").strip(b" ") or properties.UNIQ_KEY in values:
+            return segment.base + position
+        position += record.size
+    return None
+
+
+def _queue_path(prediction: Prediction, topic: str, queue_id: int) -> Path:
+    return names.queue_directory(prediction.snapshot.settings.root, topic, queue_id)
+
+
+def _instead(plan: Plan) -> list[str]:
+    prediction, settings = plan.prediction, plan.snapshot.settings
+    steps = [problem.next_step for problem in prediction.problems]
+    options = f" --rocketmq-version {settings.dialect.versions[-1]}"
+    if settings.broker_conf is not None:
+        options = f" --broker-conf {settings.broker_conf}{options}"
+    kinds = {loss.kind for loss in (*plan.losses, *plan.unrepaired)}
+    cut = sum(loss.count for loss in plan.losses if loss.kind in ("log-cut", "segment-deleted"))
+    if cut:
+        steps.append(
+            f"Before the broker starts: `reput rebuild {settings.root} --out DIR{options}` goes around the "
+            f"damage and takes the {cut} messages behind it, which the broker cuts off."
+        )
+    broken = [loss for loss in plan.unrepaired if loss.kind in ("units-missing", "units-displaced")]
+    if broken or kinds & {"index-missing", "index-dropped", "index-ahead", "index-torn"}:
+        steps.append(
+            f"With the broker stopped: `reput rebuild {settings.root} --in-place{options}` builds all queues "
+            "and the index from the log; `reput undo` takes it back."
+        )
+    if not steps:
+        steps.append("Nothing: this restart loses nothing that the walk can see.")
+    return steps
+
+
+def problems(snapshot: Snapshot) -> list[Problem]:
+    """All that a load meets, what a crash costs the index included."""
+    found = list(snapshot.problems)
+    if snapshot.clean:
+        return found
+    late = snapshot.checkpoint.index_msg_timestamp
+    found += [
+        Problem(
+            kind="index-unsafe",
+            path=str(entry.path),
+            expected=f"an endTimestamp up to indexMsgTimestamp, {late}, after a crash",
+            found=str(entry.header.end_timestamp),
+            outcome="the broker deletes it",
+            next_step="Rebuild the index once the log is sound.",
+        )
+        for entry in snapshot.index
+        if entry.header.end_timestamp > late
+    ]
+    return found

@@ -1,0 +1,124 @@
+"""The messages that a start walks over, and which of them their queues will not lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import IndexHeader
+from reput.recovery.queue import QueueModel
+from reput.recovery.snapshot import Queue
+from reput.scan import output
+from reput.scan.output import OutputArrays
+from reput.scan.table import QueueTable
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """Messages that are in the log and that a queue doesn't hold where they belong.
+
+    Attributes:
+        queue: the queue.
+        count: how many messages.
+        first, last: the least and the greatest queueOffset among them.
+        displaced: how many of them stand in another place of the queue.
+        position: physical offset of the first.
+    """
+
+    queue: Queue
+    count: int
+    first: int
+    last: int
+    displaced: int
+    position: int
+
+
+class WalkedUnits:
+    """Place and queueOffset of every message of a walk, and which of them have keys."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Queue, list[NDArray[np.int64]]] = {}
+        self._keyed: list[NDArray[np.int64]] = []
+
+    def add(self, out: OutputArrays, table: QueueTable) -> None:
+        """Take a scan's units and index rows; 16 and 8 bytes each are kept."""
+        self._keyed.append(out.row_position[: out.counts[output.ROWS]].copy())
+        count = int(out.counts[output.UNITS])
+        order = np.argsort(out.unit_queue[:count], kind="stable")
+        numbers = out.unit_queue[:count][order]
+        for rows in np.split(order, np.flatnonzero(np.diff(numbers)) + 1):
+            if len(rows):
+                pair = np.stack((out.unit_offset[rows], out.unit_position[rows]))
+                self._parts.setdefault(queue_of(table, int(out.unit_queue[rows[0]])), []).append(pair)
+
+    def unreached(self, queues: dict[Queue, QueueModel], end: int) -> list[Unreached]:
+        """Which of them the queues lack.
+
+        Args:
+            queues: the queues after the start.
+            end: where the log ends then; messages past it are gone themselves.
+        """
+        found = []
+        for queue, parts in self._parts.items():
+            offset, position = np.concatenate(parts, axis=1)
+            kept = position < end
+            offset, position = offset[kept], position[kept]
+            held = _held(queues.get(queue), offset)
+            lost = held != position
+            if lost.any():
+                displaced = _displaced(queues.get(queue), position[lost])
+                found.append(
+                    Unreached(
+                        queue=queue,
+                        count=int(lost.sum()),
+                        first=int(offset[lost].min()),
+                        last=int(offset[lost].max()),
+                        displaced=displaced,
+                        position=int(position[lost].min()),
+                    )
+                )
+        return sorted(found, key=lambda one: one.queue)
+
+    def unindexed(self, files: Sequence[IndexHeader], end: int) -> NDArray[np.int64]:
+        """Physical offsets of messages with keys that lie in the range of no index file.
+
+        Args:
+            files: headers of the index files that hold keys, in order.
+            end: where the log ends.
+        """
+        keyed = np.concatenate(self._keyed) if self._keyed else np.empty(0, np.int64)
+        covered = keyed >= end
+        for header in files:
+            covered |= (keyed >= header.begin_physical_offset) & (keyed <= header.end_physical_offset)
+        return keyed[~covered]
+
+
+def queue_of(table: QueueTable, number: int) -> Queue:
+    """Topic and queue id of a number in the scan's table."""
+    topic = table.topic_names[int(table.queues.topic[number])]
+    return topic.decode("utf-8", "replace"), int(table.queues.queue_id[number])
+
+
+def _held(model: QueueModel | None, offset: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[rows], the physical offset of the unit at each queueOffset, -1 where there is none."""
+    held = np.full(len(offset), -1, np.int64)
+    if model is None or not len(offset):
+        return held
+    for first, units in model.units(int(offset.min()) * UNIT_LENGTH):
+        inside = (offset >= first) & (offset < first + len(units))
+        held[inside] = units["offset"][offset[inside] - first]
+    return held
+
+
+def _displaced(model: QueueModel | None, position: NDArray[np.int64]) -> int:
+    """How many of these messages have a unit somewhere in the last files of their queue."""
+    if model is None or not model.files:
+        return 0
+    found = np.zeros(len(position), bool)
+    for _, units in model.units(model.files[max(len(model.files) - 3, 0)].base):
+        found |= np.isin(position, units["offset"].astype(np.int64))
+    return int(found.sum())

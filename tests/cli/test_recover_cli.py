@@ -1,0 +1,94 @@
+"""``reput check`` and ``reput recover --plan``: what they print, exit codes, and that they only read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reput.format import names
+from tests.golden.store import GoldenStore
+from tests.rebuilds import Command, broker_conf, broker_lock, golden, tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def reput(monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    def no_spark() -> SparkSession:
+        raise AssertionError("Spark was to be started")
+
+    command = Command(monkeypatch, no_spark)
+    yield command
+    assert command.sessions == 0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GoldenStore:
+    return golden("5.3.3-restart", tmp_path)
+
+
+def options(store: GoldenStore) -> tuple[str, ...]:
+    return str(store.root), "--broker-conf", str(broker_conf(store)), "--rocketmq-version", store.version
+
+
+def test_a_sound_store(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    before = tree(store.root)
+    checked = reput("check", *words)
+    assert (checked.code, checked.stderr) == (0, "")
+    assert "  starts     yes" in checked.stdout
+    planned = reput("recover", *words, "--plan")
+    assert (planned.code, planned.stderr) == (0, "")
+    assert "  loses      nothing" in planned.stdout
+    assert tree(store.root) == before
+
+
+def test_what_stops_a_broker(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    (store.root / names.COMMIT_LOG / "notes.txt").write_text("hello")
+    checked = reput("check", *words)
+    assert checked.code == 1
+    assert "starts     no: 1 thing to see to first" in checked.stdout
+    found = json.loads(reput("check", *words, "--json").stdout)
+    assert (found["exit_code"], found["starts"]) == (1, False)
+    assert [finding["kind"] for finding in found["findings"]] == ["stray-file"]
+    planned = json.loads(reput("recover", *words, "--plan", "--json").stdout)
+    assert (planned["exit_code"], planned["starts"], len(planned["instead"])) == (1, False, 1)
+
+
+def test_a_lost_index_is_told_with_the_way_out(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    shutil.rmtree(store.root / names.INDEX)
+    assert reput("check", *words).code == 0, "a load doesn't miss it"
+    planned = reput("recover", *words, "--plan")
+    assert planned.code == 1
+    assert "index-missing" in planned.stdout
+    assert f"reput rebuild {store.root} --in-place" in planned.stdout
+
+
+def test_a_store_in_use_is_looked_at_and_said_so(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    with broker_lock(store.root):
+        checked = reput("check", *words)
+    assert checked.code == 0
+    assert "  in use     by " in checked.stdout
+
+
+@pytest.mark.parametrize("arguments", [("recover",), ("check", "--rocketmq-version", "3.2")])
+def test_refusals(reput: Command, store: GoldenStore, arguments: tuple[str, ...]) -> None:
+    command, *rest = arguments
+    refused = reput(command, str(store.root), *rest)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("reput: ")
+
+
+def test_no_store(reput: Command, tmp_path: Path) -> None:
+    refused = reput("check", str(tmp_path / "nowhere"), "--json")
+    assert refused.code == 2
+    assert json.loads(refused.stdout)["error"] == "there is no store"

@@ -1,0 +1,332 @@
+"""The model of a broker's start, on stores that real brokers wrote and that were damaged afterwards.
+
+What the real stores do with such damages is in tests/compat/test_recovery.py; here stands what reput makes of
+it for an operator, and the corners that small stores don't reach.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reput.dialect import DIALECTS, dialect
+from reput.errors import StoreError, UnsupportedError
+from reput.format import commitlog, names
+from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
+from reput.format.indexfile import IndexHeader
+from reput.recovery import queue as queue_module
+from reput.recovery.files import StoreFile, listed, number
+from reput.recovery.index import IndexModel
+from reput.recovery.plan import Plan, plan, problems
+from reput.recovery.queue import QueueModel
+from reput.recovery.record import Kind, judge
+from reput.recovery.snapshot import take
+from reput.settings import StoreSettings
+from tests.compat import damage
+from tests.compat.damage import Copy, Damage
+from tests.golden.store import GoldenStore, unpack
+
+RESTARTED = ("4.9.7-restart", "5.3.3-restart", "5.5.0-restart")
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, GoldenStore]:
+    root = tmp_path_factory.mktemp("golden")
+    return {name: unpack(name, root / name) for name in (*RESTARTED, "5.5.0-crash")}
+
+
+def planned(store: GoldenStore, harm: Damage, tmp_path: Path) -> Plan:
+    root = tmp_path / "store"
+    shutil.copytree(store.root, root)
+    queue_file = int(str(store.config["mappedFileSizeConsumeQueue"]))
+    harm(Copy(root, int(str(store.config["mappedFileSizeCommitLog"])), -(-queue_file // 20) * 20))
+    conf = tmp_path / "broker.conf"
+    store.write_broker_conf(conf)
+    text = conf.read_text(encoding="utf-8").replace(str(store.root), str(root))
+    conf.write_text(text, encoding="utf-8")
+    return plan(take(StoreSettings.load(root, conf, store.version)))
+
+
+def kinds(result: Plan) -> set[str]:
+    return {loss.kind for loss in (*result.losses, *result.unrepaired)}
+
+
+# --- What is said of a damaged store ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RESTARTED)
+def test_a_sound_store_loses_nothing(name: str, stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    result = planned(stores[name], damage.nothing, tmp_path)
+    assert (result.exit_code, kinds(result), problems(result.snapshot)) == (0, set(), [])
+    assert result.prediction.units_added == 0
+    assert result.to_dict()["starts"] is True
+
+
+@pytest.mark.parametrize("name", RESTARTED)
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        (damage.zeroed_units, {"units-missing"}),
+        (damage.topic_gone, {"units-missing"}),
+        (damage.queues_gone, set()),
+        (damage.index_gone, {"index-missing"}),
+        (damage.index_torn, {"index-torn"}),
+        (damage.bad_magic, {"log-cut", "queue-cut", "index-ahead"}),
+    ],
+)
+def test_what_a_clean_start_does_not_repair(
+    name: str, harm: Damage, expected: set[str], stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    result = planned(stores[name], harm, tmp_path)
+    assert kinds(result) == expected
+    assert result.exit_code == int(bool(expected))
+    assert any("reput rebuild" in step for step in result.instead) is bool(expected)
+
+
+def test_messages_behind_a_bad_magic_are_counted(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    result = planned(stores["5.5.0-restart"], damage.bad_magic, tmp_path)
+    (cut,) = [loss for loss in result.losses if loss.kind == "log-cut"]
+    behind = [r for r in Copy(result.snapshot.settings.root, 65536, 1000).records() if r.offset >= cut.offset]
+    assert behind == [], "the walk of the test ends at the same place"
+    assert cut.offset == result.prediction.log_end
+    assert cut.count == 59
+
+
+def test_later_units_stand_too_low_when_all_queues_are_short_in_5_x(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    result = planned(stores["5.3.3-restart"], damage.all_queues_shorter, tmp_path)
+    assert {loss.kind for loss in result.unrepaired} == {"units-missing"}
+    assert any("stand in a wrong place" in loss.text for loss in result.unrepaired)
+
+
+def test_a_crash_drops_the_unfilled_index_file_and_fills_it_again(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    result = planned(stores["5.5.0-crash"], damage.nothing, tmp_path)
+    assert len(result.prediction.index_dropped) == 1
+    assert [problem.kind for problem in problems(result.snapshot)] == ["index-unsafe"]
+    assert result.prediction.index.added > 0
+
+
+@pytest.mark.parametrize(
+    ("harm", "name", "kind"),
+    [
+        (damage.stray_in_log, "5.5.0-restart", "stray-file"),
+        (damage.short_segment, "5.5.0-restart", "wrong-length"),
+        (damage.short_queue_file, "4.9.7-restart", "wrong-length"),
+        (damage.directory_in_index, "5.5.0-restart", "index-directory"),
+        (damage.stray_directory_in_log, "4.9.7-restart", "stray-directory"),
+    ],
+)
+def test_what_stops_a_broker_is_named(
+    harm: Damage, name: str, kind: str, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    result = planned(stores[name], harm, tmp_path)
+    assert not result.prediction.starts
+    assert [problem.kind for problem in result.prediction.problems] == [kind]
+    assert result.instead == [result.prediction.problems[0].next_step]
+    assert result.exit_code == 1
+
+
+def broken_delay_offsets(copy: Copy) -> None:
+    (copy.root / names.CONFIG).mkdir(exist_ok=True)
+    for name in ("delayOffset.json", "delayOffset.json.bak"):
+        (copy.root / names.CONFIG / name).write_text('{"offsetTable":{1:5')
+
+
+def fastjson_keys(copy: Copy) -> None:
+    (copy.root / names.CONFIG).mkdir(exist_ok=True)
+    (copy.root / names.CONFIG / "delayOffset.json").write_text('{"offsetTable":{1:5,\n12:0}}')
+
+
+def batch_topic(copy: Copy) -> None:
+    (copy.root / names.CONFIG).mkdir(exist_ok=True)
+    (copy.root / names.CONFIG / "topics.json").write_text(
+        '{"topicConfigTable":{"Orders":{"attributes":{"queue.type":"BatchCQ"}}}}'
+    )
+
+
+def test_config_files_stop_a_broker(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    result = planned(stores["5.5.0-restart"], broken_delay_offsets, tmp_path)
+    assert [problem.kind for problem in result.prediction.problems] == ["broken-config"]
+
+
+def test_numbers_as_keys_are_no_damage(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    assert planned(stores["5.5.0-restart"], fastjson_keys, tmp_path).exit_code == 0
+
+
+def test_a_queue_type_that_changed_stops_5_x_only(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    result = planned(stores["5.5.0-restart"], batch_topic, tmp_path / "5")
+    assert [problem.kind for problem in result.prediction.problems] == ["queue-type"]
+    assert planned(stores["4.9.7-restart"], batch_topic, tmp_path / "4").exit_code == 0
+
+
+def test_what_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
+    (tmp_path / names.COMMIT_LOG).mkdir()
+    conf = tmp_path / "broker.conf"
+    conf.write_text("duplicationEnable=true\n")
+    with pytest.raises(UnsupportedError, match="duplicationEnable"):
+        plan(take(StoreSettings.load(tmp_path, conf, None)))
+
+
+def test_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no store"):
+        take(StoreSettings.load(tmp_path / "nowhere", None, None))
+
+
+# --- The parts of the model -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("00000000000000000020", 20), ("-5", -5), ("+7", 7), ("", None), ("1e3", None), ("9" * 20, None)],
+)
+def test_names_are_numbers_as_java_reads_them(name: str, value: int | None) -> None:
+    assert number(name) == value
+
+
+def test_an_empty_last_file_goes_in_5_1_3(tmp_path: Path) -> None:
+    (tmp_path / "0").write_bytes(bytes(8))
+    (tmp_path / "8").touch()
+    new = listed([tmp_path], 8, dialect("5.1.3").recovery, "size")
+    assert (len(new.files), new.dropped) == (1, (tmp_path / "8",))
+    old = listed([tmp_path], 8, dialect("5.1.2").recovery, "size")
+    assert [problem.stops for problem in old.problems] == [True]
+
+
+def queue_of(tmp_path: Path, *units: bytes, file_units: int = 4) -> QueueModel:
+    data = b"".join(units)
+    size = file_units * UNIT_LENGTH
+    files = []
+    for base in range(0, max(len(data), 1), size):
+        path = tmp_path / names.offset_name(base)
+        path.write_bytes(data[base : base + size].ljust(size, b"\0"))
+        files.append(StoreFile(path, base))
+    return QueueModel(files, size)
+
+
+def put(queue: QueueModel, *messages: tuple[int, int]) -> list[int]:
+    """(physical offset, queueOffset) of messages of 100 bytes; the places they get."""
+    position, offset = np.array(messages, np.int64).T
+    size = np.full(len(position), 100, np.int32)
+    return [int(place) for place in queue.put(position, size, offset, np.zeros(len(position), np.int64))]
+
+
+def test_a_queue_ends_at_its_first_bad_unit(tmp_path: Path) -> None:
+    queue = queue_of(tmp_path, *(unit(n * 100, 100, 0) for n in range(6)), bytes(20), unit(700, 100, 0))
+    queue.recover()
+    assert (queue.max_offset, queue.max_physical) == (6, 600)
+
+
+def test_units_go_where_a_broker_puts_them(tmp_path: Path) -> None:
+    queue = queue_of(tmp_path, *(unit(n * 100, 100, 0) for n in range(3)))
+    queue.recover()
+    places = put(queue, (200, 2), (300, 3), (400, 9), (500, 10), (600, 2), (700, 0))
+    assert places == [-1, 3, 4, 5, -1, 6]
+    assert [file.base for file in queue.files] == [0, 80]
+
+
+def test_a_new_queue_begins_with_blanks(tmp_path: Path) -> None:
+    queue = QueueModel((), 80)
+    assert put(queue, (1000, 6), (1100, 7), (1200, 8)) == [6, 7, 8]
+    assert (queue.min_offset, queue.max_offset) == (6, 9)
+    held = b"".join(units.tobytes() for _, units in queue.units())
+    assert held[:40] == PRE_BLANK * 2
+    assert held[40:60] == unit(1000, 100, 0)
+
+
+def test_placing_is_the_same_without_numba() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(200):
+        count = int(rng.integers(1, 12))
+        position = np.sort(rng.integers(0, 2000, count)).astype(np.int64)
+        offset = rng.integers(0, 9, count).astype(np.int64)
+        size = rng.integers(1, 90, count).astype(np.int32)
+        state = (
+            80,
+            bool(rng.integers(2)),
+            80,
+            int(rng.integers(5)) * 20,
+            False,
+            int(rng.integers(-1, 900)),
+            0,
+        )
+        fast = queue_module._place(position, size, offset, *state)
+        slow = queue_module._place.py_func(position, size, offset, *state)
+        assert fast[0].tolist() == slow[0].tolist()
+        assert tuple(fast[1]) == tuple(slow[1])
+
+
+def test_a_cut_takes_the_first_unit_unchecked(tmp_path: Path) -> None:
+    queue = queue_of(tmp_path, *(unit(n * 100, 100, 0) for n in range(4)), bytes(20))
+    queue.recover()
+    assert queue.max_offset == 4
+    queue.truncate(1000)
+    assert queue.max_offset == 5, "zeros at the file's start count as a unit"
+    queue.truncate(150)
+    assert queue.max_offset == 5
+    queue.files[-1].patches.append((0, np.frombuffer(unit(400, 100, 0), queue_module.UNIT)))
+    queue.truncate(150)
+    assert (queue.max_offset, len(queue.deleted)) == (2, 1)
+
+
+@pytest.mark.parametrize("searches", [False, True])
+def test_the_first_unit_in_the_log(tmp_path: Path, searches: bool) -> None:
+    queue = queue_of(tmp_path, *(unit(n * 100, 100, 0) for n in range(6)), file_units=8)
+    queue.recover()
+    queue.correct_min(250, searches=searches)
+    assert queue.min_offset == 3
+    queue.correct_min(5000, searches=searches)
+    assert queue.min_offset == (6 if searches else 3)
+
+
+def test_an_index_file_that_is_full_gets_a_successor() -> None:
+    index = IndexModel((), 4)
+    position = np.array([100, 200, 300], np.int64)
+    index.put(position, position * 10, np.array([2, 2, 1], np.int32), 300)
+    headers = [file.header for file in index.files]
+    assert [header.index_count for header in headers] == [4, 3]
+    assert headers[1].begin_physical_offset == 200
+    assert (headers[1].end_physical_offset, headers[1].end_timestamp) == (300, 3000)
+    assert index.filled == [2000]
+    index.put(np.array([250], np.int64), np.array([1], np.int64), np.array([1], np.int32), 250)
+    assert index.added == 5, "what lies before the file's end is skipped"
+
+
+def test_an_index_file_comes_with_the_first_message_even_without_keys() -> None:
+    index = IndexModel((), 4)
+    nothing = np.empty(0, np.int64)
+    index.put(nothing, nothing, np.empty(0, np.int32), 700)
+    assert [file.header for file in index.files] == [IndexHeader()]
+
+
+def record(**fields: object) -> bytes:
+    return commitlog.encode(commitlog.Record(topic=b"Orders", body=b"body", **fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("release", [row.versions[-1] for row in DIALECTS])
+def test_a_record_that_lies_elsewhere_is_a_message(release: str) -> None:
+    data = np.frombuffer(record(physical_offset=5_000), np.uint8)
+    judged = judge(data, 0, dialect(release), check_crc=True)
+    assert (judged.kind, judged.size, judged.physical_offset) == (Kind.MESSAGE, len(data), 5_000)
+
+
+def test_bad_bytes_are_no_record() -> None:
+    good = record()
+    rules = dialect(None)
+    for data in (good[:-1], good[:3], b"", bytes(100), good[:4] + b"oops" + good[8:]):
+        assert judge(np.frombuffer(data, np.uint8), 0, rules, check_crc=True).kind is Kind.BAD
+    body = good.index(b"body")
+    torn = np.frombuffer(good[:body] + b"BODY" + good[body + 4 :], np.uint8)
+    assert judge(torn, 0, rules, check_crc=True).kind is Kind.BAD
+    assert judge(torn, 0, rules, check_crc=False).kind is Kind.MESSAGE
+
+
+def test_a_closing_record_must_fit_from_5_3_2_on() -> None:
+    blank = np.frombuffer(commitlog.encode_blank(40)[:20], np.uint8)
+    assert judge(blank, 0, dialect("5.3.1"), check_crc=True).kind is Kind.BLANK
+    assert judge(blank, 0, dialect("5.3.2"), check_crc=True).kind is Kind.BAD
