@@ -21,6 +21,7 @@ from reput.verify.report import Difference, Report
 from reput.verify.run import check
 from reput.verify.waves import InlineRunner
 from tests.golden.store import NAMES, GoldenStore, unpack
+from tests.rebuilds import broker_lock
 from tests.stores import tree_of
 
 STORE = "5.3.3-mixed"
@@ -305,6 +306,29 @@ def test_a_checkpoint_from_the_future(store: GoldenStore, field: int) -> None:
     change(store.root / names.CHECKPOINT, write_at(8 * field, struct.pack(">q", 1 << 45)))
     found = only(report_on(store))
     assert (found.area, found.kind, found.offset) == ("checkpoint", "checkpoint-ahead", 8 * field)
+
+
+# --- beside a broker --------------------------------------------------------------------------------------
+
+
+def test_what_a_running_broker_adds_is_let_be(store: GoldenStore) -> None:
+    end = int(store.manifest["log"]["end"])
+    path = queue_file(store, number=-1)
+    units = -(-len(path.read_bytes().rstrip(b"\0")) // UNIT_LENGTH)
+    change(path, put(units, 0, struct.pack(">qiq", end, 100, 5)))
+    index = index_file(store, -1)
+    data = index.read_bytes()
+    (count, slot_count) = struct.unpack_from(">i", data, 36)[0], struct.unpack_from(">i", data, 32)[0]
+    slot = next(each for each in range(100) if data[40 + 4 * each : 44 + 4 * each] == bytes(4))
+    change(index, write_at(FIRST_ENTRY + (count - 1) * 20, struct.pack(">iqii", slot, end, 0, 0)))
+    change(index, write_at(40 + 4 * slot, struct.pack(">i", count)))
+    change(index, write_at(32, struct.pack(">ii", slot_count + 1, count + 1)))
+    assert {one.kind for one in report_on(store).findings} == {"extra-unit", "dangling-entry"}
+    with broker_lock(store.root):
+        report = report_on(store)
+    assert (report.broker_running, report.end) == (True, end)
+    assert report.findings == []
+    assert [note.kind for note in report.not_checked] == ["live"]
 
 
 # --- two stores -------------------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ class KeyRange:
         count: keys.
         hash: of the first.
         position: of the first.
+        at_start, at_end: the part's first and last key are among them.
     """
 
     first: int
@@ -70,6 +71,8 @@ class KeyRange:
     count: int
     hash: int
     position: int
+    at_start: bool = False
+    at_end: bool = False
 
 
 @dataclass(slots=True)
@@ -283,6 +286,8 @@ def _missing(
             count=len(piece),
             hash=int(key_hash[piece[0]]),
             position=int(position[piece[0]]),
+            at_start=int(piece[0]) == 0,
+            at_end=int(piece[-1]) == len(position) - 1,
         )
         for piece in pieces(rows, rows, MOST_PROBLEMS)
     ]
@@ -292,7 +297,8 @@ def joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
     """Ranges, ascending, as one that begins with the first and ends with the last."""
     if not ranges:
         return []
-    return [replace(ranges[0], end=ranges[-1].end, count=sum(one.count for one in ranges))]
+    count = sum(one.count for one in ranges)
+    return [replace(ranges[0], end=ranges[-1].end, count=count, at_end=ranges[-1].at_end)]
 
 
 def joined_problems(problems: Sequence[IndexProblem], kind: str) -> list[IndexProblem]:

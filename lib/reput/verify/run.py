@@ -323,7 +323,11 @@ class _Verification:
 
     def _add_entries(self, compared: EntriesCompared) -> None:
         known = self._entries
-        known.missing += compared.missing
+        missing = compared.missing
+        if known.missing and missing and known.missing[-1].at_end and missing[0].at_start:
+            known.missing[-1] = joined([known.missing[-1], missing[0]])[0]
+            missing = missing[1:]
+        known.missing += missing
         known.problems += compared.problems
         if compared.duplicates and known.first_duplicate < 0:
             known.first_duplicate = compared.first_duplicate
