@@ -49,6 +49,7 @@ class Recovery:
         cuts_by_new_end: whether the queues are cut is asked with their end after that dispatch.
         begins_at_queue_end: dispatch goes on from the end of the queues, not from that of the log.
         searches_min_offset: a queue's min offset is searched for by halving.
+        fails_on_empty_queue_file: the search fails when a queue's last file, not its first, has no unit.
         knows_delay_levels: delay levels are known while recovering; without them the units of the schedule
             topic hold the hash of the tags.
         checks_room: a record's size is compared with the room left, that of a BLANK too.
@@ -66,6 +67,7 @@ class Recovery:
     cuts_by_new_end: bool
     begins_at_queue_end: bool
     searches_min_offset: bool
+    fails_on_empty_queue_file: bool
     knows_delay_levels: bool
     checks_room: bool
     switches_queue_types: bool
@@ -203,6 +205,7 @@ _4_9_0 = Dialect(
         cuts_by_new_end=False,
         begins_at_queue_end=True,
         searches_min_offset=False,
+        fails_on_empty_queue_file=False,
         knows_delay_levels=False,
         checks_room=False,
         switches_queue_types=False,
@@ -251,6 +254,7 @@ _5_0 = replace(
         _4_9.recovery,
         begins_at_queue_end=False,
         searches_min_offset=True,
+        fails_on_empty_queue_file=True,
         knows_delay_levels=True,
         switches_queue_types=True,
     ),
@@ -357,8 +361,14 @@ _5_5 = replace(
     checkpoint_fields=6,
     # 5.5.0 MultiDispatchUtils.checkMultiDispatchQueue.
     unknown_settings=_5_4.unknown_settings - {"combineCQUseRocksdbForLmq", "enableAcceleratedRecovery"},
-    # 5.5.0 ConsumeQueueStore.isMappedFileMatchedRecover, FlushConsumeQueueService.
-    recovery=replace(_5_4.recovery, crash_start=CrashStart.PHYSICAL_OFFSET, flushes_logics_later=True),
+    # 5.5.0 ConsumeQueueStore.isMappedFileMatchedRecover, FlushConsumeQueueService;
+    # ConsumeQueue.correctMinOffset.
+    recovery=replace(
+        _5_4.recovery,
+        crash_start=CrashStart.PHYSICAL_OFFSET,
+        fails_on_empty_queue_file=False,
+        flushes_logics_later=True,
+    ),
 )
 
 #: Every dialect, oldest first.

@@ -79,6 +79,13 @@ def torn_last_message(copy: Copy) -> None:
     write(last.segment, last.position + last.size - 60, bytes(60))
 
 
+def torn_in_the_body(copy: Copy) -> None:
+    """The last message was written up to the middle of its body."""
+    last = copy.records()[-1]
+    body = commitlog.BORN_HOST + 8 + 8 + 8 + commitlog.BODY_AFTER_STORE_HOST
+    write(last.segment, last.position + body + 2, bytes(last.size - body - 2))
+
+
 def zeroed_tail(copy: Copy) -> None:
     """The last messages were never written."""
     for record in copy.records()[-9:]:
@@ -186,7 +193,7 @@ def empty_last_queue_file(copy: Copy) -> None:
 
 def empty_queue_file_behind(copy: Copy) -> None:
     """No queue reaches the log's end, and the last file of one holds no unit."""
-    path = copy.queue("Payments", 1)[-1]
+    path = copy.queue("Payments", 2)[-1]
     write(path, 0, bytes(copy.queue_file_size))
     all_queues_shorter(copy)
 
@@ -223,6 +230,12 @@ def expired_head(copy: Copy) -> None:
 def missing_segment(copy: Copy) -> None:
     """A segment in the middle is gone."""
     copy.segments[4].unlink()
+
+
+def missing_segment_without_queues(copy: Copy) -> None:
+    """The same, and all queues are gone: 4.9 dispatches from the log's start."""
+    missing_segment(copy)
+    queues_gone(copy)
 
 
 def stray_in_log(copy: Copy) -> None:
@@ -269,6 +282,7 @@ Damage = Callable[[Copy], None]
 DAMAGES: tuple[Damage, ...] = (
     nothing,
     torn_last_message,
+    torn_in_the_body,
     zeroed_tail,
     bad_crc,
     bad_magic,
@@ -294,6 +308,7 @@ DAMAGES: tuple[Damage, ...] = (
     queue_hole,
     index_header_zero,
     missing_segment,
+    missing_segment_without_queues,
     stray_of_right_length,
     stray_directory_in_log,
     stray_in_queue,

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.compat
 
 CONFIG: dict[str, object] = {
     "mappedFileSizeCommitLog": 4096,
-    "mappedFileSizeConsumeQueue": 20 * UNIT_LENGTH,
+    "mappedFileSizeConsumeQueue": 15 * UNIT_LENGTH,
     "maxHashSlotNum": 20,
     "maxIndexNum": 100,
     "cleanFileForciblyEnable": False,

@@ -330,3 +330,12 @@ def test_a_closing_record_must_fit_from_5_3_2_on() -> None:
     blank = np.frombuffer(commitlog.encode_blank(40)[:20], np.uint8)
     assert judge(blank, 0, dialect("5.3.1"), check_crc=True).kind is Kind.BLANK
     assert judge(blank, 0, dialect("5.3.2"), check_crc=True).kind is Kind.BAD
+
+
+def test_a_last_file_without_units_stops_5_0_to_5_4(tmp_path: Path) -> None:
+    queue = queue_of(tmp_path, *(unit(n * 100, 100, 0) for n in range(4)), bytes(20))
+    queue.recover()
+    with pytest.raises(queue_module.StartFailsError, match="empty-queue-file"):
+        queue.correct_min(0, searches=True, fails_on_empty=dialect("5.3").recovery.fails_on_empty_queue_file)
+    queue.correct_min(0, searches=True, fails_on_empty=dialect("5.5").recovery.fails_on_empty_queue_file)
+    assert (queue.min_offset, queue.max_offset) == (0, 4)

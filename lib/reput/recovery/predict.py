@@ -185,7 +185,11 @@ class _Start:
     def _correct_min(self) -> bool:
         try:
             for queue in self._result.queues.values():
-                queue.correct_min(self._result.log_start, searches=self._rules.searches_min_offset)
+                queue.correct_min(
+                    self._result.log_start,
+                    searches=self._rules.searches_min_offset,
+                    fails_on_empty=self._rules.fails_on_empty_queue_file,
+                )
         except StartFailsError as error:
             self._result.problems.append(error.problem)
         return self._result.starts

@@ -177,18 +177,19 @@ class QueueModel:
             last.wrote = count * UNIT_LENGTH
             return
 
-    def correct_min(self, physical: int, *, searches: bool) -> None:
+    def correct_min(self, physical: int, *, searches: bool, fails_on_empty: bool = False) -> None:
         """Find the first unit of a message that is still in the log.
 
         Args:
             physical: where the log begins.
             searches: by halving, as 5.x does.
+            fails_on_empty: the search fails on a last file without a unit.
 
         Raises:
             StartFailsError: the broker fails on it.
         """
         if searches:
-            self._search_min(physical)
+            self._search_min(physical, fails_on_empty)
             return
         if not self.files:
             return
@@ -199,10 +200,12 @@ class QueueModel:
                 self.min_logic = first.base + (at + int(found[0])) * UNIT_LENGTH
                 return
 
-    def _search_min(self, physical: int) -> None:
+    def _search_min(self, physical: int, fails_on_empty: bool) -> None:
         if self.min_logic >= self.end or not self.files:
             return
         last, first = self.files[-1], self.files[0]
+        if not last.wrote and fails_on_empty:
+            raise StartFailsError(_empty(last))
         if last.wrote >= UNIT_LENGTH:
             (unit,) = self._units(last, last.wrote // UNIT_LENGTH - 1, 1)
             if int(unit["offset"]) < physical:
@@ -289,6 +292,18 @@ class QueueModel:
             if low < high:
                 units[low:high] = patch[low - at : high - at]
         return units
+
+
+def _empty(file: QueueFile) -> Problem:
+    return Problem(
+        kind="empty-queue-file",
+        path="a file that the start makes" if file.path is None else str(file.path),
+        expected="a unit in the last file of a queue",
+        found="none",
+        outcome="the broker fails while it looks for the queue's first message, and doesn't start",
+        next_step="Move the file elsewhere.",
+        stops=True,
+    )
 
 
 @njit(cache=True)
