@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,10 @@ from reput.errors import OutputError, ReputError, StoreInUseError
 from reput.format import names
 from reput.job import Summary, TailOptions
 from reput.job.tail import tail
+from reput.scan.part import Part
+from reput.sink.gathering import Gathering
 from reput.sink.journal import State, read_state
+from reput.sink.writer import BatchWriter
 from reput.store.compare import compare
 from reput.store.lock import output_holder
 from reput.watch.progress import StreamFacts, facts
@@ -151,6 +154,32 @@ def test_it_goes_on_whatever_became_of_sparks_checkpoint(
         running.wait(lambda: running.state.messages == len(live.starts))
     aside = own.with_name(own.name + ".aside")
     assert aside.exists() == (checkpoint in ("torn", "ahead"))
+    assert_equal(live, running.out)
+
+
+def test_a_backlog_is_begun_before_spark_asks(
+    live: Live, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Gathering | None] = []
+    look = BatchWriter._begun
+
+    def remember(writer: BatchWriter, parts: list[Part]) -> Gathering | None:
+        begun.append(look(writer, parts))
+        return begun[-1]
+
+    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    monkeypatch.setattr(BatchWriter, "_begun", remember)
+    live.finish()
+    size = live.segments[0].stat().st_size
+    with tailing(
+        replace(live.options, max_bytes_per_trigger=2 * size, part_bytes=size // 3), spark
+    ) as running:
+        running.reach(live.share(1) + 1)
+        running.stopping.set()
+    assert running.error is None
+    assert begun[0] is not None, "Spark asked for the very parts that were expected"
+    assert begun[1:] == [None] * (len(begun) - 1)
+    assert len(begun) > 2
     assert_equal(live, running.out)
 
 

@@ -268,6 +268,44 @@ def test_after_a_run_ended_nothing_begun_ahead_writes_any_more(store: Store, tmp
         assert (len(runner.scanned), tree(tmp_path / "out")) == (done, after)
 
 
+def tail_of(store: Store, out: Path, journal: Journal) -> BatchWriter:
+    """A writer that follows, whose batches are all large."""
+    log = store.log
+    writer = BatchWriter(target_of(store, out), journal, log, Runner(), look=lambda: log)
+    writer._ledger = NoLedger()  # type: ignore[assignment]
+    return writer
+
+
+@pytest.mark.parametrize(("beyond", "is_sure"), [(-700, True), (0, True), (1, False)])
+def test_a_tail_begins_ahead_where_the_log_does_not_change(
+    beyond: int, is_sure: bool, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    with opened_output(target_of(store, tmp_path / "out"), store.log) as journal:
+        writer = tail_of(store, tmp_path / "out", journal)
+        writer.begin_backlog(store.log.segments[-1].base + beyond, 150)
+        assert (writer._ahead is not None) == is_sure
+        writer.stop_ahead()
+
+
+def test_a_tail_that_ends_before_its_first_batch_leaves_nothing_begun(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    out = tmp_path / "out"
+    with opened_output(target_of(store, out), store.log) as journal:
+        writer = tail_of(store, out, journal)
+        writer.begin_backlog(700, 150)
+        assert writer._ahead is not None
+        writer._ahead.finish()
+        assert list((out / names.INDEX).iterdir())
+        writer.close()
+        assert journal.batches == []
+        assert not (out / names.REPUT / names.SCRATCH).exists()
+        assert list((out / names.INDEX).iterdir()) == []
+        assert all(not any(path.read_bytes()) for path in (out / names.CONSUME_QUEUE).rglob("0*"))
+
+
 def test_what_fails_ahead_fails_the_batch(store: Store, tmp_path: Path) -> None:
     class Broken(Runner):
         def map(self, function: Callable[..., object], items: list[object]) -> list[object]:

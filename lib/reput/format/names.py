@@ -65,7 +65,7 @@ def is_index_name(name: str) -> bool:
 
 def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
     """``consumequeue/TOPIC/QUEUEID`` under ``root``. The topic has passed :func:`topic_problem`."""
-    return root / CONSUME_QUEUE / topic / str(queue_id)
+    return root / f"{CONSUME_QUEUE}/{topic}/{queue_id}"
 
 
 def topic_problem(topic: bytes) -> str | None:

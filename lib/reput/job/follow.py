@@ -72,13 +72,15 @@ def follow(
         writer.stages.seconds = seconds
         writer.begin()  # may move the cursor, past what expired unread
         checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
-        _check_spark_checkpoint(plan, log, checkpoint)
+        if _begins_at_cursor(plan, log, checkpoint):
+            writer.begin_backlog(plan.options.max_bytes_per_trigger, plan.options.part_bytes)
         following = Following(spark, writer, checkpoint, _source(plan), batch_done)
         watch.follow(following.last_progress)
         try:
             with LedgerUpkeep(writer.ledger):
                 following.run(stopping)
         except (LogWentBackError, SegmentGoneError) as error:
+            writer.stop_ahead()
             state = plan.journal.state
             if (
                 state.cursor == tried
@@ -91,6 +93,9 @@ def follow(
             writer.abandon()
             watch.restarted("log-went-back" if isinstance(error, LogWentBackError) else "expired-unread")
             continue
+        except BaseException:
+            writer.stop_ahead()
+            raise
         writer.finish()
         writer.close()
         return seconds
@@ -112,16 +117,21 @@ def _step_back(target: Target, journal: Journal, log: CommitLog) -> None:
         _LOG.warning("%s", step_back(target, journal, log, number))
 
 
-def _check_spark_checkpoint(plan: Plan, log: CommitLog, checkpoint: Path) -> None:
-    """Set Spark's checkpoint aside unless a stream can go on with it."""
+def _begins_at_cursor(plan: Plan, log: CommitLog, checkpoint: Path) -> bool:
+    """Whether the stream's first batch begins at the cursor.
+
+    Spark's checkpoint is set aside unless a stream can go on with it.
+    """
     if not checkpoint.exists():
-        return
+        return True
     planned = last_planned(checkpoint)
     # What was planned up to the cursor is done, and costs nothing. What was planned past it may be gone by
     # now, and what stands there may be left over from before the log was cut: the source has to look anew.
     if planned is None or not log.start <= planned.end <= plan.journal.state.cursor:
         _LOG.warning("%s can't be gone on with, and is set aside", checkpoint)
         set_aside(checkpoint)
+        return True
+    return planned.end == plan.journal.state.cursor
 
 
 def _source(plan: Plan) -> dict[str, str]:

@@ -123,6 +123,7 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
                 **({"rocketmqVersion": options.rocketmq_version} if options.rocketmq_version else {}),
             },
         )
+        writer.undo_ahead()
     finally:
         writer.stop_ahead()
     writer.finish()

@@ -26,7 +26,7 @@ class QueueFiles:
         self._root = root
         self._file_size = file_size
         self._cache = FileCache(owner, _MAX_OPEN)
-        # Putting a path together takes longer than writing the units of a chunk.
+        # Putting a path together takes longer than writing a chunk's units.
         self._paths: dict[tuple[str, int, int], Path] = {}
 
     def __enter__(self) -> QueueFiles:

@@ -30,11 +30,11 @@ from reput.sink.queues import BatchQueues
 from reput.sink.rollback import roll_back
 from reput.sink.scan_task import PartResult, Target
 from reput.sink.step_back import fingerprint
-from reput.source.parts import cut
+from reput.source.parts import batch_end, cut
 from reput.store import files
 from reput.store.filecache import FileCache
 from reput.store.lock import OutputLock
-from reput.store.segments import CommitLog
+from reput.store.segments import CommitLog, without_unwritten_end
 
 PART_COLUMNS = (
     "path",
@@ -150,6 +150,21 @@ class BatchWriter:
         rows = cut(replace(self._log, segments=begun), cursor, end, self._log.segment_size, cursor)
         self.write([Part(*row) for row in rows], batch_id)
 
+    def begin_backlog(self, max_bytes: int, part_bytes: int) -> None:
+        """Do :meth:`begin_ahead` with the first batch of a tail, when it is sure what that will be.
+
+        It is when there is a full batch in segments behind which the log goes on: they don't change any more.
+
+        Args:
+            max_bytes: what a batch takes.
+            part_bytes: bytes of log that one task takes.
+        """
+        log = without_unwritten_end(self._log)
+        cursor = self._journal.state.cursor
+        end = batch_end(log, cursor, log.end, max_bytes)
+        if end <= log.segments[-1].base and not self.is_small(end):
+            self.begin_ahead([Part(*row) for row in cut(log, cursor, end, part_bytes, cursor)])
+
     def begin_ahead(self, parts: list[Part]) -> None:
         """Begin the first batch's work while Spark still starts the query that will ask for it.
 
@@ -163,10 +178,23 @@ class BatchWriter:
             self._ahead.begin()
 
     def stop_ahead(self) -> None:
-        """See that nothing begun by :meth:`begin_ahead` writes any more."""
+        """See that nothing begun by :meth:`begin_ahead` writes any more; the next start rolls it back."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.stop()
+
+    def undo_ahead(self) -> None:
+        """Take back what was begun by :meth:`begin_ahead` and never asked for.
+
+        Raises:
+            OutputError: a file can't be changed.
+        """
+        if self._ahead is None:
+            return
+        self.stop_ahead()
+        with OutputLock(self._target.root, self._target.owner).exclusive():
+            roll_back(self._target, self._journal.state)
+        self.progress = Progress()
 
     def write(self, parts: list[Part], batch_id: int) -> None:
         """Process the part of the batch that lies past the cursor, and commit it.
@@ -260,6 +288,7 @@ class BatchWriter:
         Raises:
             OutputError: the index can't be flushed; the next start has to roll back.
         """
+        self.undo_ahead()
         self._live.release()
         shutil.rmtree(self._target.scratch, ignore_errors=True)
 
@@ -342,10 +371,7 @@ class BatchWriter:
         if self._ahead.parts == parts:
             ahead, self._ahead = self._ahead, None
             return ahead
-        self.stop_ahead()
-        with OutputLock(self._target.root, self._target.owner).exclusive():
-            roll_back(self._target, self._journal.state)
-        self.progress = Progress()
+        self.undo_ahead()
         return None
 
     def _gather(self, parts: list[Part]) -> Gathering:
