@@ -103,6 +103,33 @@ def copied(place: Path, out: Path) -> Path:
     return copy
 
 
+@pytest.mark.parametrize("looked", [False, True])
+def test_the_head_expires_while_a_batch_is_begun_ahead(
+    looked: bool, store: Store, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was begun with the old first queueOffsets must not be committed over the new ones."""
+    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    out = place / "out"
+    read_to(store, out, 6 * SEGMENT)
+    log = store.log
+    with opened_output(target_of(store, out), log) as journal:
+        writer = BatchWriter(target_of(store, out), journal, log, Runner(), look=lambda: store.log)
+        writer._ledger = NoLedger()  # type: ignore[assignment]
+        writer.begin()
+        writer.begin_backlog(2 * SEGMENT, 300)
+        assert writer._ahead is not None
+        writer._ahead.finish()
+        expire(store, 5)
+        if looked:  # as a tail does every few seconds
+            writer.write([], -1)
+        writer.write(parts_of(log, 6 * SEGMENT, 8 * SEGMENT, 300, 6 * SEGMENT), 0)
+        assert journal.state.cursor == 8 * SEGMENT
+        firsts = {queue: known.first for queue, known in journal.state.queues.items()}
+        assert firsts == min_offsets(outputs(out), journal.state.log_start)
+        writer.close()
+    rebuild_locally(store, out)
+
+
 def test_killed_at_every_call(
     store: Store, place: Path, system: Callable[[System], None], expected: dict[str, bytes]
 ) -> None:

@@ -28,6 +28,7 @@ class Gathering:
 
     Attributes:
         crew, parts: the arguments.
+        batches: how many batches were committed when it was begun: it stands on what those left.
         accepted: the parts' results that count.
         chain, queues, index: what they came to.
         last_position: physical offset of the last record so far, -1 if there was none.
@@ -45,6 +46,7 @@ class Gathering:
     ) -> None:
         self.crew = crew
         self.parts = parts
+        self.batches = state.batches
         self.accepted: list[PartResult] = []
         self.chain = Chain(parts[0].start, state.last_timestamp)
         self.queues = BatchQueues(state.queues)

@@ -368,7 +368,8 @@ class BatchWriter:
         """What was begun ahead, if it is this batch's work; else it is undone."""
         if self._ahead is None:
             return None
-        if self._ahead.parts == parts:
+        # Retention, too, commits: it raises first queueOffsets, and the work was begun with the old ones.
+        if self._ahead.parts == parts and self._ahead.batches == self._journal.state.batches:
             ahead, self._ahead = self._ahead, None
             return ahead
         self.undo_ahead()
