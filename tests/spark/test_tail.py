@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from reput.errors import OutputError, ReputError, StoreInUseError
+from reput.errors import OutputError, ReputError, SparkError, StoreInUseError
 from reput.format import names
 from reput.job import Summary, TailOptions
 from reput.job.tail import tail
@@ -48,6 +48,7 @@ class Running:
 
     out: Path
     stopping: threading.Event
+    ended: threading.Event = field(default_factory=threading.Event)
     summary: Summary | None = None
     error: ReputError | None = None
 
@@ -81,6 +82,8 @@ def tailing(options: TailOptions, spark: SparkSession) -> Iterator[Running]:
             running.summary = tail(options, lambda: spark, running.stopping)
         except ReputError as error:
             running.error = error
+        finally:
+            running.ended.set()
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -181,6 +184,38 @@ def test_a_backlog_is_begun_before_spark_asks(
     assert begun[1:] == [None] * (len(begun) - 1)
     assert len(begun) > 2
     assert_equal(live, running.out)
+
+
+def test_a_limited_rate_reads_nothing_ahead(
+    live: Live, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[list[Part]] = []
+    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    monkeypatch.setattr(BatchWriter, "begin_ahead", lambda _writer, parts: begun.append(parts))
+    live.finish()
+    size = live.segments[0].stat().st_size
+    limited = replace(live.options, max_bytes_per_trigger=2 * size, max_rate=1 << 30)
+    with tailing(limited, spark) as running:
+        running.reach(live.share(0.5))
+    assert running.error is None
+    assert begun == []
+
+
+def test_what_was_begun_ahead_ends_when_the_query_does_not_start(
+    live: Live, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise SparkError("the query doesn't start")
+
+    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    monkeypatch.setattr("reput.job.follow.Following", fail)
+    live.finish()
+    size = live.segments[0].stat().st_size
+    with tailing(replace(live.options, max_bytes_per_trigger=2 * size), spark) as running:
+        running.ended.wait(LONGEST)
+    assert isinstance(running.error, SparkError)
+    names_left = {thread.name.split("_")[0] for thread in threading.enumerate()}
+    assert not names_left & {"reput-gather", "reput-scan", "reput-wave"}
 
 
 def test_it_goes_on_on_another_machine(live: Live, spark: SparkSession, tmp_path: Path) -> None:

@@ -72,11 +72,13 @@ def follow(
         writer.stages.seconds = seconds
         writer.begin()  # may move the cursor, past what expired unread
         checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
-        if _begins_at_cursor(plan, log, checkpoint):
-            writer.begin_backlog(plan.options.max_bytes_per_trigger, plan.options.part_bytes)
-        following = Following(spark, writer, checkpoint, _source(plan), batch_done)
-        watch.follow(following.last_progress)
+        begins = _begins_at_cursor(plan, log, checkpoint)
         try:
+            # What a limited rate lets a batch take is not known before, and is not to be read ahead either.
+            if begins and _max_rate(plan) is None:
+                writer.begin_backlog(plan.options.max_bytes_per_trigger, plan.options.part_bytes)
+            following = Following(spark, writer, checkpoint, _source(plan), batch_done)
+            watch.follow(following.last_progress)
             with LedgerUpkeep(writer.ledger):
                 following.run(stopping)
         except (LogWentBackError, SegmentGoneError) as error:
@@ -150,6 +152,13 @@ def _source(plan: Plan) -> dict[str, str]:
         source["brokerConf"] = str(plan.settings.broker_conf)
     if options.rocketmq_version:
         source["rocketmqVersion"] = options.rocketmq_version
-    if isinstance(options, TailOptions) and options.max_rate is not None:
-        source["maxBytesPerSecond"] = str(options.max_rate)
+    max_rate = _max_rate(plan)
+    if max_rate is not None:
+        source["maxBytesPerSecond"] = str(max_rate)
     return source
+
+
+def _max_rate(plan: Plan) -> int | None:
+    """Bytes of log a second that may be read, None for no limit."""
+    options = plan.options
+    return options.max_rate if isinstance(options, TailOptions) else None
