@@ -91,6 +91,7 @@ def rebuild(segments: Iterable[tuple[int, bytes]], settings: Settings) -> Rebuil
     queues: dict[tuple[str, int], Queue] = {}
     index = Index(settings)
     result = Rebuilt()
+    from_zero = segments[:1] != [] and segments[0][0] == 0
     breaks = [
         base + len(data)
         for (base, data), (following, _) in pairwise(segments)
@@ -99,7 +100,7 @@ def rebuild(segments: Iterable[tuple[int, bytes]], settings: Settings) -> Rebuil
     for base, data in segments:
         for message in read(base, data, settings):
             result.messages += 1
-            dispatch(message, queues, settings, breaks)
+            dispatch(message, queues, settings, breaks, from_zero=from_zero)
             index.build(message)
     for (topic, queue_id), queue in queues.items():
         for start, content in queue.files(settings.queue_file_size):
@@ -224,6 +225,7 @@ class Queue:
     last_offset: int = -2
     lone_zero: bytes | None = None
     odd: bool = False
+    from_zero: bool = False
 
     def put(self, message: Message, queue_offset: int, tags_code: int, breaks: list[int]) -> None:
         """A broker's rules, and those that reput documents where a broker's lose messages."""
@@ -234,6 +236,14 @@ class Queue:
         self.last_end = message.end
         if self.first < 0:
             self.first = self.next = queue_offset
+            if (
+                self.from_zero  # lost, not expired
+                and queue_offset <= message.position // 91
+                and any(place <= message.position for place in breaks)
+            ):
+                self.odd |= queue_offset > 0
+                self.first = 0
+                self.units |= dict.fromkeys(range(queue_offset), unit)
         if queue_offset != self.next:
             self.odd = True
         zero, self.lone_zero = self.lone_zero, None
@@ -270,7 +280,12 @@ class Queue:
 
 
 def dispatch(
-    message: Message, queues: dict[tuple[str, int], Queue], settings: Settings, breaks: list[int]
+    message: Message,
+    queues: dict[tuple[str, int], Queue],
+    settings: Settings,
+    breaks: list[int],
+    *,
+    from_zero: bool = False,
 ) -> None:
     """One message's units."""
     properties = message.properties
@@ -291,7 +306,8 @@ def dispatch(
         raise DamagedError("inner batch")
     if message.transaction in ("prepared", "rollback"):
         return
-    _put(message, message.topic, message.queue_id, message.queue_offset, tags_code, queues, breaks)
+    new = Queue(from_zero=from_zero)
+    _put(message, message.topic, message.queue_id, message.queue_offset, tags_code, queues, breaks, new)
     if not settings.multi_dispatch or _no_lmq(message.topic, settings):
         return
     names = properties.get("INNER_MULTI_DISPATCH", "")
@@ -307,7 +323,8 @@ def dispatch(
         if queue_offset is None:
             raise DamagedError("LMQ offset")
         queue_id = 0 if settings.lmq and name.startswith("%LMQ%") else message.queue_id
-        _put(message, name, queue_id, queue_offset, tags_code, queues, breaks)
+        new = Queue(from_zero=from_zero)
+        _put(message, name, queue_id, queue_offset, tags_code, queues, breaks, new)
 
 
 def _put(
@@ -318,6 +335,7 @@ def _put(
     tags_code: int,
     queues: dict[tuple[str, int], Queue],
     breaks: list[int],
+    new: Queue,
 ) -> None:
     if "\ufffd" in topic:
         raise DamagedError("no UTF-8, so no directory of its own")
@@ -325,7 +343,7 @@ def _put(
         raise DamagedError("no directory can have this name")
     if queue_offset < 0 or queue_offset * 20 + 20 > 2**63:
         raise DamagedError("queueOffset")
-    queues.setdefault((topic, queue_id), Queue()).put(message, queue_offset, tags_code, breaks)
+    queues.setdefault((topic, queue_id), new).put(message, queue_offset, tags_code, breaks)
 
 
 def _no_lmq(topic: str, settings: Settings) -> bool:

@@ -215,6 +215,45 @@ class Broker:
                 offset = following
         return received
 
+    def pull(
+        self, topic: str, queue_id: int, offset: int, most: int = _PULL_BATCH
+    ) -> tuple[list[Received], int]:
+        """What a client gets from one place of a queue on, and where it is told to go on."""
+        puller = self._pull_consumer()
+        queue = self._clients.java.org.apache.rocketmq.common.message.MessageQueue(
+            topic, BROKER_NAME, queue_id
+        )
+        result = puller.pull(queue, "*", offset, most)
+        found = result.getMsgFoundList() if str(result.getPullStatus()) == "FOUND" else []
+        return [_received(message) for message in found], int(result.getNextBeginOffset())
+
+    def poll_all(self, topic: str, quiet: float = 3.0) -> list[Received]:
+        """What a new consumer group's member gets of a topic, from the first offset until nothing more comes.
+
+        Args:
+            quiet: how long nothing has to come, s.
+        """
+        consumer = self._clients.java.org.apache.rocketmq.client.consumer.DefaultLitePullConsumer(
+            f"reput-poll-{topic}"
+        )
+        consumer.setNamesrvAddr(self._name_server)
+        consumer.setInstanceName(f"poll-{topic}")
+        first = self._clients.java.org.apache.rocketmq.common.consumer.ConsumeFromWhere
+        consumer.setConsumeFromWhere(first.CONSUME_FROM_FIRST_OFFSET)
+        consumer.subscribe(topic, "*")
+        consumer.start()
+        try:
+            received: list[Received] = []
+            deadline = time.monotonic() + _READY_TIMEOUT
+            while time.monotonic() < deadline:
+                found = consumer.poll(500)
+                if len(found):
+                    received += map(_received, found)
+                    deadline = time.monotonic() + quiet
+            return received
+        finally:
+            consumer.shutdown()
+
     def query_by_key(self, topic: str, key: str, maximum: int = 64) -> list[Received]:
         """Messages that the index holds under this key, as ``mqadmin queryMsgByKey`` finds them."""
         from py4j.protocol import Py4JJavaError

@@ -23,6 +23,7 @@ class Placed:
     next: int = 0
     end: int = -1
     shift: int = 0
+    from_zero: bool = False
 
     def go_on(self, offsets: list[int], positions: list[int], breaks: list[int]) -> Placement:
         """Place a batch's rows, as the task that does it."""
@@ -37,6 +38,7 @@ class Placed:
             self.end,
             self.shift,
             breaks,
+            from_zero=self.from_zero,
         )
         if placement.restarted:
             self.units.clear()
@@ -73,17 +75,18 @@ def histories(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], list[in
 
 
 @settings(max_examples=400, deadline=None)
-@given(histories())
-@example(([0, 1, 2, 0, 1], [0, 100, 200, 300, 400], [], [4]))
-@example(([0, 1, 5, 6, 7], [0, 100, 200, 300, 900], [900], [4]))
+@given(histories(), st.booleans())
+@example(([0, 1, 2, 0, 1], [0, 100, 200, 300, 400], [], [4]), False)
+@example(([0, 1, 5, 6, 7], [0, 100, 200, 300, 900], [900], [4]), False)
+@example(([3, 4, 9, 10], [300, 400, 1000, 1100], [0, 500], [2]), True)
 def test_batches_come_to_what_one_unit_after_the_other_does(
-    history: tuple[list[int], list[int], list[int], list[int]],
+    history: tuple[list[int], list[int], list[int], list[int]], from_zero: bool
 ) -> None:
     offsets, positions, breaks, cuts = history
-    slow = Queue()
+    slow = Queue(from_zero=from_zero)
     for offset, position in zip(offsets, positions, strict=True):
         slow.put(Message(position, LENGTH, "T", 0, offset, 0, 0, {}), offset, 0, breaks)
-    placed = Placed()
+    placed = Placed(from_zero=from_zero)
     for start, stop in zip([0, *cuts], [*cuts, len(offsets)], strict=True):
         if start < stop:
             placed.go_on(offsets[start:stop], positions[start:stop], breaks)

@@ -22,6 +22,7 @@ from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.status import Status
 from reput.settings import StoreSettings
 from reput.sink.journal import State
+from reput.sink.state import FILLED, HIDDEN, KEPT, Salvaged
 from reput.store.segments import discover
 from tests import slow_rebuild
 from tests.local import (
@@ -179,6 +180,44 @@ def test_an_expired_head_is_no_damage(tmp_path: Path) -> None:
         "T/0/00000000000000000100",
         PRE_BLANK * 2 + unit(3000, LENGTH, 0) + unit(3000 + LENGTH, LENGTH, 0) + bytes(20),
     )
+
+
+def test_the_first_messages_of_a_queue_are_lost(tmp_path: Path) -> None:
+    """A broker takes pre-blank units for expired messages by the log's start: with 0 it can't."""
+    for log, first in (
+        ([changed(segment(message(0), message(1)), 4, b"oops")], [LENGTH, LENGTH]),  # lost
+        ([segment(message(1))], [0, 0]),  # nothing is missing from the log
+        ([changed(segment(message(0), message(9)), 4, b"oops")], [0] * 4),  # not so many messages
+        ([changed(segment(message(0), message(1), base=SIZE), 4, b"oops")], [0]),  # or expired
+    ):
+        result = Result(tmp_path / f"{len(first)}-{log[0][0]}-{first[0]}", log)
+        assert result.positions()[: len(first)] == first
+        filled = [one for one in result.state.salvaged if one.kind == "filled"]
+        assert bool(filled) == (first == [LENGTH, LENGTH])
+
+
+def test_what_is_passed_over_is_kept_and_what_no_queue_shows_is_listed(tmp_path: Path) -> None:
+    log = [
+        changed(segment(message(0), message(1), message(1), message(1), message(4)), LENGTH + 4, b"oops"),
+    ]
+    result = Result(tmp_path, log)
+    name = f"{LENGTH:020d}-{LENGTH}"
+    assert result.state.salvaged == [
+        Salvaged(KEPT, LENGTH, 2 * LENGTH, file=name),
+        Salvaged(HIDDEN, 3 * LENGTH, 4 * LENGTH, "T", 0, 1),
+    ]
+    assert tree(result.root / names.LOST_AND_FOUND).keys() == {name}
+    assert (result.root / names.LOST_AND_FOUND / name).read_bytes() == log[0][1][LENGTH : 2 * LENGTH]
+
+
+def test_a_hole_is_told_with_where_its_messages_lay(tmp_path: Path) -> None:
+    zeros = (LENGTH, bytes(2 * LENGTH))
+    result = Result(tmp_path, [changed(segment(*map(message, range(4))), *zeros)])
+    assert result.state.salvaged == [
+        Salvaged(KEPT, LENGTH, 3 * LENGTH),
+        Salvaged(FILLED, LENGTH, 3 * LENGTH, "T", 0, 1, 2),
+    ]
+    assert not (result.root / names.LOST_AND_FOUND).exists()
 
 
 def test_a_missing_segment(tmp_path: Path) -> None:
@@ -350,12 +389,12 @@ def test_delay_that_is_no_number(tmp_path: Path) -> None:
             )
         ],
     )
-    finding = result.finding
+    finding, hole = result.state.findings
     assert (finding.kind, finding.offset) == ("bad-delay", 0)
     assert finding.expected == "a number in DELAY"
     assert finding.outcome == "no unit and no keys were written"
-    ((_, _, tags),) = units(result.root, "SCHEDULE_TOPIC_XXXX")[-1:]
-    assert tags == NOW + 1 + 10_000
+    assert (hole.kind, hole.queue_offset, hole.count) == ("missing-queue-offsets", 0, 1)
+    assert [tags for _, _, tags in units(result.root, "SCHEDULE_TOPIC_XXXX")] == [NOW + 1 + 10_000] * 2
 
 
 def test_inner_batch_without_numbers(tmp_path: Path) -> None:

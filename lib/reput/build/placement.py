@@ -26,7 +26,8 @@ class Oddity:
         row: the row where it was met.
         queue_offset: the first queueOffset concerned.
         expected: the queueOffset that was due.
-        count: units concerned.
+        count: units concerned. Repeats are that many rows from ``row`` on.
+        after: physical offset after the queue's message before a hole, 0 if there is none.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Oddity:
     queue_offset: int
     expected: int
     count: int
+    after: int = 0
 
 
 @dataclass(slots=True)
@@ -77,6 +79,8 @@ def place(
     committed_end: int = -1,
     committed_shift: int = 0,
     breaks: Sequence[int] = (),
+    *,
+    from_zero: bool = False,
 ) -> Placement:
     """Place a queue's units, given in log order.
 
@@ -90,6 +94,9 @@ def place(
       with the same unit, because a real broker's consumers then lose no message (measured; see
       docs/findings.md). A hole of more messages than the bytes since the queue's last one can hold is no
       such hole.
+    * So is what a new queue lacks before its first message, where there is a break before it in a log that
+      begins at 0. Pre-blank units would stand there else, which a broker takes for expired ones by the log's
+      start: with 0 it would go on to the next segment, past good messages (measured).
     * A queue of which no message is left in the log begins anew where its next one comes after a break: what
       a hole stood for can't be had any more, and its consumers are led to the first one that can.
 
@@ -102,6 +109,7 @@ def place(
         committed_shift: what :attr:`Placement.shift` was. After a lone queueOffset 0 the first row is that
             message again.
         breaks: physical offsets where messages may be missing from the log, ascending.
+        from_zero: the log begins at physical offset 0: nothing of it has expired.
     """
     result = Placement(first=committed_first, next=committed_next)
     if not len(offset):
@@ -129,7 +137,12 @@ def place(
                 continue
         known_end = int(ends[stop - 1])
         if result.first is None:
+            here = int(position[row])
             result.first = queue_offset
+            if from_zero and 0 < queue_offset <= here // MIN_RECORD_LENGTH and _broken(breaks, 0, here):
+                result.first = 0
+                result.oddities.append(Oddity("missing-queue-offsets", row, 0, 0, queue_offset))
+                result.fills.append((0, queue_offset, row))
         elif queue_offset == 0 and due > 0 and stop - row == 1:
             if carried and row == 0:
                 continue  # it has its place
@@ -153,7 +166,10 @@ def place(
             goes_on = number == 0 and 0 < committed_shift == queue_offset - due
             broken = _broken(breaks, placed_end, here)
             if broken and not goes_on and queue_offset - due <= (here - placed_end) // MIN_RECORD_LENGTH:
-                result.oddities.append(Oddity("missing-queue-offsets", row, due, due, queue_offset - due))
+                missing = queue_offset - due
+                result.oddities.append(
+                    Oddity("missing-queue-offsets", row, due, due, missing, max(placed_end, 0))
+                )
                 result.fills.append((due, queue_offset, row))
             else:
                 result.oddities.append(Oddity("queue-offset-jump", row, queue_offset, due, stop - row))

@@ -19,6 +19,7 @@ ABORT = "abort"
 LOCK = "lock"
 CONFIG = "config"
 LEDGER = "ledger"
+LOST_AND_FOUND = "lost-and-found"
 REPUT = ".reput"  # everything that is reput's own and no broker's; below it:
 JOURNAL = "journal"
 SCRATCH = "scratch"  # there while the files may hold more than the journal says

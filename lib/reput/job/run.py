@@ -194,7 +194,7 @@ def _swap(plan: Plan) -> str | None:
     """Put the staged files in the store's place; returns the directory that keeps the old ones."""
     root = plan.settings.root
     if plan.selection.is_all:
-        wanted = [names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.CHECKPOINT]
+        wanted = [names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.LOST_AND_FOUND, names.CHECKPOINT]
     else:
         wanted = [
             names.queue_directory(Path(), topic, queue_id).as_posix()

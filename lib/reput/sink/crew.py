@@ -86,14 +86,20 @@ class Crew:
         return _checked(self.runner.map(_ScanTask(self.target, self.floors), list(parts)))
 
     def redo(
-        self, parts: list[Part], committed: dict[tuple[str, int], QueueState | None], breaks: list[int]
+        self,
+        parts: list[Part],
+        committed: dict[tuple[str, int], QueueState | None],
+        breaks: list[int],
+        *,
+        from_zero: bool,
     ) -> list[redo.Redone]:
         """Place some queues' units again, in log order; see :func:`reput.sink.redo.redo`.
 
         Raises:
             ReputError: it could not be done.
         """
-        ((done),) = _checked(self.runner.map(_RedoTask(self.target, committed, breaks), [parts]))
+        task = _RedoTask(self.target, committed, breaks, from_zero)
+        ((done),) = _checked(self.runner.map(task, [parts]))
         return list(done)
 
     def build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
@@ -115,9 +121,10 @@ class _RedoTask:
     target: Target
     committed: dict[tuple[str, int], QueueState | None]
     breaks: list[int]
+    from_zero: bool
 
     def __call__(self, parts: list[Part]) -> object:
-        return redo.redo(self.target, parts, self.committed, self.breaks)
+        return redo.redo(self.target, parts, self.committed, self.breaks, from_zero=self.from_zero)
 
 
 def _checked(results: list[object]) -> list[Any]:

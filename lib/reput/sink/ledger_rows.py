@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.errors import Finding
+from reput.format import names
 from reput.format.indexfile import IndexHeader
-from reput.sink.state import MAX_FINDINGS, Batch, QueueState, State
+from reput.sink.state import FILLED, HIDDEN, KEPT, MAX_FINDINGS, Batch, QueueState, Salvaged, State
 
 SCHEMA = pa.schema(
     [
-        pa.field("kind", pa.string(), nullable=False),  # batch, queue, index, finding, retention
+        pa.field("kind", pa.string(), nullable=False),  # the groups of rows below
         pa.field("batch_end", pa.int64(), nullable=False),  # physical offset; names the batch
         pa.field("batch_start", pa.int64()),
         pa.field("messages", pa.int64()),
@@ -69,6 +70,7 @@ def rows(batch: Batch) -> pa.Table:
     ]
     found += _of_index(batch.index)
     found += _of_findings(batch.findings)
+    found += _of_salvaged(batch.salvaged)
     if batch.log_start or batch.dropped_index:
         found += _of_retention(batch.log_start, batch.queues, batch.dropped_index)
     return _table(found, batch.end)
@@ -107,6 +109,7 @@ def state_rows(state: State, start: int) -> pa.Table:
     ]
     found += _of_index(state.index)
     found += _of_findings(state.findings)
+    found += _of_salvaged(state.salvaged)
     if state.log_start > start:
         found += _of_retention(state.log_start, {}, [])
     return _table(found, state.cursor)
@@ -118,12 +121,13 @@ def merged(table: pa.Table) -> pa.Table:
     One row of kind ``batch`` tells their range, sums and number (``count``). A queue has one row, its last
     with units and bytes summed up; an index file its last one, unless retention removed it; of retention the
     last row of each queue stays, and one for all index files. Findings stay as long as they are not too many;
-    then the older ones become one a kind, with their count.
+    then the older ones become one a kind, with their count. Of what was salvaged the newest rows stay.
 
     Args:
         table: the rows in the order in which they were committed.
     """
     parts = {kind: table.filter(pc.equal(table["kind"], kind)) for kind in _MERGED}
+    salvaged = table.filter(pc.is_in(table["kind"], pa.array([KEPT, FILLED, HIDDEN])))
     return pa.concat_tables(
         [
             _merged_batches(parts["batch"]),
@@ -131,11 +135,13 @@ def merged(table: pa.Table) -> pa.Table:
             _merged_index(parts["index"].to_pylist(), parts["retention"].to_pylist()),
             _merged_findings(parts["finding"].to_pylist()),
             _merged_retention(parts["retention"].to_pylist()),
+            salvaged.slice(max(salvaged.num_rows - _MOST_SALVAGED, 0)),
         ]
     )
 
 
 _MERGED = ("batch", "queue", "index", "finding", "retention")
+_MOST_SALVAGED = 1 << 17
 
 
 def _merged_batches(batches: pa.Table) -> pa.Table:
@@ -236,6 +242,23 @@ def _of_findings(findings: Iterable[Finding]) -> list[_Row]:
             "count": finding.count,
         }
         for finding in findings
+    ]
+
+
+def _of_salvaged(salvaged: Iterable[Salvaged]) -> list[_Row]:
+    return [
+        {
+            "kind": each.kind,
+            "file": None if each.file is None else f"{names.LOST_AND_FOUND}/{each.file}",
+            "begin_offset": each.begin,
+            "end_offset": each.end,
+            "bytes": each.end - each.begin if each.kind != FILLED else None,
+            "topic": each.topic,
+            "queue_id": each.queue_id,
+            "queue_offset": each.queue_offset,
+            "count": each.count,
+        }
+        for each in salvaged
     ]
 
 

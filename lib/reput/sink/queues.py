@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.sink.journal import QueueState
@@ -51,6 +51,16 @@ class BatchQueues:
         self._irregular.update(
             (columns.topics[topic], columns.queue_id[at]) for at, topic in enumerate(columns.topic)
         )
+
+    def doubt_heads(self, breaks: Sequence[int]) -> None:
+        """Place new queues again that lack messages before their first one, and may have lost them.
+
+        Args:
+            breaks: physical offsets where messages may be missing from a log that begins at 0, ascending.
+        """
+        for queue, state in self._now.items():
+            if state.first and queue not in self._committed and breaks and breaks[0] <= state.end:
+                self._irregular.add(queue)
 
     def irregular(self) -> dict[tuple[str, int], QueueState | None]:
         """The queues to place again, with what they were before the batch."""

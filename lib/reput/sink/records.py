@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict, astuple, fields
 from typing import Any
 from zlib import crc32
 
 from reput.errors import Finding
 from reput.format.indexfile import IndexHeader
-from reput.sink.state import Batch, Opening, QueueState, State
+from reput.sink.state import Batch, Opening, QueueState, Salvaged, State
 
 #: 1: queues in a list, no snapshots; still read. 2: queues by topic.
 FORMAT = 2
@@ -32,8 +32,9 @@ _SELDOM = (
     "dropped_index_timestamp",
     "last_record",
 )
-_ALWAYS = [each.name for each in fields(Batch) if each.name not in ("queues", "index", "findings", *_SELDOM)]
-_STATE = [each.name for each in fields(State) if each.name not in ("queues", "index", "findings")]
+_OWN_FORM = ("queues", "index", "findings", "salvaged")
+_ALWAYS = [each.name for each in fields(Batch) if each.name not in (*_OWN_FORM, *_SELDOM)]
+_STATE = [each.name for each in fields(State) if each.name not in _OWN_FORM]
 
 
 def frame(payload: dict[str, Any]) -> bytes:
@@ -61,6 +62,8 @@ def batch(done: Batch, committed: int) -> bytes:
         payload["index"] = [[name, header.encode().hex()] for name, header in done.index]
     if done.findings:
         payload["findings"] = [finding.to_dict() for finding in done.findings]
+    if done.salvaged:
+        payload["salvaged"] = [astuple(each) for each in done.salvaged]
     for name in _SELDOM:
         if value := getattr(done, name):
             payload[name] = value
@@ -76,6 +79,7 @@ def snapshot(state: State) -> bytes:
             "queues": _queues(state.queues),
             "index": [[name, header.encode().hex()] for name, header in state.index],
             "findings": [finding.to_dict() for finding in state.findings],
+            "salvaged": [astuple(each) for each in state.salvaged],
         }
     )
 
@@ -170,3 +174,4 @@ def _decode(facts: dict[str, Any]) -> None:
         (name, IndexHeader.decode(bytes.fromhex(header))) for name, header in facts.get("index", ())
     ]
     facts["findings"] = [Finding(**finding) for finding in facts.get("findings", ())]
+    facts["salvaged"] = [Salvaged(*each) for each in facts.get("salvaged", ())]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,9 @@ from reput.scan.part import Part
 from reput.sink.journal import QueueState
 from reput.sink.opened import opened
 from reput.sink.queue_files import QueueFiles
+from reput.sink.salvage import salvaged_of
 from reput.sink.scan_task import QueueRows, Target, collect
+from reput.sink.state import Salvaged
 from reput.store import files
 from reput.store.lock import OutputLock
 
@@ -40,6 +42,7 @@ class Redone:
         state: as of the end of the batch; None when it has no units at all.
         restarted: it was created anew in this batch.
         findings: what was odd.
+        salvaged: holes that were filled, and messages that the queue can't show.
     """
 
     topic: str
@@ -47,6 +50,7 @@ class Redone:
     state: QueueState | None
     restarted: bool
     findings: list[Finding]
+    salvaged: list[Salvaged] = field(default_factory=list)
 
 
 def redo(
@@ -54,6 +58,8 @@ def redo(
     parts: list[Part],
     committed: dict[tuple[str, int], QueueState | None],
     breaks: list[int],
+    *,
+    from_zero: bool,
 ) -> list[Redone] | ReputError:
     """Clear what a batch may have placed in some queues, and place it anew by the rules.
 
@@ -61,6 +67,7 @@ def redo(
         parts: the batch's parts in log order.
         committed: the queues, each with its state before the batch, None if it had none.
         breaks: physical offsets where messages may be missing from the log, ascending.
+        from_zero: the log begins at physical offset 0: nothing of it has expired.
     """
     try:
         rows = collect(target, parts, set(committed))
@@ -72,8 +79,9 @@ def redo(
         ):
             for (topic, queue_id), state in committed.items():
                 found = rows.get((topic, queue_id))
+                queue = (topic, queue_id)
                 result.append(
-                    _redo_queue(target, parts, queue_files, (topic, queue_id), state, found, breaks)
+                    _redo_queue(target, parts, queue_files, queue, state, found, breaks, from_zero=from_zero)
                 )
             if target.flush_in_tasks:
                 queue_files.flush()
@@ -123,13 +131,15 @@ def _redo_queue(
     committed: QueueState | None,
     rows: QueueRows | None,
     breaks: list[int],
+    *,
+    from_zero: bool,
 ) -> Redone:
     topic, queue_id = queue
     file_size = target.settings.consume_queue_file_size
     if rows is None:
         clear_from(target.root, file_size, topic, queue_id, committed.next if committed else 0)
         return Redone(topic, queue_id, committed, False, [])
-    rows, placement, state = placed_anew(rows, committed, breaks)
+    rows, placement, state = placed_anew(rows, committed, breaks, from_zero=from_zero)
     # A queue that begins anew keeps what is committed of it until the new one is: see drop_rest.
     begins = committed is None or (placement.restarted and committed.first == committed.next)
     keep = 0 if committed is None or begins else committed.next
@@ -137,11 +147,12 @@ def _redo_queue(
     for queue_offset, data in pieces(rows, placement):
         queue_files.put(topic, queue_id, queue_offset, data)
     findings = findings_of(parts, queue, rows, placement)
-    return Redone(topic, queue_id, state, placement.restarted, findings)
+    salvaged = list(salvaged_of(queue, rows, placement))
+    return Redone(topic, queue_id, state, placement.restarted, findings, salvaged)
 
 
 def placed_anew(
-    rows: QueueRows, committed: QueueState | None, breaks: list[int]
+    rows: QueueRows, committed: QueueState | None, breaks: list[int], *, from_zero: bool
 ) -> tuple[QueueRows, Placement, QueueState | None]:
     """Where a queue's units go by the rules; nothing is written.
 
@@ -149,6 +160,7 @@ def placed_anew(
         rows: the queue's units in log order.
         committed: its state before them, None for a new queue.
         breaks: physical offsets where messages may be missing from the log, ascending.
+        from_zero: the log begins at physical offset 0: nothing of it has expired.
 
     Returns:
         The rows, with one put before them where the committed state asks for it; their placement; the queue's
@@ -165,6 +177,7 @@ def placed_anew(
         committed.end if committed else -1,
         committed.shift if committed else 0,
         breaks,
+        from_zero=from_zero,
     )
     placed = [(first, stop) for _offset, first, stop in placement.runs]
     last = placed[-1][1] - 1 if placed else -1

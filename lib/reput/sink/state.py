@@ -16,6 +16,12 @@ from reput.format.indexfile import IndexHeader
 #: When a state has more findings than this, the older half of them becomes one for each kind.
 MAX_FINDINGS = 4096
 
+#: A state keeps the newest of what was salvaged, up to this many.
+MAX_SALVAGED = 4096
+
+#: Kinds of what was salvaged.
+KEPT, FILLED, HIDDEN = "kept", "filled", "hidden"
+
 _name_of = itemgetter(0)
 
 
@@ -41,6 +47,31 @@ class QueueState:
     bytes: int = 0
     shift: int = 0
     lone_zero: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What was done about damage, or about a message that no queue can show.
+
+    Attributes:
+        kind: KEPT: a range of the log that was passed over. FILLED: places of a queue whose messages were
+            lost, which got the unit after them. HIDDEN: a message whose queueOffset another one has already.
+        begin, end: physical offsets, half open: the range; where the lost messages must have been; the
+            message, or what spans ``count`` of them.
+        topic, queue_id: the queue; None for KEPT.
+        queue_offset: the first one concerned; None for KEPT.
+        count: places, or messages.
+        file: name of the file below lost-and-found/ that has the range's bytes; None where it holds zeros.
+    """
+
+    kind: str
+    begin: int
+    end: int
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    count: int = 1
+    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +113,7 @@ class Batch:
         dropped_index: names of the index files that retention removed.
         dropped_index_timestamp: endTimestamp of the last one of them, ms; 0: as before.
         last_record: by what the last record so far is known again; empty: as before.
+        salvaged: what was kept, filled and found hidden.
     """
 
     start: int
@@ -102,6 +134,7 @@ class Batch:
     dropped_index: list[str] = field(default_factory=list)
     dropped_index_timestamp: int = 0
     last_record: str = ""
+    salvaged: list[Salvaged] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -119,6 +152,7 @@ class State:
         log_start: where the log began when the output was begun, or when retention last followed it.
         dropped_index_timestamp: endTimestamp of the last index file that retention removed, ms; 0 if none.
         last_record: by what the last record so far is known again.
+        salvaged: the newest, at most :data:`MAX_SALVAGED`.
     """
 
     cursor: int
@@ -137,6 +171,7 @@ class State:
     log_start: int = 0
     dropped_index_timestamp: int = 0
     last_record: str = ""
+    salvaged: list[Salvaged] = field(default_factory=list)
 
     def add(self, batch: Batch) -> None:
         """Go on from one batch to the next, in time that goes by what it changed."""
@@ -160,6 +195,8 @@ class State:
         self.findings += batch.findings
         if len(self.findings) > MAX_FINDINGS:
             self.findings = fewer(self.findings)
+        if batch.salvaged:
+            self.salvaged = [*self.salvaged, *batch.salvaged][-MAX_SALVAGED:]
         if batch.breaks:
             self.breaks = [max(*self.breaks, *batch.breaks)] if self.breaks else [max(batch.breaks)]
         for topic, count in batch.without_unit.items():

@@ -28,6 +28,7 @@ from reput.sink.live_index import LiveIndex
 from reput.sink.queue_files import QueueFiles
 from reput.sink.queues import BatchQueues
 from reput.sink.rollback import roll_back
+from reput.sink.salvage import keep_ranges
 from reput.sink.scan_task import PartResult, Target
 from reput.sink.step_back import fingerprint
 from reput.source.parts import batch_end, cut
@@ -225,7 +226,12 @@ class BatchWriter:
         findings = [*self._log_findings(state.cursor, end), *chain.findings]
         log_breaks = (finding.offset for finding in self._log.findings)
         breaks = sorted([*state.breaks, *chain.breaks, *log_breaks])
-        findings += self._redo(crew, queues, [result.part for result in accepted], breaks)
+        if state.log_start == 0:
+            queues.doubt_heads(breaks)
+        redone = self._redo(crew, queues, [result.part for result in accepted], breaks)
+        findings += [finding for each in redone for finding in each.findings]
+        salvaged = keep_ranges(self._target, self._log, chain.findings, chain.breaks)
+        salvaged += [one for each in redone for one in each.salvaged]
         at = self.stages.add("irregular queues", at)
         self._pre_blank(crew, queues)
         if not crew.target.flush_in_tasks:
@@ -250,6 +256,7 @@ class BatchWriter:
             breaks=chain.breaks,
             last_unit_position=max(queues.last_unit_position, state.last_unit_position),
             last_record=fingerprint(self._log, last_position, end),
+            salvaged=salvaged,
         )
         if batch.end == batch.start and not self._has_news(batch):
             self._leave_scratch()
@@ -385,15 +392,16 @@ class BatchWriter:
         self.progress.messages += result.messages
         self._listener(self.progress)
 
-    def _redo(self, crew: Crew, queues: BatchQueues, parts: list[Part], breaks: list[int]) -> list[Finding]:
+    def _redo(
+        self, crew: Crew, queues: BatchQueues, parts: list[Part], breaks: list[int]
+    ) -> list[redo.Redone]:
         irregular = queues.irregular()
         if not irregular:
             return []
-        findings: list[Finding] = []
-        for redone in crew.redo(parts, irregular, breaks):
+        done = crew.redo(parts, irregular, breaks, from_zero=self._journal.state.log_start == 0)
+        for redone in done:
             queues.replace(redone)
-            findings += redone.findings
-        return findings
+        return done
 
     def _pre_blank(self, crew: Crew, queues: BatchQueues) -> None:
         file_size = self._target.settings.consume_queue_file_size

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -267,11 +267,16 @@ class _Verification:
     def _check_irregular(
         self, queues: BatchQueues, parts: list[Part], ranges: dict[_Queue, list[UnitRange]]
     ) -> None:
+        breaks = sorted([*self._breaks, *(finding.offset for finding in self._plan.log.findings)])
+        from_zero = self._plan.log.start == 0
+        if from_zero:
+            queues.doubt_heads(breaks)
         irregular = queues.irregular()
         if not irregular:
             return
-        breaks = sorted([*self._breaks, *(finding.offset for finding in self._plan.log.findings)])
-        task = IrregularTask(self._target, tuple(parts), irregular, tuple(breaks), self._plan.queue_ext)
+        task = IrregularTask(
+            self._target, tuple(parts), irregular, tuple(breaks), self._plan.queue_ext, from_zero
+        )
         ((checked),) = done(self._runner, [task])
         for each in checked:
             redone = each.redone
@@ -287,9 +292,13 @@ class _Verification:
                     self._notes.append(
                         Note(finding.kind, str(finding), finding.topic, finding.queue_id, finding.count)
                     )
-                else:
+                    continue
+                self._holes.append(finding)
+                filled = _filled_hole(finding, each.ranges)
+                if filled is None:
                     self._log_findings.append(finding)
-                    self._holes.append(finding)
+                else:
+                    self._notes.append(filled)
 
     # --- the index ----------------------------------------------------------------------------------------
 
@@ -467,3 +476,18 @@ class _Verification:
         if plan.running:
             found.append(Note("live", f"what the running broker wrote past {plan.end}, and the checkpoint"))
         return found
+
+
+def _filled_hole(finding: Finding, ranges: Sequence[UnitRange]) -> Note | None:
+    """A note in place of a finding of missing messages whose places are filled as a rebuild fills them."""
+    first = finding.queue_offset
+    if finding.kind != "missing-queue-offsets" or first is None:
+        return None
+    end = first + finding.count
+    if any(one.first < end and first < one.end for one in ranges):
+        return None
+    text = (
+        f"{finding.topic}:{finding.queue_id} queueOffset {first} to {end} ({finding.count:,}): messages that "
+        f"the log has lost; the unit of the next one, at {finding.offset}, stands for them"
+    )
+    return Note("filled-hole", text, finding.topic, finding.queue_id, finding.count)

@@ -202,6 +202,7 @@ class IrregularTask:
         committed: the queues, each with its state before the batch, None if it had none.
         breaks: physical offsets where messages may be missing from the log, ascending.
         queue_ext: a tagsCode may be an address in consumequeue_ext.
+        from_zero: the log begins at physical offset 0: nothing of it has expired.
     """
 
     target: Target
@@ -209,6 +210,7 @@ class IrregularTask:
     committed: dict[_Queue, QueueState | None]
     breaks: tuple[int, ...]
     queue_ext: bool
+    from_zero: bool
 
     def __call__(self) -> list[QueueChecked]:
         """Place and compare; OSError where a file can't be read."""
@@ -221,7 +223,7 @@ class IrregularTask:
                 if mine is None:
                     done.append(QueueChecked(Redone(*queue, state, False, []), [], 0, -1))
                     continue
-                mine, placement, after = placed_anew(mine, state, list(self.breaks))
+                mine, placement, after = placed_anew(mine, state, list(self.breaks), from_zero=self.from_zero)
                 ranges: list[UnitRange] = []
                 ext = 0
                 for number, (first, data) in enumerate(pieces(mine, placement)):

@@ -1,0 +1,90 @@
+"""What damage in the log leaves behind: its bytes are kept, and what no queue can show is listed.
+
+The bytes of each range that was passed over go to ``lost-and-found/`` in the output, a file each, before the
+journal's record that tells of them. A file is written beside and renamed, and written again by a batch that
+is repeated. reput never removes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from reput.build.placement import Oddity, Placement
+from reput.errors import Finding
+from reput.format import names
+from reput.sink.scan_task import QueueRows, Target
+from reput.sink.state import FILLED, HIDDEN, KEPT, Salvaged
+from reput.store import files
+from reput.store.segments import CommitLog, is_zero, map_segment
+
+#: Messages of one queue and batch that are listed one by one; one more row stands for the rest.
+MOST_HIDDEN = 4096
+
+
+def keep_ranges(
+    target: Target, log: CommitLog, findings: Iterable[Finding], breaks: Collection[int]
+) -> list[Salvaged]:
+    """Keep the bytes of what a scan has passed over; on return they are on disk.
+
+    They go from the segment's map to the file, whatever their length. Zeros alone are listed, not kept.
+
+    Args:
+        findings: of the scan.
+        breaks: physical offsets where something was passed over.
+
+    Returns:
+        One for each range that has bytes.
+
+    Raises:
+        OutputError: a file can't be written.
+        StoreError: a segment can't be read.
+    """
+    passed = set(breaks)
+    result = []
+    for finding in findings:
+        segment = log.segment_at(finding.offset)
+        if finding.offset not in passed or finding.topic is not None or segment is None:
+            continue
+        end = min(finding.end, segment.base + segment.length)
+        if end <= finding.offset:
+            continue
+        data = map_segment(segment.path, segment.length)[finding.offset - segment.base : end - segment.base]
+        name = None
+        if not is_zero(data):
+            name = f"{names.offset_name(finding.offset)}-{end - finding.offset}"
+            directory = target.root / names.LOST_AND_FOUND
+            files.make_dirs(directory, target.owner)
+            files.write_atomically(directory / name, data.data, target.owner)
+        result.append(Salvaged(KEPT, finding.offset, end, file=name))
+    return result
+
+
+def salvaged_of(queue: tuple[str, int], rows: QueueRows, placement: Placement) -> Iterator[Salvaged]:
+    """The holes of a queue that were filled, and the messages that it can't show."""
+    topic, queue_id = queue
+    left = MOST_HIDDEN
+    rest: list[Oddity] = []
+    for oddity in placement.oddities:
+        if oddity.kind == "missing-queue-offsets":
+            begin, end = oddity.after, int(rows.position[oddity.row])
+            yield Salvaged(FILLED, begin, end, topic, queue_id, oddity.queue_offset, oddity.count)
+        elif oddity.kind == "repeated-queue-offset":
+            listed = min(oddity.count, left)
+            left -= listed
+            for row in range(oddity.row, oddity.row + listed):
+                begin = int(rows.position[row])
+                end, queue_offset = begin + int(rows.size[row]), int(rows.offset[row])
+                yield Salvaged(HIDDEN, begin, end, topic, queue_id, queue_offset)
+            if listed < oddity.count:
+                rest.append(Oddity(oddity.kind, oddity.row + listed, 0, 0, oddity.count - listed))
+    if rest:
+        first, last = rest[0].row, rest[-1].row + rest[-1].count - 1
+        yield Salvaged(
+            HIDDEN,
+            int(rows.position[first]),
+            int(rows.position[last] + rows.size[last]),
+            topic,
+            queue_id,
+            int(rows.offset[first]),
+            sum(oddity.count for oddity in rest),
+        )
