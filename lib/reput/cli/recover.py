@@ -6,20 +6,26 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reput.cli.app import app
+from reput.cli import app as commands
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, _counted, printed
+from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, _counted, printed
 from reput.errors import SettingsError
+from reput.job.mend_log import Change
+from reput.job.mending import Mended, MendOptions, mend
 from reput.recovery.plan import Loss, Plan, problems
 from reput.recovery.plan import plan as plan_restart
 from reput.recovery.problem import Problem
 from reput.recovery.snapshot import Snapshot, take
 from reput.settings import StoreSettings
+from reput.spark import check_java, is_submitted
 from reput.store.space import human
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _MOST_LINES = 20
 
@@ -39,7 +45,7 @@ Version = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-@app.command("check")
+@commands.app.command("check")
 def check_command(
     store: Store, broker_conf: BrokerConf = None, rocketmq_version: Version = None, as_json: AsJson = False
 ) -> None:
@@ -60,36 +66,109 @@ def check_command(
     raise typer.Exit(int(bool(found)))
 
 
-@app.command("recover")
+@commands.app.command("recover")
 def recover_command(
     store: Store,
     plan: Annotated[bool, typer.Option("--plan", help="Say what the broker's restart will do.")] = False,
+    apply: Annotated[
+        bool,
+        typer.Option(
+            "--apply", help="Mend what the restart would lose or leave broken. The broker must be stopped."
+        ),
+    ] = False,
     broker_conf: BrokerConf = None,
     rocketmq_version: Version = None,
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a broker's restart will do to a store, what it won't repair, and what to do instead.
+    """Say what a broker's restart will do to a store, what it won't repair, and what to do instead; or do it.
 
-    Nothing is changed. The log is read where the broker would walk it.
+    With --plan nothing is changed, and the log is read where the broker would walk it. Exit code 0: the
+    restart loses nothing and leaves nothing broken, as far as it walks. 1: it does. 2: the store or the
+    settings can't be read, or hold what isn't known.
 
-    Exit code 0: the restart loses nothing and leaves nothing broken, as far as it walks. 1: it does. 2: the
-    store or the settings can't be read, or hold what isn't known.
+    With --apply queues and index are rebuilt, and what the restart would cut the log at is mended, if it
+    does anything of the kind. All that is replaced is kept, and `reput undo` puts it back. Exit code 0:
+    nothing to mend, or mended. 1: mended, and damaged messages are gone. 2: refused or failed, with the
+    store's files as they were.
     """
     output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="interrupted"):
-        if not plan:
+    with reported(output, interrupted="the same command finishes what was begun" if apply else "interrupted"):
+        if plan == apply:
             raise SettingsError(
-                "recover only tells what a restart will do, so far",
-                expected="--plan",
-                found="no option",
-                next_step="`reput rebuild --in-place` brings back queues and index.",
+                "what to do about the restart is not clear",
+                expected="either --plan or --apply",
+                found="both" if plan else "neither",
+                next_step="Begin with --plan, which changes nothing.",
             )
-        result = plan_restart(take(StoreSettings.load(store, broker_conf, rocketmq_version)))
+        if not apply:
+            result = plan_restart(take(StoreSettings.load(store, broker_conf, rocketmq_version)))
+        else:
+            mended = _mended(MendOptions(store, broker_conf, rocketmq_version), master, as_json=as_json)
+    if apply:
+        if as_json:
+            printed(json.dumps({"exit_code": mended.exit_code, **mended.to_dict()}, indent=2))
+        else:
+            printed(*_mended_lines(mended))
+        raise typer.Exit(mended.exit_code)
     if as_json:
         printed(json.dumps({"exit_code": result.exit_code, **result.to_dict()}, indent=2))
     else:
         printed(*_plan_lines(result))
     raise typer.Exit(result.exit_code)
+
+
+def _mended(options: MendOptions, master: str | None, *, as_json: bool) -> Mended:
+    with ProgressDisplay() as display:
+
+        def start() -> SparkSession:
+            if not is_submitted():
+                check_java()
+            return commands.start_spark("reput recover", master, display)
+
+        return mend(
+            options,
+            start,
+            lambda result: None if as_json else printed(*_plan_lines(result)),
+            lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+        )
+
+
+def _mended_lines(mended: Mended) -> Iterator[str]:
+    settings = mended.plan.snapshot.settings
+    if mended.finished is not None:
+        yield f"Finished what was begun: the old files are kept in {mended.finished}"
+    if mended.kept is None:
+        yield f"Nothing to mend in {settings.root}"
+        return
+    yield f"Mended {settings.root} for a start of RocketMQ {settings.dialect.name}, which now loses nothing"
+    if mended.changes:
+        yield from _listed("log", [_changed(change) for change in mended.changes])
+    rebuilt = mended.rebuilt
+    if rebuilt is None:
+        yield "  queues     as they were, and the index, too"
+    else:
+        units = _counted(rebuilt.units, "unit")
+        yield f"  queues     {_counted(rebuilt.queues, 'queue')} with {units}, rebuilt"
+        entries = _counted(rebuilt.index_entries, "key")
+        yield f"  index      {_counted(rebuilt.index_files, 'file')} with {entries}, rebuilt"
+        if rebuilt.findings:
+            yield from _listed("findings", [str(finding) for finding in rebuilt.findings])
+    yield f"  replaced   the old files are kept in {mended.kept}; `reput undo {settings.root}` puts them back"
+
+
+def _changed(change: Change) -> str:
+    what = {
+        "torn-end": "no whole record: zeros now, as a broker finds them behind its log",
+        "stand-in": "damaged: records stand there that a broker passes over",
+        "closing-record": "the segment's closing record",
+        "moved-away": "moved away",
+    }[change.kind]
+    where = f" at {change.offset} to {change.end}" if change.end else ""
+    return f"{change.path}{where}: {what}"
 
 
 def _checked(snapshot: Snapshot, found: list[Problem]) -> dict[str, object]:
@@ -181,6 +260,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         yield from _listed(title, [_said(loss) for loss in plan.unrepaired], "nothing that its walk passes")
     yield "  instead"
     yield from (f"    {step}" for step in plan.instead)
+    yield f"  not seen   what the walk passes: `reput verify {settings.root}` compares all with the log"
 
 
 def _why(plan: Plan) -> str:

@@ -10,9 +10,12 @@ from reput.dialect import Dialect
 from reput.format import names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import file_length
+from reput.recovery.files import StoreFile
 from reput.recovery.predict import LogCut, Prediction, predict
 from reput.recovery.problem import Problem
+from reput.recovery.record import Kind, judge
 from reput.recovery.snapshot import Snapshot
+from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.recovery.units import Unreached
 from reput.scan import kernel
 from reput.scan.reference import Frame, frame
@@ -150,9 +153,12 @@ def _checkpoint(checkpoint: StoreCheckpoint) -> dict[str, int]:
 
 def _log_losses(prediction: Prediction) -> Iterator[Loss]:
     for cut in prediction.cuts:
-        count, written = _messages_in(prediction, cut)
+        last = not written_behind(prediction.snapshot, cut.end - prediction.snapshot.segment_size)
+        count, written = _messages_in(prediction, cut, left_from(prediction) if last else 0)
         if not written:
             continue  # made ahead of time, and nothing was written there
+        if not count and _is_closing(prediction, cut):
+            continue  # no segment follows it: the broker closes the segment again
         what = "the segment is deleted" if cut.deleted else "the log ends here"
         yield Loss(
             kind="segment-deleted" if cut.deleted else "log-cut",
@@ -164,8 +170,15 @@ def _log_losses(prediction: Prediction) -> Iterator[Loss]:
         )
 
 
-def _messages_in(prediction: Prediction, cut: LogCut) -> tuple[int, int]:
-    """(whole messages, bytes up to the last one that isn't zero) in a cut range."""
+def _is_closing(prediction: Prediction, cut: LogCut) -> bool:
+    size, settings = prediction.snapshot.segment_size, prediction.snapshot.settings
+    position = cut.start - (cut.end - size)
+    judged = judge(map_segment(cut.path, size), position, settings.dialect, check_crc=False)
+    return judged.kind is Kind.BLANK
+
+
+def _messages_in(prediction: Prediction, cut: LogCut, not_before: int) -> tuple[int, int]:
+    """(whole messages stored at ``not_before`` or later, bytes up to the last of them) in a cut range."""
     size = prediction.snapshot.segment_size
     base = cut.end - size
     data = map_segment(cut.path, size)
@@ -175,7 +188,7 @@ def _messages_in(prediction: Prediction, cut: LogCut) -> tuple[int, int]:
         return 0, 0
     count, end = 0, position
     while position < size:
-        found = kernel.find_record(data, base, position, size, v2)
+        found = first_whole(prediction.snapshot, StoreFile(cut.path, base), position, not_before)
         if found < 0:
             break
         stop = found

@@ -1,0 +1,123 @@
+"""Copies of segments that are changed in the segments' stead.
+
+The commit log itself is never opened for writing. A copy takes its segment's place by a rename, with all else
+that is mended, and the segment is kept as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from reput.errors import UnsupportedError
+from reput.recovery.files import StoreFile
+from reput.store import files
+from reput.store.ownership import Owner
+from reput.store.segments import is_zero, map_segment
+from reput.store.space import check_free
+
+_CHUNK = 8 << 20
+
+
+class LogCopies:
+    """The copies of one store's segments.
+
+    Args:
+        root: the store.
+        staging: a directory inside it, for the copies.
+        segment_size: bytes of a segment.
+        owner: for the copies.
+    """
+
+    def __init__(self, root: Path, staging: Path, segment_size: int, owner: Owner) -> None:
+        self._root = root
+        self._staging = staging
+        self._size = segment_size
+        self._owner = owner
+        self._originals: dict[Path, Path] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The segments that have copies, relative to the store, sorted."""
+        return sorted(path.relative_to(self._root).as_posix() for path in self._originals.values())
+
+    def name(self, path: Path) -> str:
+        """A path of the commit log relative to the store.
+
+        Raises:
+            UnsupportedError: it lies outside, where nothing can be put in place together with the rest.
+        """
+        if not path.is_relative_to(self._root):
+            raise UnsupportedError(
+                "the commit log must be mended, and it lies outside the store's directory",
+                path=path,
+                expected=f"a segment below {self._root}",
+                next_step="`reput rebuild --out DIR` goes around the damage, into a directory of its own.",
+            )
+        return path.relative_to(self._root).as_posix()
+
+    def of(self, segment: StoreFile) -> StoreFile:
+        """A segment's copy, made when it is first asked for; a copy's copy is itself.
+
+        Raises:
+            UnsupportedError: the segment lies outside the store.
+            OutputError: it can't be written.
+        """
+        if segment.path in self._originals:
+            return segment
+        copy = self._staging / self.name(segment.path)
+        data = map_segment(segment.path, self._size)
+        check_free(self._root, self._size, f"a copy of {segment.path.name}")
+        files.make_dirs(copy.parent, self._owner)
+        files.remove_tree(copy)
+        fd = files.create_file(copy, self._size, self._owner)
+        try:
+            for at in range(0, self._size, _CHUNK):
+                chunk = data[at : at + _CHUNK]
+                if not is_zero(chunk):  # stays a hole
+                    files.pwrite_all(fd, chunk.data, at)
+        finally:
+            files.system.close(fd)
+        self._originals[copy] = segment.path
+        return StoreFile(copy, segment.base)
+
+    def write(self, copy: StoreFile, position: int, data: bytes) -> None:
+        """Change bytes of a copy.
+
+        Raises:
+            OutputError: it can't be written.
+        """
+        fd = files.create_file(copy.path, self._size)
+        try:
+            files.pwrite_all(fd, data, position)
+        finally:
+            files.system.close(fd)
+
+    def clear(self, copy: StoreFile, position: int) -> None:
+        """Make a copy zero from a position up to its end.
+
+        Raises:
+            OutputError: it can't be written.
+        """
+        fd = files.create_file(copy.path, self._size)
+        try:
+            files.zero(fd, position, self._size - position)
+        finally:
+            files.system.close(fd)
+
+    def flush(self) -> None:
+        """Make the copies durable, with their segments' times: a broker lets segments expire by those.
+
+        Raises:
+            OutputError: the disk didn't take them.
+        """
+        for copy, original in self._originals.items():
+            fd = files.create_file(copy, self._size)
+            try:
+                with files.reporting("can't set the file's time", copy):
+                    facts = original.stat()
+                    os.utime(fd, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+                files.fsync_file(fd)
+            finally:
+                files.system.close(fd)
+            files.fsync_dir(copy.parent)

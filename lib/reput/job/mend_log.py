@@ -1,0 +1,183 @@
+"""What of the commit log a starting broker would stumble over, changed on copies.
+
+Each step asks the model of the start where the walk ends, and changes the place on a copy; the next step asks
+again, about the copies. So nothing is changed that a start doesn't meet, and the end is proven by the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from reput.errors import StoreError, UnsupportedError
+from reput.format import commitlog
+from reput.job.log_copies import LogCopies
+from reput.recovery.files import Listing, StoreFile
+from reput.recovery.plan import Plan, plan
+from reput.recovery.record import Kind, judge
+from reput.recovery.snapshot import Snapshot
+from reput.recovery.stand_in import stand_ins
+from reput.recovery.survivors import first_whole, left_from, written_behind
+from reput.store.segments import map_segment
+
+_MOST_CHANGES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A range of the log that isn't any more what it was.
+
+    Attributes:
+        kind: ``torn-end`` (zeros now), ``stand-in`` (records that a broker passes over), ``closing-record``,
+            ``moved-away`` (a file).
+        path: the segment.
+        offset, end: physical offsets, half open.
+    """
+
+    kind: str
+    path: str
+    offset: int
+    end: int
+
+    def to_dict(self) -> dict[str, object]:
+        """The change as a JSON-ready mapping."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class MendedLog:
+    """A log that a start goes through, and what it took.
+
+    Attributes:
+        view: the store with the copies in the segments' places.
+        plan: what a start makes of it.
+        changes: what was changed, in order.
+        removed: segments to move away, relative to the store.
+    """
+
+    view: Snapshot
+    plan: Plan
+    changes: list[Change]
+    removed: list[str]
+
+
+def mend_log(view: Snapshot, copies: LogCopies) -> MendedLog:
+    """Change copies until a start cuts nothing off the log.
+
+    Args:
+        view: the store, its queues and index as they will be.
+
+    Raises:
+        ReputError: there is damage that can't be mended, with what to do instead.
+    """
+    mended = MendedLog(view, plan(view), [], [])
+    while any(loss.kind in ("log-cut", "segment-deleted") for loss in mended.plan.losses):
+        if len(mended.changes) >= _MOST_CHANGES:
+            raise _refused(view, mended.plan, f"more than {_MOST_CHANGES} damaged places")
+        _step(mended, copies)
+        mended.plan = plan(mended.view)
+    return mended
+
+
+def _step(mended: MendedLog, copies: LogCopies) -> None:
+    view, prediction = mended.view, mended.plan.prediction
+    cut = prediction.cuts[0]
+    segment = next(one for one in view.log.files if one.path == cut.path)
+    if cut.deleted:  # the walk ended with a closing record, and no segment begins there
+        raise _refused(
+            view, mended.plan, f"the log ends at {prediction.log_end}, and {cut.path.name} follows"
+        )
+    position, size = cut.start - segment.base, view.segment_size
+    written = written_behind(view, segment.base)
+    timestamp = left_from(prediction)
+    data = map_segment(segment.path, size)
+    found = first_whole(view, segment, position, 0 if written else timestamp)
+    later = any(first_whole(view, one, 0, timestamp if one is written[-1] else 0) >= 0 for one in written)
+    if found < 0 and not later:
+        copy = _take(mended, copies, segment)
+        copies.clear(copy, position)
+        _note(mended, copies, "torn-end", segment, position, size)
+        for one in written:
+            mended.removed.append(copies.name(one.path))
+            mended.view = _with(mended.view, [file for file in mended.view.log.files if file != one])
+            mended.changes.append(Change("moved-away", mended.removed[-1], one.base, one.base + size))
+        return
+    _refuse_whole(mended, position, segment, found)
+    end = found if found >= 0 else size
+    if found >= 0:
+        timestamp = max(timestamp, commitlog.decode(data.data, found).store_timestamp)
+    closing = found < 0
+    room = end - (commitlog.BLANK_LENGTH if closing else 0)
+    records = []
+    if room - position > commitlog.MIN_RECORD_LENGTH:
+        records = list(stand_ins(data, segment.base, position, room, timestamp))
+    elif not closing or end - position < commitlog.BLANK_LENGTH:
+        raise _refused(view, mended.plan, f"{end - position} damaged bytes at {cut.start}")
+    else:
+        room = position
+    copy = _take(mended, copies, segment)
+    for at, record in records:
+        copies.write(copy, at, record)
+    if records:
+        _note(mended, copies, "stand-in", segment, position, room)
+    if closing:
+        copies.write(copy, room, commitlog.encode_blank(size - room))
+        _note(mended, copies, "closing-record", segment, room, size)
+
+
+def _take(mended: MendedLog, copies: LogCopies, segment: StoreFile) -> StoreFile:
+    copy = copies.of(segment)
+    files = [copy if file == segment else file for file in mended.view.log.files]
+    mended.view = _with(mended.view, files)
+    return copy
+
+
+def _note(mended: MendedLog, copies: LogCopies, kind: str, segment: StoreFile, start: int, end: int) -> None:
+    path = next(name for name in copies.names if name.endswith(segment.path.name))
+    mended.changes.append(Change(kind, path, segment.base + start, segment.base + end))
+
+
+def _with(view: Snapshot, log: list[StoreFile]) -> Snapshot:
+    return replace(view, log=Listing(tuple(log), view.log.dropped, view.log.problems))
+
+
+def _refuse_whole(mended: MendedLog, position: int, segment: StoreFile, found: int) -> None:
+    """Refuse what isn't damage to the log's frame: a consumer may still want that message."""
+    view = mended.view
+    data = map_segment(segment.path, view.segment_size)
+    judged = judge(data, position, view.settings.dialect, check_crc=False)
+    path, offset = segment.path, segment.base + position
+    if found == position:
+        raise UnsupportedError(
+            "a whole message keeps this release from reading on",
+            path=path,
+            offset=offset,
+            found=mended.plan.prediction.recovered.why if mended.plan.prediction.recovered else None,
+            next_step=_rebuild_out(view),
+        )
+    if judged.kind is Kind.MESSAGE and view.settings.recovery.check_crc:
+        raise StoreError(
+            "a message's body doesn't have its CRC, messages follow, and a start cuts the log there",
+            path=path,
+            offset=offset,
+            expected="bytes that were written",
+            found="a record whose frame is sound: a broker that doesn't check hands it out as it is",
+            next_step="Set checkCRCOnRecover=false in broker.conf, for the broker's start and for this "
+            "command, to keep that message and all behind it. Or: " + _rebuild_out(view),
+        )
+
+
+def _rebuild_out(view: Snapshot) -> str:
+    return (
+        f"`reput rebuild {view.settings.root} --out DIR` goes around the damage, into a directory of its own."
+    )
+
+
+def _refused(view: Snapshot, result: Plan, found: str) -> StoreError:
+    first = next((loss.path for loss in result.losses), str(view.settings.root))
+    return StoreError(
+        "the commit log has damage that --apply doesn't mend",
+        path=Path(first),
+        found=found,
+        next_step=_rebuild_out(view),
+    )

@@ -1,0 +1,308 @@
+"""Mending a store, so that a broker starts on it and loses nothing that is still there.
+
+All that changes is made beside the store first: queues and index by a rebuild in place, segments as copies.
+The model of the start is then asked about the result, and only if nothing is lost and nothing broken, all
+of it takes its place in one swap. ``reput undo`` is that swap the other way round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.errors import StoreError, StoreInUseError
+from reput.format import names
+from reput.job.carry import carry_over, drop_carried
+from reput.job.log_copies import LogCopies
+from reput.job.mend_log import Change, mend_log
+from reput.job.options import RebuildOptions
+from reput.job.plan import prepare
+from reput.job.run import _is_done, _verify, catch_up, run
+from reput.job.staging import discard_if_swapped, staging_of
+from reput.job.summary import Summary, summarize
+from reput.recovery.plan import Loss, Plan, plan
+from reput.recovery.problem import Problem
+from reput.recovery.snapshot import Snapshot, take
+from reput.settings import StoreSettings
+from reput.store import files
+from reput.store.lock import OutputLock, StoreLock
+from reput.store.ownership import Owner
+from reput.store.swap import Swap, SwapOvertakenError, abandon, is_pending, new_stamp
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.sink.writer import Progress
+
+#: Where segments are copied to when nothing is rebuilt; else a rebuild's staging is that.
+_MENDING = "mending"
+#: Problems of a start that a rebuild of queues and index takes away, wherever they are told.
+_DERIVED = frozenset({"empty-queue-file", "dispatch-never-ends", "queue-type"})
+_DERIVED_ROOTS = (names.CONSUME_QUEUE, names.INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class MendOptions:
+    """What ``reput recover --apply`` is asked for.
+
+    Attributes:
+        store: the store; holds ``commitlog/`` unless broker.conf says otherwise.
+        broker_conf: the broker's own configuration file, None for RocketMQ's defaults.
+        rocketmq_version: the release that is going to start, None for the newest.
+    """
+
+    store: Path
+    broker_conf: Path | None = None
+    rocketmq_version: str | None = None
+
+
+@dataclass(slots=True)
+class Mended:
+    """What was mended; ``to_dict`` is what ``--json`` prints.
+
+    Attributes:
+        plan: what a start would have done.
+        changes: what of the log isn't any more what it was.
+        rebuilt: what came of the rebuild; None when queues and index were sound.
+        finished: where an earlier command's swap, finished by this one, keeps what it replaced.
+        kept: the directory of what was replaced; None when nothing was.
+    """
+
+    plan: Plan
+    changes: list[Change] = field(default_factory=list)
+    rebuilt: Summary | None = None
+    finished: str | None = None
+    kept: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 1 when messages were found damaged and are gone."""
+        found = [] if self.rebuilt is None else self.rebuilt.findings
+        damaged = any(finding.kind != "torn-tail" for finding in found)
+        return int(damaged or any(change.kind == "stand-in" for change in self.changes))
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts as a JSON-ready mapping."""
+        return {
+            "plan": self.plan.to_dict(),
+            "finished": self.finished,
+            "changes": [change.to_dict() for change in self.changes],
+            "rebuilt": None if self.rebuilt is None else self.rebuilt.to_dict(),
+            "kept": self.kept,
+        }
+
+
+def mend(
+    options: MendOptions,
+    start_spark: Callable[[], SparkSession],
+    shown: Callable[[Plan], None] = lambda _plan: None,
+    listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
+) -> Mended:
+    """Mend what a start of the broker would lose or leave broken, as far as it can be.
+
+    A swap that was interrupted is finished first.
+
+    Args:
+        start_spark: gives the session; only called when queues and index have to be rebuilt.
+        shown: is told the plan before anything is done.
+        listener: is told the rebuild's progress and the bytes that there are in all.
+
+    Raises:
+        ReputError: refused or failed. What was there before is unchanged, or a swap is pending that the same
+            command finishes.
+    """
+    settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version)
+    snapshot = take(settings)
+    if snapshot.holder is not None:
+        raise StoreInUseError(
+            "the store is in use",
+            path=settings.root,
+            found=snapshot.holder.what,
+            next_step="Stop the broker, then run the same command again.",
+        )
+    finished = None
+    if is_pending(settings.root):
+        finished = _finish_swap(settings)
+        snapshot = take(settings)
+    mended = Mended(plan(snapshot), finished=finished)
+    shown(mended.plan)
+    if not mended.plan.exit_code:
+        return mended
+    _refuse_problems(mended.plan.prediction.problems, settings)
+    current = _without_strays(snapshot)
+    if _is_derived_broken(snapshot, plan(current)):
+        _with_rebuild(mended, options, start_spark, listener)
+    else:
+        _log_alone(mended, settings)
+    return mended
+
+
+def _finish_swap(settings: StoreSettings) -> str | None:
+    with _locked(settings):
+        try:
+            kept = Swap.resume(settings.root)
+        except SwapOvertakenError:
+            abandon(settings.root)
+            files.remove_tree(staging_of(settings.root))
+            return None
+        discard_if_swapped(staging_of(settings.root))
+    return None if kept is None else str(kept)
+
+
+@contextmanager
+def _locked(settings: StoreSettings) -> Iterator[Owner]:
+    owner = Owner.of_store(settings.root, settings.commit_log_dirs)
+    owner.check_can_apply(settings.root)
+    with StoreLock(settings.root, owner), OutputLock(settings.root, owner):
+        yield owner
+
+
+def _refuse_problems(problems: list[Problem], settings: StoreSettings) -> None:
+    for problem in problems:
+        if not (_is_derived(problem, settings) or _is_stray(problem, settings)):
+            raise StoreError(
+                f"a broker doesn't start here, and --apply doesn't mend that: {problem.kind}",
+                path=problem.path,
+                expected=problem.expected,
+                found=problem.found,
+                next_step=problem.next_step,
+            )
+
+
+def _is_derived(problem: Problem, settings: StoreSettings) -> bool:
+    path = Path(problem.path)
+    return problem.kind in _DERIVED or any(path.is_relative_to(settings.root / one) for one in _DERIVED_ROOTS)
+
+
+def _is_stray(problem: Problem, settings: StoreSettings) -> bool:
+    """Whether it is something in the commit log that is no segment, nor could be one."""
+    if Path(problem.path).parent not in settings.commit_log_dirs:
+        return False
+    return problem.kind in ("stray-file", "stray-directory")
+
+
+def _strays(snapshot: Snapshot) -> list[Path]:
+    settings = snapshot.settings
+    return [Path(one.path) for one in snapshot.problems if one.stops and _is_stray(one, settings)]
+
+
+def _without_strays(snapshot: Snapshot) -> Snapshot:
+    settings = snapshot.settings
+    left = [problem for problem in snapshot.problems if not (problem.stops and _is_stray(problem, settings))]
+    return replace(snapshot, problems=left)
+
+
+def _is_derived_broken(snapshot: Snapshot, current: Plan) -> bool:
+    """Whether queues or index are broken, as a start sees it once strays are away."""
+    if any(_is_derived(problem, snapshot.settings) for problem in current.prediction.problems):
+        return True
+    # Messages behind damage: units may lead into it.
+    log = ("log-cut", "segment-deleted")
+    return any(loss.kind not in log or loss.count for loss in (*current.losses, *current.unrepaired))
+
+
+def _log_alone(mended: Mended, settings: StoreSettings) -> None:
+    with _locked(settings) as owner:
+        staging = settings.root / names.REPUT / _MENDING
+        files.remove_tree(staging)
+        try:
+            snapshot = take(settings)
+            _put(mended, _without_strays(snapshot), snapshot, staging, (), owner)
+        finally:
+            if not is_pending(settings.root):
+                files.remove_tree(staging)
+
+
+def _with_rebuild(
+    mended: Mended,
+    options: MendOptions,
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[Progress, int], None],
+) -> None:
+    started = time.perf_counter()
+    wanted = RebuildOptions(
+        store=options.store, broker_conf=options.broker_conf, rocketmq_version=options.rocketmq_version
+    )
+    with prepare(wanted) as rebuilding:
+        before = replace(rebuilding.journal.state)
+        drop_carried(rebuilding)
+        if _is_done(rebuilding):
+            catch_up(rebuilding)
+        else:
+            run(rebuilding, start_spark(), listener)
+        _verify(rebuilding)
+        carry_over(rebuilding)
+        staging, owner = rebuilding.root, rebuilding.owner or Owner.default()
+        if (staging / names.LEDGER).exists():  # written by a library that knows no owners
+            files.give_tree(staging / names.LEDGER, owner)
+        staged = [
+            name
+            for name in (names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.CHECKPOINT)
+            if (staging / name).exists()
+        ]
+        snapshot = take(rebuilding.settings)
+        try:
+            _put(mended, _staged_view(snapshot, staging, staged), snapshot, staging, staged, owner)
+        finally:
+            if not is_pending(rebuilding.settings.root):
+                files.remove_tree(staging)
+        mended.rebuilt = summarize(rebuilding, before, time.perf_counter() - started, mended.kept, {})
+
+
+def _staged_view(snapshot: Snapshot, staging: Path, staged: list[str]) -> Snapshot:
+    """The store as it will be, seen before: what is staged, in the place of what is there."""
+    settings = snapshot.settings
+    seen = take(replace(settings, root=staging))
+    whole = _without_strays(snapshot)
+    derived = [problem for problem in whole.problems if _is_derived(problem, settings)]
+    problems = [problem for problem in whole.problems if problem not in derived]
+    problems += [problem for problem in seen.problems if Path(problem.path).is_relative_to(staging)]
+    view = replace(whole, problems=problems)
+    if names.CONSUME_QUEUE in staged:
+        view = replace(view, queues=seen.queues)
+    if names.INDEX in staged:
+        view = replace(view, index=seen.index)
+    if names.CHECKPOINT in staged:
+        view = replace(view, checkpoint=seen.checkpoint, checkpoint_exists=True)
+    return view
+
+
+def _put(
+    mended: Mended,
+    view: Snapshot,
+    snapshot: Snapshot,
+    staging: Path,
+    staged: tuple[str, ...] | list[str],
+    owner: Owner,
+) -> None:
+    """Mend the log on copies, ask the model, and put everything in place."""
+    root = snapshot.settings.root
+    copies = LogCopies(root, staging, snapshot.segment_size, owner)
+    log = mend_log(view, copies)
+    strays = [copies.name(path) for path in _strays(snapshot)]
+    _refuse_unproven(log.plan, snapshot.settings)
+    copies.flush()
+    remove = [*strays, *(name for name in log.removed if name not in copies.names)]
+    stamp = new_stamp(root)
+    # The log first: a start in between doesn't cut it. The checkpoint last: it speaks for all others.
+    order = [*copies.names, *staged]
+    mended.kept = str(Swap(root, staging, order, stamp, remove=remove, owner=owner).run())
+    mended.changes = [*(Change("moved-away", name, 0, 0) for name in strays), *log.changes]
+
+
+def _refuse_unproven(result: Plan, settings: StoreSettings) -> None:
+    if not result.exit_code:
+        return
+    left: list[Problem | Loss] = [*result.prediction.problems, *result.losses, *result.unrepaired]
+    first = left[0]
+    raise StoreError(
+        "what --apply can do isn't enough: a start would still lose something, or leave it broken",
+        path=first.path,
+        found=f"{first.kind}: {first.found if isinstance(first, Problem) else first.text}",
+        next_step=f"`reput rebuild {settings.root} --in-place` mends queues and index alone; "
+        f"`reput rebuild {settings.root} --out DIR` takes all that the log has into a directory of its own.",
+    )

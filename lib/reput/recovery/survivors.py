@@ -1,0 +1,54 @@
+"""Whole messages behind the place where a starting broker ends the log."""
+
+from __future__ import annotations
+
+from reput.format import commitlog
+from reput.recovery.files import StoreFile
+from reput.recovery.predict import Prediction
+from reput.recovery.snapshot import Snapshot
+from reput.recovery.walk import store_timestamp
+from reput.scan import kernel
+from reput.store.segments import map_segment
+
+
+def first_whole(snapshot: Snapshot, segment: StoreFile, start: int, not_before: int) -> int:
+    """The position of the first whole message from ``start`` on, -1 if there is none.
+
+    Args:
+        start: position in the segment.
+        not_before: storeTimestamp, ms, that it has at least; see :func:`left_from`.
+    """
+    size = snapshot.segment_size
+    data = map_segment(segment.path, size)
+    v2 = snapshot.settings.dialect.topic_length_v2
+    while True:
+        start = kernel.find_record(data, segment.base, start, size, v2)
+        if start < 0 or commitlog.decode(data.data, start).store_timestamp >= not_before:
+            return start
+        start += 1
+
+
+def written_behind(snapshot: Snapshot, base: int) -> list[StoreFile]:
+    """The segments behind the one at ``base`` that something was written to."""
+    size = snapshot.segment_size
+    return [
+        segment
+        for segment in snapshot.log.files
+        if segment.base > base and kernel.first_written(map_segment(segment.path, size), 0, size) < size
+    ]
+
+
+def left_from(prediction: Prediction) -> int:
+    """StoreTimestamp of the message before the walk's end, ms; of an earlier one, or 0, if it met none.
+
+    In the last segment that was written, messages older than that are what an earlier truncation left
+    behind: the broker moved its position back, and the bytes stayed. They are no part of the log.
+    """
+    snapshot, walked = prediction.snapshot, prediction.recovered
+    if walked is not None and walked.last_valid >= 0:
+        return store_timestamp(snapshot.log.files, snapshot.segment_size, walked.last_valid)
+    end = 0 if walked is None else walked.end
+    for segment in reversed(snapshot.log.files):
+        if segment.base < end and first_whole(snapshot, segment, 0, 0) == 0:
+            return store_timestamp(snapshot.log.files, snapshot.segment_size, segment.base)
+    return 0

@@ -1,0 +1,267 @@
+"""``reput recover --apply`` where no Spark is needed, and what a death at any step leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from reput.errors import ReputError
+from reput.format import commitlog, names
+from reput.job import undo
+from reput.job.log_copies import LogCopies
+from reput.job.mend_log import mend_log
+from reput.job.mending import Mended, MendOptions, mend
+from reput.recovery.plan import plan
+from reput.recovery.snapshot import take
+from reput.recovery.stand_in import stand_ins
+from reput.settings import StoreSettings
+from reput.store import files
+from reput.store.ownership import Owner
+from reput.store.swap import KEPT, is_pending
+from reput.store.system import System
+from tests.compat import damage
+from tests.compat.damage import Copy, Record
+from tests.crash import Dying, Failing, LosingPower, died
+from tests.golden.store import GoldenStore, unpack
+from tests.rebuilds import broker_lock, tree
+
+OURS = (names.REPUT, names.LOCK)
+
+
+@dataclass
+class Case:
+    """A golden store, and how it is mended."""
+
+    store: GoldenStore
+    options: MendOptions
+    last: Record
+
+    @property
+    def root(self) -> Path:
+        return self.store.root
+
+    @property
+    def copy(self) -> Copy:
+        return Copy(self.root, int(str(self.store.config["mappedFileSizeCommitLog"])), 0)
+
+    def mend(self) -> Mended:
+        def no_spark() -> None:
+            raise AssertionError("Spark was to be started")
+
+        return mend(self.options, no_spark)  # type: ignore[arg-type]
+
+    def exit_code(self) -> int:
+        options = self.options
+        settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version)
+        return plan(take(settings)).exit_code
+
+    def log(self) -> dict[str, str]:
+        return tree(self.root / names.COMMIT_LOG)
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    """A store that is sound but for the first half of a message behind its log."""
+    store = unpack("5.3.3-restart", tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    last = Copy(store.root, int(str(store.config["mappedFileSizeCommitLog"])), 0).records()[-1]
+    data = last.segment.read_bytes()[last.position : last.position + last.size // 2]
+    damage.write(last.segment, last.position + last.size, data)
+    return Case(store, MendOptions(store.root, conf, store.version), last)
+
+
+def without_kept(root: Path) -> dict[str, str]:
+    kept = [path.name for path in root.glob(f"{KEPT}*")]
+    return tree(root, *OURS, *kept)
+
+
+# --- What is done -----------------------------------------------------------------------------------------
+
+
+def test_half_a_message_goes_and_comes_back(case: Case) -> None:
+    before, last = tree(case.root, *OURS), case.last
+    assert case.exit_code() == 1
+    mended = case.mend()
+    assert [(change.kind, change.offset) for change in mended.changes] == [
+        ("torn-end", last.offset + last.size)
+    ]
+    assert (mended.exit_code, mended.rebuilt, case.exit_code()) == (0, None, 0)
+    after = without_kept(case.root)
+    assert {name for name in before if before[name] != after[name]} == {
+        f"{names.COMMIT_LOG}/{last.segment.name}"
+    }
+    data = last.segment.read_bytes()
+    assert len(data) == case.copy.segment_size
+    assert not any(data[last.position + last.size :])
+    undo(case.root)
+    assert without_kept(case.root) == before
+
+
+def test_a_copy_keeps_its_segments_time(case: Case) -> None:
+    segment = case.last.segment
+    os.utime(segment, ns=(1_000_000_000, 2_000_000_001))
+    case.mend()
+    assert segment.stat().st_mtime_ns == 2_000_000_001
+
+
+def test_on_a_sound_store_nothing_is_done(case: Case) -> None:
+    case.mend()
+    before = tree(case.root)
+    mended = case.mend()
+    assert (mended.exit_code, mended.kept, mended.changes) == (0, None, [])
+    assert tree(case.root) == before
+
+
+def test_what_a_truncation_left_behind_isnt_brought_back(case: Case, tmp_path: Path) -> None:
+    """Whole messages behind the log's end that are older than the last one: their log was cut once."""
+    last = case.last
+    old = commitlog.decode(last.segment.read_bytes(), last.position)
+    old.physical_offset = last.offset + 3 * last.size
+    for older, kind in ((1, "torn-end"), (0, "stand-in")):
+        old.store_timestamp = last.timestamp - older
+        damage.write(last.segment, last.position + 3 * last.size, commitlog.encode(old))
+        settings = StoreSettings.load(case.root, case.options.broker_conf, case.options.rocketmq_version)
+        copies = LogCopies(case.root, tmp_path / kind, case.copy.segment_size, Owner.default())
+        assert [change.kind for change in mend_log(take(settings), copies).changes] == [kind]
+
+
+def test_a_file_that_is_no_segment_is_moved_away(case: Case) -> None:
+    case.mend()
+    before = tree(case.root, *OURS)
+    damage.stray_in_log(case.copy)
+    mended = case.mend()
+    assert [change.kind for change in mended.changes] == ["moved-away"]
+    assert mended.kept is not None
+    assert (Path(mended.kept) / names.COMMIT_LOG / "notes.txt").read_text() == "hello"
+    now = without_kept(case.root)
+    assert now == {name: digest for name, digest in before.items() if name in now}
+    assert case.exit_code() == 0
+
+
+# --- What is refused --------------------------------------------------------------------------------------
+
+
+def test_a_store_in_use_is_refused(case: Case) -> None:
+    (case.root / names.LOCK).touch()
+    before = tree(case.root)
+    with broker_lock(case.root) as pid, pytest.raises(ReputError, match=f"process {pid}"):
+        case.mend()
+    assert tree(case.root) == before
+
+
+def test_a_segment_of_a_wrong_length_is_refused(case: Case) -> None:
+    damage.short_segment(case.copy)
+    before = tree(case.root)
+    with pytest.raises(ReputError, match="--apply doesn't mend that: wrong-length"):
+        case.mend()
+    assert tree(case.root) == before
+
+
+# --- Deaths -----------------------------------------------------------------------------------------------
+
+
+def again(case: Case, tmp_path: Path) -> Callable[[], None]:
+    """Sets the store back to what it is now."""
+    saved = tmp_path / "saved"
+    shutil.copytree(case.root, saved)
+
+    def reset() -> None:
+        shutil.rmtree(case.root)
+        shutil.copytree(saved, case.root)
+
+    return reset
+
+
+@pytest.mark.parametrize("system", [Dying, Failing])
+def test_a_death_at_any_step_is_mended_by_the_same_command_or_undone(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: type[Dying]
+) -> None:
+    before, reset = without_kept(case.root), again(case, tmp_path)
+    counting = Dying()
+    monkeypatch.setattr(files, "system", counting)
+    case.mend()
+    expected = without_kept(case.root)
+    seen = set()
+    for last in range(1, counting.calls + 1, 1 if system is Dying else 3):
+        reset()
+        monkeypatch.setattr(files, "system", system(last))
+        try:
+            died(case.mend)
+        except ReputError:
+            assert system is Failing
+        monkeypatch.setattr(files, "system", System())
+        now = case.log()
+        assert now in (
+            {
+                name.partition("/")[2]: digest
+                for name, digest in state.items()
+                if name.startswith("commitlog/")
+            }
+            for state in (before, expected)
+        )
+        if last % 2 and list(case.root.glob(f"{KEPT}*")):
+            undo(case.root)
+            assert without_kept(case.root) == before, last
+            seen.add("undone")
+        else:
+            case.mend()
+            assert without_kept(case.root) == expected, last
+            seen.add("mended")
+    assert seen == {"undone", "mended"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_power_loss_leaves_the_old_log_or_the_new_one(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    before, reset, random = without_kept(case.root), again(case, tmp_path), Random(seed)
+    counting = Dying()
+    monkeypatch.setattr(files, "system", counting)
+    case.mend()
+    expected = without_kept(case.root)
+    reset()
+    losing = LosingPower(case.root, random.randint(1, counting.calls))
+    monkeypatch.setattr(files, "system", losing)
+    died(case.mend)
+    monkeypatch.setattr(files, "system", System())
+    losing.lose(random)
+    # Inodes and times aren't what they were, so that nothing can go on here. But all that it needs is there.
+    name = case.last.segment.relative_to(case.root).as_posix()
+    old, new = before[name], expected[name]
+    places = (case.root, case.root / names.REPUT / "mending", *case.root.glob(f"{KEPT}*"))
+    found = {
+        hashlib.sha256((place / name).read_bytes()).hexdigest() for place in places if (place / name).exists()
+    }
+    assert found == {old, new} if is_pending(case.root) or list(case.root.glob(f"{KEPT}*")) else old in found
+
+
+# --- Stand-ins --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "length", [92, 93, 96, 97, 500, 1 << 20, (1 << 20) + 1, (1 << 20) + 92, (5 << 20) + 7]
+)
+def test_stand_ins_fill_a_range(length: int) -> None:
+    data = np.random.default_rng(length).integers(0, 256, length + 300, np.uint8)
+    at = 100
+    for position, record in stand_ins(data, 4096, 100, 100 + length, 77):
+        decoded = commitlog.decode(record)
+        assert position == at
+        assert commitlog.encode(decoded) == record
+        assert (decoded.physical_offset, decoded.store_timestamp) == (4096 + at + 1, 77)
+        assert decoded.sys_flag & commitlog.TRANSACTION_MASK == commitlog.TRANSACTION_ROLLBACK
+        assert decoded.topic
+        body = at + 88
+        assert decoded.body == data[body : body + len(decoded.body)].tobytes()
+        at += len(record)
+    assert at == 100 + length
+    with pytest.raises(ValueError, match="no room"):
+        list(stand_ins(data, 0, 0, 91, 1))
