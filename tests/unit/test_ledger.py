@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -18,7 +19,8 @@ from reput.sink import journal
 from reput.sink.delta_table import Table
 from reput.sink.journal import Batch, Journal, Opening, QueueState
 from reput.sink.ledger import APPLICATION, Ledger
-from reput.sink.ledger_rows import rows
+from reput.sink.ledger_rows import merged, rows
+from reput.sink.state import FILLED, HIDDEN, KEPT, Salvaged
 from reput.store import files
 from tests.crash import Dying, LosingPower, died
 from tests.property.test_rebuild import scratch
@@ -272,6 +274,29 @@ def test_a_step_back_to_what_the_ledger_has(tmp_path: Path) -> None:
     assert identity(tmp_path) == before
 
 
+SALVAGED = [
+    Salvaged(KEPT, 10, 30, file="00000000000000000010-20"),
+    Salvaged(FILLED, 10, 30, "T", 0, 4, 2),
+    Salvaged(HIDDEN, 40, 60, "T", 0, 3),
+]
+
+
+def test_what_was_salvaged_has_rows() -> None:
+    one = rows(batch(0, salvaged=SALVAGED))
+    facts = [
+        tuple(row[name] for name in ("kind", "begin_offset", "end_offset", "bytes", "queue_offset", "count"))
+        for row in one.to_pylist()[2:]
+    ]
+    assert facts == [
+        ("kept", 10, 30, 20, None, 1),
+        ("filled", 10, 30, None, 4, 2),
+        ("hidden", 40, 60, 20, 3, 1),
+    ]
+    assert one.to_pylist()[2]["file"] == "lost-and-found/00000000000000000010-20"
+    both = merged(pa.concat_tables([merged(one), rows(batch(1))]))
+    assert both.to_pylist()[2:] == one.to_pylist()[2:]
+
+
 def test_made_anew_from_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the journal does not keep one by one is told as a state, and readers find the same last facts."""
     monkeypatch.setattr(journal, "KEEP_BATCHES", 5)
@@ -281,7 +306,9 @@ def test_made_anew_from_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     batches = [
         batch(number, index=[("20231114221320000", IndexHeader(index_count=number))]) for number in range(40)
     ]
-    batches[3] = batch(3, queues={("U", 1): QueueState(2, 6, 400, 4, 80)}, findings=[finding])
+    batches[3] = batch(
+        3, queues={("U", 1): QueueState(2, 6, 400, 4, 80)}, findings=[finding], salvaged=SALVAGED
+    )
     batches[4] = batch(4, log_start=100, dropped_index=["20231114221319000"])
     with journal_of(tmp_path, batches) as opened:
         told = opened.first_number - 1
@@ -290,8 +317,9 @@ def test_made_anew_from_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     found = contents(tmp_path)
     kinds = {
         kind: [row for row in found if row["kind"] == kind and row["batch_end"] == told * 100]
-        for kind in ("batch", "queue", "index", "finding", "retention")
+        for kind in ("batch", "queue", "index", "finding", "retention", "kept", "filled", "hidden")
     }
+    assert [len(kinds[kind]) for kind in ("kept", "filled", "hidden")] == [1, 1, 1]
     (one,) = kinds["batch"]
     assert (one["batch_start"], one["messages"], one["bytes"], one["count"]) == (
         0,

@@ -14,6 +14,7 @@ from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH
+from reput.settings import StoreSettings
 from reput.verify.against import compare_pair, prepare_pair
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
@@ -21,6 +22,7 @@ from reput.verify.report import Difference, Report
 from reput.verify.run import check
 from reput.verify.waves import InlineRunner
 from tests.golden.store import NAMES, GoldenStore, unpack
+from tests.local import Store, rebuild_locally
 from tests.rebuilds import broker_lock
 from tests.stores import tree_of
 
@@ -226,6 +228,29 @@ def test_damage_in_the_log_explains_units_that_point_into_it(store: GoldenStore)
     assert entries.kind == "dangling-entry"
 
 
+def test_a_hole_that_a_rebuild_filled_is_a_note(store: GoldenStore, tmp_path: Path) -> None:
+    (position,) = struct.unpack_from(">q", queue_file(store).read_bytes(), 5 * UNIT_LENGTH)
+    segment = store.root / names.COMMIT_LOG / names.offset_name(position - position % 65536)
+    change(segment, lambda data: data.__setitem__(slice(position % 65536, position % 65536 + 8), b"\xff" * 8))
+    settings = StoreSettings.load(store.root, tmp_path / "broker.conf", store.version)
+    rebuild_locally(Store(store.root, settings), tmp_path / "out")
+    for name in (names.CONSUME_QUEUE, names.INDEX):
+        shutil.rmtree(store.root / name)
+        shutil.move(tmp_path / "out" / name, store.root / name)
+    report = report_on(store)
+    assert [one.kind for one in report.findings] == ["bad-magic"]
+    (note,) = [one for one in report.notes if one.kind == "filled-hole"]
+    assert (note.topic, note.queue_id, note.count) == ("Orders", 0, 1)
+    change(queue_file(store), put(5, 0, bytes(UNIT_LENGTH)))
+    report = report_on(store)
+    assert sorted(one.kind for one in report.findings) == [
+        "bad-magic",
+        "missing-queue-offsets",
+        "missing-unit",
+    ]
+    assert [one.kind for one in report.notes if one.kind == "filled-hole"] == []
+
+
 def test_chosen_queues(store: GoldenStore) -> None:
     change(queue_file(store, "Orders", 0), put(3, 8, b"\1"))
     change(queue_file(store, "Payments", 1), put(3, 8, b"\1"))
@@ -371,3 +396,35 @@ def test_what_is_refused(store: GoldenStore) -> None:
         prepare(VerifyOptions(store.root / "nothing"))
     with pytest.raises(SettingsError, match="queue can't be understood"):
         prepare(options(store, queues=("a:b",)))
+
+
+def test_settings_that_no_file_fits_are_no_reason_to_rebuild(store: GoldenStore) -> None:
+    report = report_on(store, broker_conf=None)
+    assert {found.kind for found in report.findings} >= {"queue-file-length", "index-file-length"}
+    (step,) = report.next
+    assert "see that --broker-conf is the broker's own" in step
+
+
+@pytest.mark.parametrize("queue", ["orders", "Orders:99", "Orders:0:0"])
+def test_a_queue_that_is_not_there_is_refused(queue: str, store: GoldenStore) -> None:
+    assert report_on(store, queues=("Orders:0", "Payments")).exit_code == 0
+    with pytest.raises(SettingsError, match=f"no such queue.*found {queue}"):
+        report_on(store, queues=("Orders:0", queue))
+
+
+def test_index_files_in_each_others_place(store: GoldenStore) -> None:
+    """Their entries are all there; a broker that searches by time stops at the wrong file."""
+    first, second = sorted((store.root / names.INDEX).iterdir())[1:3]
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+    found = [one for one in report_on(store).findings if one.kind == "index-header"]
+    assert {(one.path, one.offset) for one in found} >= {(str(second), 16)}
+
+
+@pytest.mark.parametrize("name", [names.CHECKPOINT, "consumequeue/Orders/0/00000000000000000000"])
+def test_what_cannot_be_read_is_an_error_of_the_store(name: str, store: GoldenStore) -> None:
+    (store.root / name).unlink()
+    (store.root / name).mkdir()
+    with pytest.raises(StoreError, match="can't be read"):
+        report_on(store)
