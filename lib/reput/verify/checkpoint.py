@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.errors import StoreError
 from reput.format import names
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.verify.report import CHECKPOINT, Difference
@@ -33,13 +34,15 @@ def check_checkpoint(root: Path, reached: Reached, fields: int) -> list[Differen
         fields: how many longs this version's checkpoint has.
 
     Raises:
-        OSError: it can't be read.
+        StoreError: it can't be read.
     """
     path = root / names.CHECKPOINT
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return []  # a broker starts its recovery at the beginning then
+    except OSError as error:
+        raise StoreError("the checkpoint can't be read", path=path, found=error.strerror) from error
     stored = StoreCheckpoint.decode(data)
     found = []
     for at, (name, value, most) in enumerate(

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.errors import StoreError
 from reput.format import indexfile, names
 from reput.format.indexfile import (
     ENTRY_LENGTH,
@@ -45,6 +46,7 @@ class IndexInfo(NamedTuple):
         header: as on disk.
         length: bytes of the file.
         previous_end: endTimestamp of the file before it, ms; -1 where it is the first one.
+        previous_position: its endPhyOffset; -1 without one.
         slots, entries: its dimensions.
     """
 
@@ -53,6 +55,7 @@ class IndexInfo(NamedTuple):
     header: IndexHeader
     length: int
     previous_end: int
+    previous_position: int
     slots: int
     entries: int
 
@@ -107,19 +110,25 @@ def index_files(root: Path, slots: int, entries: int) -> list[IndexInfo]:
     """The index files of a store, in the broker's order, which is that of their names.
 
     Raises:
-        OSError: a file can't be read.
+        StoreError: a file can't be read.
     """
-    directory = root / names.INDEX
+    try:
+        return _index_files(root / names.INDEX, slots, entries)
+    except OSError as error:
+        raise StoreError("the index can't be read", path=error.filename, found=error.strerror) from error
+
+
+def _index_files(directory: Path, slots: int, entries: int) -> list[IndexInfo]:
     paths = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
     found: list[IndexInfo] = []
-    previous = -1
+    previous = position = -1
     for path in paths:
         with path.open("rb") as file:
             data = file.read(HEADER_LENGTH)
             length = os.fstat(file.fileno()).st_size
         header = IndexHeader.decode(data.ljust(HEADER_LENGTH, b"\0"))
-        found.append(IndexInfo(str(path), len(found), header, length, previous, slots, entries))
-        previous = header.end_timestamp
+        found.append(IndexInfo(str(path), len(found), header, length, previous, position, slots, entries))
+        previous, position = header.end_timestamp, header.end_physical_offset
     return found
 
 
@@ -187,6 +196,17 @@ def _check_header(info: IndexInfo, result: ChainsChecked) -> None:
         result.problems.append(
             _problem(
                 info, "index-header", 36, f"indexCount from 0 to {info.entries}", str(header.index_count)
+            )
+        )
+    if header.index_count > FIRST_ORDINAL and header.begin_physical_offset < info.previous_position:
+        # A broker indexes no message before the last file's endPhyOffset, and reads the files by their names.
+        result.problems.append(
+            _problem(
+                info,
+                "index-header",
+                16,
+                f"beginPhyOffset of at least {info.previous_position}, where the file before it ends",
+                str(header.begin_physical_offset),
             )
         )
     if info.length != info.expected_length:

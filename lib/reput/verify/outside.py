@@ -60,6 +60,7 @@ class Outside:
         topic, queue_id: the queue.
         ranges: places that differ.
         problems: files that are wrong.
+        fitting: files of the right length.
         units: units that stand for expired messages.
         beyond: units past the end of the log that was looked at, which a live broker has added.
         used: queueOffset after the last place that isn't zero, of those before the first message.
@@ -69,6 +70,7 @@ class Outside:
     queue_id: int
     ranges: list[UnitRange] = field(default_factory=list)
     problems: list[FileProblem] = field(default_factory=list)
+    fitting: int = 0
     units: int = 0
     beyond: int = 0
     used: int = 0
@@ -158,6 +160,8 @@ def _files(directory: Path, file_size: int, result: Outside) -> list[tuple[int, 
                     f"{facts.st_size} bytes",
                 )
             )
+        else:
+            result.fitting += 1
         if found and base > found[-1][0] + file_size:
             missing = found[-1][0] + file_size
             result.problems.append(

@@ -173,6 +173,7 @@ def next_steps(
     *,
     running: bool,
     other_version: str | None = None,
+    files_fit: bool = True,
 ) -> list[str]:
     """The commands that mend what was found, and advice on what no command mends.
 
@@ -180,12 +181,20 @@ def next_steps(
         in_log: the queues that the log has messages of, which a rebuild writes.
         running: a broker runs on the store.
         other_version: the store was written by another release, as which it should be verified first.
+        files_fit: some file has the length that the settings ask for.
     """
     if not findings:
         return []
     if other_version is not None:
         return [_verify(options, other_version)]
     steps: list[str] = []
+    if not files_fit:
+        steps.append(
+            "no queue file, or no index file, has the length that the settings ask for: "
+            "see that --broker-conf is the broker's own before anything is rebuilt"
+        )
+        if options.broker_conf is None:
+            return steps
     if any(one.area == LOG for one in findings):
         steps.append("docs/findings.md says what each finding in the log means; reput never changes the log")
     queues = {

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reput.errors import Finding
+from reput.errors import Finding, SettingsError
 from reput.format import names
 from reput.format.indexfile import FIRST_ORDINAL
 from reput.scan.part import Part
@@ -136,6 +136,7 @@ class _Verification:
                 self._check_batch(batch)
             self._check_leftover_entries()
             outside = self._check_outside()
+            self._refuse_unknown(outside)
             problems = [problem for checked in following.result() for problem in checked.problems]
         dangling = self._entries.problems
         if self._other_tags:
@@ -181,6 +182,7 @@ class _Verification:
                 set(self._queues),
                 running=plan.running,
                 other_version=other_version,
+                files_fit=self._files_fit(outside),
             ),
         )
 
@@ -381,6 +383,36 @@ class _Verification:
             for at in range(0, len(queues), _QUEUES_AT_ONCE)
         ]
         return [each for checked in in_waves(self._runner, tasks) for each in checked]
+
+    def _refuse_unknown(self, outside: list[Outside]) -> None:
+        """See that there is what was asked for: of a misspelt topic nothing is wrong.
+
+        Raises:
+            SettingsError: neither the log nor the store has such a queue.
+        """
+        selection = self._plan.selection
+        there = {*self._queues, *((each.topic, each.queue_id) for each in outside)}
+        topics = {topic for topic, _ in there} | selection.left_out
+        for topic, queue_id in sorted(selection.queues, key=str):
+            if topic in selection.left_out or (topic, queue_id) in there:
+                continue
+            if queue_id is None and topic in topics:
+                continue
+            raise SettingsError(
+                "there is no such queue",
+                path=self._plan.settings.root,
+                expected="a queue that the log has messages of, or that has files",
+                found=topic if queue_id is None else f"{topic}:{queue_id}",
+                next_step="Check --queue; names of topics are case-sensitive",
+            )
+
+    def _files_fit(self, outside: list[Outside]) -> bool:
+        """Whether the settings may be the broker's: where they aren't, no file has its length."""
+        wrong = any(problem.kind == "queue-file-length" for each in outside for problem in each.problems)
+        if wrong and not any(each.fitting for each in outside):
+            return False
+        fitting = [info.length == info.expected_length for info in self._index.infos]
+        return any(fitting) or not fitting
 
     def _merged(self, outside: list[Outside]) -> dict[_Queue, list[UnitRange]]:
         merged = {queue: list(ranges) for queue, ranges in self._ranges.items() if ranges}
