@@ -21,6 +21,7 @@ from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.status import Status
 from reput.settings import StoreSettings
+from reput.sink import salvage
 from reput.sink.journal import State
 from reput.sink.state import FILLED, HIDDEN, KEPT, Salvaged
 from reput.store.segments import discover
@@ -208,6 +209,25 @@ def test_what_is_passed_over_is_kept_and_what_no_queue_shows_is_listed(tmp_path:
     ]
     assert tree(result.root / names.LOST_AND_FOUND).keys() == {name}
     assert (result.root / names.LOST_AND_FOUND / name).read_bytes() == log[0][1][LENGTH : 2 * LENGTH]
+
+
+@pytest.mark.parametrize(
+    ("of_queue", "of_batch", "rows"),
+    [(9, 9, [(2, 1), (3, 1), (4, 1)]), (1, 9, [(2, 1), (3, 2)]), (9, 2, [(2, 3)])],
+)
+def test_very_many_hidden_messages_are_told_as_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    of_queue: int,
+    of_batch: int,
+    rows: list[tuple[int, int]],
+) -> None:
+    monkeypatch.setattr(salvage, "MOST_HIDDEN", of_queue)
+    monkeypatch.setattr(salvage, "MOST_HIDDEN_IN_BATCH", of_batch)
+    result = Result(tmp_path, [segment(*map(message, (0, 1, 1, 1, 1)))])
+    assert result.state.salvaged == [
+        Salvaged(HIDDEN, first * LENGTH, (first + count) * LENGTH, "T", 0, 1, count) for first, count in rows
+    ]
 
 
 def test_a_hole_is_told_with_where_its_messages_lay(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ is repeated. reput never removes one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 
 from reput.build.placement import Oddity, Placement
 from reput.errors import Finding
@@ -19,6 +20,9 @@ from reput.store.segments import CommitLog, is_zero, map_segment
 
 #: Messages of one queue and batch that are listed one by one; one more row stands for the rest.
 MOST_HIDDEN = 4096
+
+#: The same for all queues of a batch; beyond that a queue's are one row.
+MOST_HIDDEN_IN_BATCH = 1 << 16
 
 
 def keep_ranges(
@@ -88,3 +92,16 @@ def salvaged_of(queue: tuple[str, int], rows: QueueRows, placement: Placement) -
             int(rows.offset[first]),
             sum(oddity.count for oddity in rest),
         )
+
+
+def bounded(salvaged: Iterable[list[Salvaged]]) -> Iterator[Salvaged]:
+    """What was salvaged of a batch's queues, a list each, in not more rows than a journal bears."""
+    left = MOST_HIDDEN_IN_BATCH
+    for rows in salvaged:
+        hidden = [one for one in rows if one.kind == HIDDEN]
+        yield from (one for one in rows if one.kind != HIDDEN)
+        if len(hidden) <= left:
+            left -= len(hidden)
+            yield from hidden
+        elif hidden:
+            yield replace(hidden[0], end=hidden[-1].end, count=sum(one.count for one in hidden))

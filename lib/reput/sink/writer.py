@@ -28,7 +28,7 @@ from reput.sink.live_index import LiveIndex
 from reput.sink.queue_files import QueueFiles
 from reput.sink.queues import BatchQueues
 from reput.sink.rollback import roll_back
-from reput.sink.salvage import keep_ranges
+from reput.sink.salvage import bounded, keep_ranges
 from reput.sink.scan_task import PartResult, Target
 from reput.sink.step_back import fingerprint
 from reput.source.parts import batch_end, cut
@@ -231,7 +231,7 @@ class BatchWriter:
         redone = self._redo(crew, queues, [result.part for result in accepted], breaks)
         findings += [finding for each in redone for finding in each.findings]
         salvaged = keep_ranges(self._target, self._log, chain.findings, chain.breaks)
-        salvaged += [one for each in redone for one in each.salvaged]
+        salvaged += bounded(each.salvaged for each in redone)
         at = self.stages.add("irregular queues", at)
         self._pre_blank(crew, queues)
         if not crew.target.flush_in_tasks:
