@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 import shutil
 import struct
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report
 from reput.verify.run import check
+from reput.verify.tasks import ChainsTask, PartTask
 from reput.verify.waves import InlineRunner
 from tests.golden.store import NAMES, GoldenStore, unpack
 from tests.local import Store, rebuild_locally
@@ -428,3 +431,23 @@ def test_what_cannot_be_read_is_an_error_of_the_store(name: str, store: GoldenSt
     (store.root / name).mkdir()
     with pytest.raises(StoreError, match="can't be read"):
         report_on(store)
+
+
+def test_a_run_that_has_failed_begins_no_more_of_the_index(store: GoldenStore) -> None:
+    chains: list[object] = []
+    failed = threading.Event()
+
+    class Failing(InlineRunner):
+        def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+            if isinstance(items[0], PartTask):
+                failed.set()
+                return [StoreError("the store can't be read") for _ in items]
+            if isinstance(items[0], ChainsTask):
+                failed.wait()
+                time.sleep(0.05)
+                chains.extend(items)
+            return super().map(function, items)
+
+    with pytest.raises(StoreError):
+        check(prepare(options(store)), Failing())
+    assert len(chains) < len(list((store.root / names.INDEX).iterdir()))

@@ -5,10 +5,12 @@ Nothing is written, not even beside the store: what tasks return is counts and r
 
 from __future__ import annotations
 
+import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,7 @@ from reput.source.parts import cut
 from reput.verify.checkpoint import Reached, check_checkpoint
 from reput.verify.entries import EntriesCompared, joined, joined_problems
 from reput.verify.explain import Explainer, Seen
-from reput.verify.index_file import index_files
+from reput.verify.index_file import IndexProblem, index_files
 from reput.verify.index_map import IndexMap, find_entries
 from reput.verify.options import VerifyOptions
 from reput.verify.outside import Known, Outside
@@ -128,16 +130,19 @@ class _Verification:
     def run(self) -> Report:
         plan = self._plan
         self._find_entries()
-        chains = [ChainsTask(info) for info in self._index.infos]
+        ended = threading.Event()
         with ThreadPoolExecutor(1, "reput-chains") as pool:
             # Each file's chains are one task's work: it is begun first, beside the log's.
-            following = pool.submit(lambda: list(in_waves(self._runner, chains)))
-            for batch in self._batches():
-                self._check_batch(batch)
-            self._check_leftover_entries()
-            outside = self._check_outside()
-            self._refuse_unknown(outside)
-            problems = [problem for checked in following.result() for problem in checked.problems]
+            following = pool.submit(self._follow_chains, ended)
+            try:
+                for batch in self._batches():
+                    self._check_batch(batch)
+                self._check_leftover_entries()
+                outside = self._check_outside()
+                self._refuse_unknown(outside)
+                problems = following.result()
+            finally:
+                ended.set()
         dangling = self._entries.problems
         if self._other_tags:
             dangling = joined_problems(dangling, "dangling-entry")
@@ -310,6 +315,17 @@ class _Verification:
             return
         infos = index_files(settings.root, settings.max_hash_slot_num, settings.max_index_num)
         self._index = find_entries(self._runner, infos)
+
+    def _follow_chains(self, ended: threading.Event) -> list[IndexProblem]:
+        """What is wrong with the chains of all index files; cut short once the run has ended without it."""
+        problems: list[IndexProblem] = []
+        tasks = [ChainsTask(info) for info in self._index.infos]
+        with closing(in_waves(self._runner, tasks)) as results:
+            for checked in results:
+                problems += checked.problems
+                if ended.is_set():
+                    break
+        return problems
 
     def _check_leftover_entries(self) -> None:
         """Entries that point to where no part was: before 0, between parts, past the end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -48,7 +48,7 @@ def done(runner: Runner, tasks: Sequence[Callable[[], object]]) -> list[Any]:
     return results
 
 
-def in_waves(runner: Runner, tasks: Sequence[Callable[[], object]]) -> Iterator[Any]:
+def in_waves(runner: Runner, tasks: Sequence[Callable[[], object]]) -> Generator[Any]:
     """The results of many tasks in order; two waves are under way, so that none waits for a straggler.
 
     Raises:
