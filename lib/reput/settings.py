@@ -55,6 +55,7 @@ class RecoverySettings:
             ends the walk.
         batch_queue_file_size: ``mapperFileSizeBatchConsumeQueue`` in bytes.
         accelerated: ``enableAcceleratedRecovery``.
+        controller_mode: ``enableControllerMode``: the group's epochs decide where the log ends.
     """
 
     check_crc: bool = True
@@ -64,6 +65,7 @@ class RecoverySettings:
     check_offsets: bool = False
     batch_queue_file_size: int = 300_000 * 46
     accelerated: bool = False
+    controller_mode: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +305,9 @@ def _recovery(conf: _Conf) -> RecoverySettings:
             "mapperFileSizeBatchConsumeQueue", usual.batch_queue_file_size, least=1
         ),
         accelerated=conf.switch("enableAcceleratedRecovery", usual.accelerated),
+        # BrokerConfig, from 5.0 on.
+        controller_mode=conf.switch("enableControllerMode", usual.controller_mode)
+        and conf.rules.recovery.switches_queue_types,
     )
 
 

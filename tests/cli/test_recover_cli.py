@@ -1,4 +1,4 @@
-"""``reput check`` and ``reput recover --plan``: what they print, exit codes, and that they only read."""
+"""``reput check`` and ``reput recover --plan``, which only read, and ``--apply``: output and exit codes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import pytest
 
 from reput.format import names
 from tests.golden.store import GoldenStore
-from tests.rebuilds import Command, broker_conf, broker_lock, golden, tree
+from tests.rebuilds import (
+    Command,
+    broker_conf,
+    broker_lock,
+    golden,
+    overwrite,
+    record_starts,
+    tree,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,3 +100,46 @@ def test_no_store(reput: Command, tmp_path: Path) -> None:
     refused = reput("check", str(tmp_path / "nowhere"), "--json")
     assert refused.code == 2
     assert json.loads(refused.stdout)["error"] == "there is no store"
+
+
+def test_a_sound_store_is_left_alone(reput: Command, store: GoldenStore) -> None:
+    before = tree(store.root)
+    applied = reput("recover", *options(store), "--apply")
+    assert (applied.code, applied.stderr) == (0, "")
+    assert applied.stdout.endswith(f"Nothing to mend in {store.root}\n")
+    assert tree(store.root) == before
+
+
+def test_a_store_in_use_is_not_mended(reput: Command, store: GoldenStore) -> None:
+    shutil.rmtree(store.root / names.INDEX)
+    with broker_lock(store.root):
+        refused = reput("recover", *options(store), "--apply", "--json")
+    assert (refused.code, json.loads(refused.stdout)["error"]) == (2, "the store is in use")
+
+
+def test_controller_mode_is_refused(reput: Command, tmp_path: Path) -> None:
+    store = golden("5.3.3-restart", tmp_path, enableControllerMode="true")
+    refused = reput("recover", *options(store), "--apply")
+    assert refused.code == 2
+    assert "enableControllerMode changes how a broker recovers" in refused.stderr
+
+
+@pytest.mark.spark
+def test_lost_queues_and_damage_in_the_log_are_mended_and_undone(
+    store: GoldenStore, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    command, words = Command(monkeypatch, lambda: spark), options(store)
+    last = record_starts(store.root, 131072)[-3]
+    overwrite(store.root, 65536, last + 4, b"oops")
+    shutil.rmtree(store.root / names.CONSUME_QUEUE)
+    before = tree(store.root, names.REPUT, names.LOCK)
+    applied = command("recover", *words, "--apply")
+    assert applied.code == 1, applied.stderr
+    assert "  instead" in applied.stdout, "the plan comes first"
+    assert f"at {last} to " in applied.stdout
+    assert "bad-magic" in applied.stdout
+    assert command("recover", *words, "--plan").code == 0
+    assert command("undo", store.root).code == 0
+    now = tree(store.root, names.REPUT, names.LOCK, *(path.name for path in store.root.glob("replaced-*")))
+    assert now == before
+    assert json.loads(command("recover", *words, "--apply", "--json").stdout)["exit_code"] == 1

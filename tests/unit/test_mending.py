@@ -165,6 +165,25 @@ def test_a_segment_of_a_wrong_length_is_refused(case: Case) -> None:
     assert tree(case.root) == before
 
 
+def test_a_body_without_its_crc_is_refused_unless_the_broker_lets_it_pass(case: Case) -> None:
+    conf = case.options.broker_conf
+    assert conf is not None
+    case.mend()
+    at = case.last.position + 88  # its body
+    later = commitlog.decode(case.last.segment.read_bytes(), case.last.position)
+    later.physical_offset = case.last.offset + case.last.size
+    damage.write(case.last.segment, case.last.position + case.last.size, commitlog.encode(later))
+    damage.write(case.last.segment, at, bytes([case.last.segment.read_bytes()[at] ^ 1]))
+    settings = StoreSettings.load(case.root, conf, case.options.rocketmq_version)
+    copies = LogCopies(case.root, case.root.parent / "copies", case.copy.segment_size, Owner.default())
+    with pytest.raises(ReputError, match="checkCRCOnRecover=false"):
+        mend_log(take(settings), copies)
+    with conf.open("a") as file:
+        file.write("checkCRCOnRecover=false\n")
+    settings = StoreSettings.load(case.root, conf, case.options.rocketmq_version)
+    assert mend_log(take(settings), copies).changes == []
+
+
 # --- Deaths -----------------------------------------------------------------------------------------------
 
 

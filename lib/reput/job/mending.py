@@ -239,11 +239,7 @@ def _with_rebuild(
         staging, owner = rebuilding.root, rebuilding.owner or Owner.default()
         if (staging / names.LEDGER).exists():  # written by a library that knows no owners
             files.give_tree(staging / names.LEDGER, owner)
-        staged = [
-            name
-            for name in (names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.CHECKPOINT)
-            if (staging / name).exists()
-        ]
+        staged = _staged(staging)
         snapshot = take(rebuilding.settings)
         try:
             _put(mended, _staged_view(snapshot, staging, staged), snapshot, staging, staged, owner)
@@ -251,6 +247,13 @@ def _with_rebuild(
             if not is_pending(rebuilding.settings.root):
                 files.remove_tree(staging)
         mended.rebuilt = summarize(rebuilding, before, time.perf_counter() - started, mended.kept, {})
+
+
+def _staged(staging: Path) -> list[str]:
+    """What a rebuild made, the checkpoint last: it speaks for all others."""
+    found = sorted(path.name for path in staging.iterdir())
+    found = [name for name in found if name not in (names.REPUT, names.COMMIT_LOG)]
+    return sorted(found, key=lambda name: name == names.CHECKPOINT)
 
 
 def _staged_view(snapshot: Snapshot, staging: Path, staged: list[str]) -> Snapshot:
@@ -288,7 +291,7 @@ def _put(
     copies.flush()
     remove = [*strays, *(name for name in log.removed if name not in copies.names)]
     stamp = new_stamp(root)
-    # The log first: a start in between doesn't cut it. The checkpoint last: it speaks for all others.
+    # The log first: a start in between doesn't cut it.
     order = [*copies.names, *staged]
     mended.kept = str(Swap(root, staging, order, stamp, remove=remove, owner=owner).run())
     mended.changes = [*(Change("moved-away", name, 0, 0) for name in strays), *log.changes]

@@ -324,6 +324,11 @@ def _instead(plan: Plan) -> list[str]:
     if settings.broker_conf is not None:
         options = f" --broker-conf {settings.broker_conf}{options}"
     kinds = {loss.kind for loss in (*plan.losses, *plan.unrepaired)}
+    if kinds:
+        steps.append(
+            f"With the broker stopped: `reput recover {settings.root} --apply{options}` mends what it can; "
+            "`reput undo` takes it back. Or by hand:"
+        )
     cut = sum(loss.count for loss in plan.losses if loss.kind in ("log-cut", "segment-deleted"))
     if cut:
         steps.append(

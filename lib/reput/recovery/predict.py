@@ -288,6 +288,7 @@ def _refuse_unknown(snapshot: Snapshot) -> None:
         ("duplicationEnable", settings.duplication_enable),
         ("forceVerifyPropCRC", settings.force_verify_prop_crc),
         ("enableAcceleratedRecovery", settings.recovery.accelerated),
+        ("enableControllerMode", settings.recovery.controller_mode),
     ):
         if there:
             raise UnsupportedError(
