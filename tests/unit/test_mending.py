@@ -15,10 +15,11 @@ import pytest
 
 from reput.errors import ReputError
 from reput.format import commitlog, names
-from reput.job import undo
+from reput.job import mending, undo
 from reput.job.log_copies import LogCopies
 from reput.job.mend_log import mend_log
 from reput.job.mending import Mended, MendOptions, mend
+from reput.job.staging import staging_of
 from reput.recovery.plan import plan
 from reput.recovery.snapshot import take
 from reput.recovery.stand_in import stand_ins
@@ -31,6 +32,7 @@ from tests.compat import damage
 from tests.compat.damage import Copy, Record
 from tests.crash import Dying, Failing, LosingPower, died
 from tests.golden.store import GoldenStore, unpack
+from tests.local import Store, rebuild_locally
 from tests.rebuilds import broker_lock, tree
 
 OURS = (names.REPUT, names.LOCK)
@@ -235,6 +237,50 @@ def test_a_death_at_any_step_is_mended_by_the_same_command_or_undone(
             assert without_kept(case.root) == expected, last
             seen.add("mended")
     assert seen == {"undone", "mended"}
+
+
+def test_queues_and_log_take_their_places_together(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebuild lies in staging, and a segment gets a stand-in: a death leaves the old or the new of all."""
+    record = case.copy.records()[-4]
+    damage.write(record.segment, record.position + commitlog.MAGIC, b"oops")
+    damage.queues_gone(case.copy)
+    damage.stray_in_log(case.copy)
+    before, staging = without_kept(case.root), staging_of(case.root)
+    settings = StoreSettings.load(case.root, case.options.broker_conf, case.options.rocketmq_version)
+    rebuild_locally(Store(case.root, settings), staging)
+    mended, reset = Mended(plan(take(settings))), again(case, tmp_path)
+
+    def put() -> None:
+        with mending._locked(settings) as owner:
+            staged, snapshot = mending._staged(staging), take(settings)
+            view = mending._staged_view(snapshot, staging, staged)
+            mending._put(mended, view, snapshot, staging, staged, owner)
+
+    counting = Dying()
+    monkeypatch.setattr(files, "system", counting)
+    put()
+    expected = without_kept(case.root)
+    assert case.exit_code() == 0
+    assert [change.kind for change in mended.changes] == ["moved-away", "stand-in", "torn-end"]
+    states = set()
+    for last in range(1, counting.calls + 1, 3):
+        reset()
+        monkeypatch.setattr(files, "system", Dying(last))
+        assert died(put)
+        monkeypatch.setattr(files, "system", System())
+        if is_pending(case.root):
+            states.add("pending")
+            if last % 2:
+                undo(case.root)
+                assert without_kept(case.root) == before
+            else:
+                case.mend()
+                assert without_kept(case.root) == expected
+        else:
+            assert without_kept(case.root) in (before, expected)
+    assert states == {"pending"}
 
 
 @pytest.mark.parametrize("seed", range(8))

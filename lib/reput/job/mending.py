@@ -133,8 +133,8 @@ def mend(
     if not mended.plan.exit_code:
         return mended
     _refuse_problems(mended.plan.prediction.problems, settings)
-    current = _without_strays(snapshot)
-    if _is_derived_broken(snapshot, plan(current)):
+    current = plan(_without_strays(snapshot)) if _strays(snapshot) else mended.plan
+    if _is_derived_broken(snapshot, current):
         _with_rebuild(mended, options, start_spark, listener)
     else:
         _log_alone(mended, settings)

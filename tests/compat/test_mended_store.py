@@ -1,0 +1,148 @@
+"""Damaged stores that ``reput recover --apply`` has mended, opened by the real store and by a real broker."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from reput.format import commitlog, names
+from reput.format.consumequeue import UNIT, UNIT_LENGTH
+from reput.job.mending import MendOptions, mend
+from reput.recovery.plan import plan
+from reput.recovery.predict import predict
+from reput.recovery.snapshot import take
+from reput.scan import kernel
+from reput.settings import StoreSettings
+from tests.compat import damage
+from tests.compat.broker import Broker, Received
+from tests.compat.conf import conf_text
+from tests.compat.damage import Copy
+from tests.compat.jars import VERSIONS
+from tests.compat.message import Message
+from tests.compat.test_recovery import Bench, Case, differences, expected
+from tests.compat.workloads import SMALL_FILES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.compat, pytest.mark.spark]
+
+#: A damage, and how the last broker ended: the kinds that are mended in different ways.
+CASES = (
+    (damage.torn_last_message, "killed"),
+    (damage.bad_magic, None),
+    (damage.no_blank, "behind"),
+    (damage.log_shorter, "killed"),
+    (damage.empty_queue_file_behind, None),
+)
+
+
+def whole(copy: Copy, version: str) -> set[int]:
+    """Physical offsets of the messages that queues lead to, damaged ones left out."""
+    found = set()
+    for path in copy.segments:
+        if not path.name.isdecimal():
+            continue
+        data, base = np.fromfile(path, np.uint8), int(path.name)
+        at = kernel.find_record(data, base, 0, len(data), not version.startswith("4."))
+        while at >= 0:
+            record = commitlog.decode(data.data, at)
+            if record.sys_flag & commitlog.TRANSACTION_MASK in (0, commitlog.TRANSACTION_COMMIT):
+                found.add(base + at)
+            at = kernel.find_record(data, base, at + 1, len(data), not version.startswith("4."))
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_real_store_loses_nothing_of_a_mended_store(
+    version: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    bench = Bench(version, tmp_path)
+    tried, survivors = [], {}
+    try:
+        for harm, crash in CASES:
+            copy = bench.copy(f"{harm.__name__}-{crash}", crash=crash)
+            harm(copy)
+            name = copy.root.name
+            survivors[name] = whole(copy, version)
+            mend(MendOptions(copy.root, bench.conf, version), lambda: spark)
+            result = plan(take(bench.settings(copy.root)))
+            assert result.exit_code == 0, (name, result.losses, result.unrepaired)
+            tried.append(Case(name, copy.root, expected(result.prediction)))
+        bench.open_all(tried)
+        for case in tried:
+            assert differences(case.predicted, case.seen) == [], (case.name, case.error)
+            reached = {
+                position
+                for units in case.seen.units.values()
+                for position, size, _ in UNIT.iter_unpack(units)
+                if 0 < size < 1 << 30
+            }
+            assert survivors[case.name] <= reached, case.name
+            assert all(len(units) % UNIT_LENGTH == 0 for units in case.seen.units.values())
+    finally:
+        bench.close()
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_a_broker_serves_all_that_survived(version: str, tmp_path: Path, spark: SparkSession) -> None:
+    root, config = tmp_path / "store", {**SMALL_FILES, "timerWheelEnable": False}
+    topics = ("Orders", "Payments")
+    with Broker(version, root, config) as broker:
+        for topic in topics:
+            broker.create_topic(topic, 2)
+        broker.produce(
+            Message(topic, n % 2, f"{topic} {n}".encode(), keys=f"key{n}", uniq_key=f"{topic}{n}")
+            for n in range(200)
+            for topic in topics
+        )
+        broker.wait_dispatched()
+        before = [message for topic in topics for message in broker.consume_all(topic)]
+        broker.kill()
+    assert len(before) == 400
+
+    # A message in the middle and one near the end are destroyed, the last one is torn, a topic has lost its
+    # queues, and the index is gone.
+    conf = tmp_path / "broker.conf"
+    conf.write_text(conf_text(config), encoding="utf-8")
+    copy = Copy(root, int(str(config["mappedFileSizeCommitLog"])), 0)
+    by_place = {message.physical_offset: message for message in before}
+    records = [record for record in copy.records() if record.offset in by_place]
+    damage.torn_in_the_body(copy)
+    for record in (records[200], records[-20]):
+        damage.write(record.segment, record.position + commitlog.MAGIC, b"oops")
+    lost = {records[200].offset, records[-20].offset, records[-1].offset}
+    shutil.rmtree(root / names.CONSUME_QUEUE / "Payments")
+    shutil.rmtree(root / names.INDEX)
+    mended = mend(MendOptions(root, conf, version), lambda: spark)
+    # What lies before the walk of 5.5.0 stays as it is.
+    assert {change.kind for change in mended.changes} == {"stand-in", "torn-end"}
+    foretold = predict(take(StoreSettings.load(root, conf, version)))
+
+    with Broker(version, root, config) as broker:
+        assert int(broker.store.getMaxPhyOffset()) >= foretold.log_end
+        after = [message for topic in topics for message in broker.consume_all(topic)]
+        times = Counter(message.physical_offset for message in after)
+        assert set(times) == set(by_place) - lost
+        # A hole in a queue is filled with the message behind it; else none comes twice.
+        holes = [by_place[place] for place in lost if place != records[-1].offset]
+        behind = {next(m.physical_offset for m in before if _follows(m, hole)) for hole in holes}
+        assert {place for place, count in times.items() if count > 1} <= behind
+        for place in sorted(times)[::25]:
+            message = by_place[place]
+            found = broker.query_by_key(message.topic, message.keys or "")
+            assert message.unique_key in {one.unique_key for one in found}
+        (sent,) = broker.produce([Message("Payments", 0, b"one more", keys="after", uniq_key="another")])
+        queue = [message for message in broker.consume_all("Payments") if message.queue_id == 0]
+        assert (queue[-1].queue_offset, queue[-1].body) == (sent.queue_offset, b"one more")
+        broker.kill()
+
+
+def _follows(message: Received, hole: Received) -> bool:
+    queue = hole.topic, hole.queue_id
+    return (message.topic, message.queue_id) == queue and message.queue_offset == hole.queue_offset + 1
