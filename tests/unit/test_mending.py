@@ -167,6 +167,29 @@ def test_a_segment_of_a_wrong_length_is_refused(case: Case) -> None:
     assert tree(case.root) == before
 
 
+@pytest.mark.parametrize("setting", ["mappedFileSizeConsumeQueue", "maxIndexNum"])
+def test_settings_that_no_file_fits_are_refused(setting: str, case: Case) -> None:
+    conf = case.options.broker_conf
+    assert conf is not None
+    lines = [line for line in conf.read_text().splitlines() if not line.startswith(setting)]
+    conf.write_text("\n".join(lines))
+    before = tree(case.root)
+    with pytest.raises(ReputError, match=setting):
+        case.mend()
+    assert tree(case.root) == before
+
+
+@pytest.mark.parametrize("number", [None, 1])
+def test_a_log_that_isnt_there_is_refused(number: int | None, case: Case) -> None:
+    """All of it, or one of its segments."""
+    for path in case.copy.segments if number is None else [case.copy.segments[number]]:
+        path.unlink()
+    before = tree(case.root)
+    with pytest.raises(ReputError, match="no-log" if number is None else "missing-segments|starts"):
+        case.mend()
+    assert tree(case.root) == before
+
+
 def test_a_body_without_its_crc_is_refused_unless_the_broker_lets_it_pass(case: Case) -> None:
     conf = case.options.broker_conf
     assert conf is not None

@@ -73,7 +73,7 @@ def test_a_sound_store_loses_nothing(name: str, stores: dict[str, GoldenStore], 
         (damage.topic_gone, {"units-missing"}),
         (damage.queues_gone, set()),
         (damage.index_gone, {"index-missing"}),
-        (damage.index_torn, {"index-torn"}),
+        (damage.index_torn, {"index-torn", "index-length"}),
         (damage.bad_magic, {"log-cut", "queue-cut", "index-ahead"}),
     ],
 )
@@ -157,6 +157,63 @@ def test_config_files_stop_a_broker(stores: dict[str, GoldenStore], tmp_path: Pa
 
 def test_numbers_as_keys_are_no_damage(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
     assert planned(stores["5.5.0-restart"], fastjson_keys, tmp_path).exit_code == 0
+
+
+def numbers_in_strings(copy: Copy) -> None:
+    (copy.root / "config" / "topics.json").write_text('{"note": "x, 5: y", "topicConfigTable": {}}')
+
+
+def nested_too_deep(copy: Copy) -> None:
+    for name in ("topics.json", "topics.json.bak"):
+        (copy.root / "config" / name).write_text("[" * 100_000)
+
+
+def test_strings_in_a_config_file_are_left_as_they_are(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    assert planned(stores["4.9.7-restart"], numbers_in_strings, tmp_path).prediction.starts
+
+
+def test_a_config_file_that_is_nested_too_deep_is_broken(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    result = planned(stores["4.9.7-restart"], nested_too_deep, tmp_path)
+    assert [problem.kind for problem in result.prediction.problems] == ["broken-config"]
+
+
+def no_log(copy: Copy) -> None:
+    shutil.rmtree(copy.root / "commitlog")
+
+
+def empty_log(copy: Copy) -> None:
+    for path in copy.segments:
+        path.unlink()
+
+
+@pytest.mark.parametrize("harm", [no_log, empty_log])
+def test_queues_without_a_log_are_not_sound(
+    harm: Damage, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    result = planned(stores["5.5.0-restart"], harm, tmp_path)
+    assert "no-log" in kinds(result)
+    assert result.exit_code == 1
+    assert any("Bring the commit log back" in step for step in result.instead)
+
+
+def no_second_segment(copy: Copy) -> None:
+    copy.segments[1].unlink()
+
+
+def test_a_missing_segment_is_not_sound(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    result = planned(stores["5.5.0-restart"], no_second_segment, tmp_path)
+    assert "missing-segments" in kinds(result)
+    assert result.exit_code == 1
+
+
+def test_any_directory_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(StoreError, match="there is no store here"):
+        take(StoreSettings.load(tmp_path, None, "5.5.0"))
 
 
 def test_a_queue_type_that_changed_stops_5_x_only(stores: dict[str, GoldenStore], tmp_path: Path) -> None:

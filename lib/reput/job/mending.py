@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.errors import StoreError, StoreInUseError
+from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.job.carry import carry_over, drop_carried
 from reput.job.log_copies import LogCopies
@@ -24,7 +24,7 @@ from reput.job.plan import prepare
 from reput.job.run import _is_done, _verify, catch_up, run
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.job.summary import Summary, summarize
-from reput.recovery.plan import Loss, Plan, plan
+from reput.recovery.plan import LOG_GONE, Loss, Plan, plan
 from reput.recovery.problem import Problem
 from reput.recovery.snapshot import Snapshot, take
 from reput.settings import StoreSettings
@@ -133,6 +133,8 @@ def mend(
     if not mended.plan.exit_code:
         return mended
     _refuse_problems(mended.plan.prediction.problems, settings)
+    _refuse_other_settings(snapshot)
+    _refuse_without_log(snapshot)
     current = plan(_without_strays(snapshot)) if _strays(snapshot) else mended.plan
     if _is_derived_broken(snapshot, current):
         _with_rebuild(mended, options, start_spark, listener)
@@ -166,6 +168,44 @@ def _refuse_problems(problems: list[Problem], settings: StoreSettings) -> None:
         if not (_is_derived(problem, settings) or _is_stray(problem, settings)):
             raise StoreError(
                 f"a broker doesn't start here, and --apply doesn't mend that: {problem.kind}",
+                path=problem.path,
+                expected=problem.expected,
+                found=problem.found,
+                next_step=problem.next_step,
+            )
+
+
+def _refuse_other_settings(snapshot: Snapshot) -> None:
+    """A rebuild by settings that no file fits makes files that the broker can't load."""
+    queue_files = sum(len(listing.files) for listing in snapshot.queues.values())
+    for setting, kind, directory, fitting in (
+        ("mappedFileSizeConsumeQueue", "wrong-length", names.CONSUME_QUEUE, queue_files),
+        ("maxHashSlotNum, maxIndexNum", "index-length", names.INDEX, None),
+    ):
+        root = snapshot.settings.root / directory
+        wrong = [
+            problem
+            for problem in snapshot.problems
+            if problem.kind == kind and Path(problem.path).is_relative_to(root)
+        ]
+        if fitting is None:
+            fitting = len(snapshot.index) - len(wrong)
+        if wrong and not fitting:
+            raise SettingsError(
+                f"no file was made with the {setting} of the broker.conf given here",
+                path=wrong[0].path,
+                expected=wrong[0].expected,
+                found=wrong[0].found,
+                next_step=f"Give the broker's own broker.conf; if this is it, move {root} away first",
+            )
+
+
+def _refuse_without_log(snapshot: Snapshot) -> None:
+    """What is gone from the log is not brought back by a rebuild; it would make the loss look mended."""
+    for problem in snapshot.problems:
+        if problem.kind in LOG_GONE:
+            raise StoreError(
+                f"a part of the commit log isn't there, and --apply doesn't mend that: {problem.kind}",
                 path=problem.path,
                 expected=problem.expected,
                 found=problem.found,

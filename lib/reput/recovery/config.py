@@ -55,7 +55,14 @@ def _broken(path: Path) -> str | None:
     if not text:
         return None
     try:
-        found = json.loads(_BARE_KEY.sub(r'\1"\2"\3', text), strict=False)
-    except ValueError as error:
+        found = _parsed(text)
+    except (ValueError, RecursionError) as error:
         return str(error)
     return None if isinstance(found, dict) else type(found).__name__
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text, strict=False)
+    except ValueError:
+        return json.loads(_BARE_KEY.sub(r'\1"\2"\3', text), strict=False)

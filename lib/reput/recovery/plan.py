@@ -26,6 +26,10 @@ from reput.store.segments import map_segment
 _RATE_4_9 = 600_000_000
 _RATE_5 = 200_000_000
 _MOST_LOOKED_AT = 10_000
+#: Problems of a load that stand for messages which nobody can bring back from what is there.
+LOG_GONE = frozenset({"missing-log-directory", "no-log", "missing-segments"})
+#: Problems of a load that a rebuild from the log takes away, although the broker starts with them.
+DERIVED_GONE = frozenset({"missing-queue-files", "index-length"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +140,19 @@ def plan(snapshot: Snapshot) -> Plan:
     result = Plan(prediction, rate=_rate(snapshot.settings.dialect))
     if prediction.began_at is not None or prediction.starts:
         result.losses += [*_log_losses(prediction), *_queue_losses(prediction), *_index_losses(prediction)]
-        result.unrepaired += [*_unreached(prediction), *_index_gaps(prediction)]
+        result.unrepaired += [*_left_alone(snapshot), *_unreached(prediction), *_index_gaps(prediction)]
         read = sum(walk.bytes for walk in (prediction.recovered, prediction.dispatched) if walk is not None)
         result.seconds = read / result.rate
     result.instead += _instead(result)
     return result
+
+
+def _left_alone(snapshot: Snapshot) -> Iterator[Loss]:
+    """What a load meets and goes on beside."""
+    for problem in snapshot.problems:
+        if problem.kind in LOG_GONE or problem.kind in DERIVED_GONE:
+            text = f"expected {problem.expected}, found {problem.found}; {problem.outcome}"
+            yield Loss(problem.kind, problem.path, 0, 0, 0, text)
 
 
 def _rate(dialect: Dialect) -> int:
@@ -324,7 +336,9 @@ def _instead(plan: Plan) -> list[str]:
     if settings.broker_conf is not None:
         options = f" --broker-conf {settings.broker_conf}{options}"
     kinds = {loss.kind for loss in (*plan.losses, *plan.unrepaired)}
-    if kinds:
+    gone = dict.fromkeys(problem.next_step for problem in plan.snapshot.problems if problem.kind in LOG_GONE)
+    steps += gone
+    if kinds - LOG_GONE:
         steps.append(
             f"With the broker stopped: `reput recover {settings.root} --apply{options}` mends what it can; "
             "`reput undo` takes it back. Or by hand:"
@@ -336,7 +350,7 @@ def _instead(plan: Plan) -> list[str]:
             f"damage and takes the {cut} messages behind it, which the broker cuts off."
         )
     broken = [loss for loss in plan.unrepaired if loss.kind in ("units-missing", "units-displaced")]
-    if broken or kinds & {"index-missing", "index-dropped", "index-ahead", "index-torn"}:
+    if broken or kinds & {*DERIVED_GONE, "index-missing", "index-dropped", "index-ahead", "index-torn"}:
         steps.append(
             f"With the broker stopped: `reput rebuild {settings.root} --in-place{options}` builds all queues "
             "and the index from the log; `reput undo` takes it back."

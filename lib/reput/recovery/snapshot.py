@@ -125,7 +125,16 @@ def take(settings: StoreSettings) -> Snapshot:
         index=index,
         holder=store_holder(settings.root),
     )
+    if not log.files and not _has_anything(snapshot):
+        raise StoreError(
+            "there is no store here",
+            path=settings.root,
+            expected="a directory with commitlog/, consumequeue/, checkpoint or config/",
+            found="none of them",
+            next_step="Check the STORE argument, and storePathRootDir and storePathCommitLog in broker.conf",
+        )
     snapshot.problems += [
+        *_log_directory_problems(snapshot),
         *log.problems,
         *gaps(log.files, size, "missing-segments"),
         *_queue_problems(queues, settings.consume_queue_file_size),
@@ -135,6 +144,37 @@ def take(settings: StoreSettings) -> Snapshot:
         *config_problems(settings),
     ]
     return snapshot
+
+
+def _has_anything(snapshot: Snapshot) -> bool:
+    root = snapshot.settings.root
+    derived = snapshot.queues or snapshot.batch_queues or snapshot.index or snapshot.checkpoint_exists
+    places = (*snapshot.settings.commit_log_dirs, root / names.CONFIG)
+    return bool(derived) or not snapshot.clean or any(place.is_dir() for place in places)
+
+
+def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
+    """A log that isn't where broker.conf says: ``MappedFileQueue.load`` takes that for an empty one."""
+    directories = snapshot.settings.commit_log_dirs
+    for directory in directories:
+        if not directory.is_dir() and (len(directories) > 1 or snapshot.queues):
+            yield Problem(
+                kind="missing-log-directory",
+                path=str(directory),
+                expected="a directory of the commit log",
+                found="nothing" if not directory.exists() else "no directory",
+                outcome="the broker starts without the segments that belong there",
+                next_step="Mount it, or mend storePathCommitLog in broker.conf.",
+            )
+    if not snapshot.log.files and (snapshot.queues or snapshot.index or snapshot.checkpoint_exists):
+        yield Problem(
+            kind="no-log",
+            path=str(directories[0]),
+            expected="segments, for there are files derived from them",
+            found="none",
+            outcome="the broker starts with an empty log, and deletes all queues",
+            next_step="Bring the commit log back before a broker starts.",
+        )
 
 
 _QUEUE_SETTING = "mappedFileSizeConsumeQueue"
