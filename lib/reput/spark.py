@@ -123,10 +123,12 @@ def session(
 
 def _choose_python(*, is_local: bool) -> None:
     """Say which Python the workers are, unless the operator did."""
-    if "PYSPARK_PYTHON" in os.environ:
-        return
     script = Path(__file__).with_name("worker_python.sh")
-    ours = is_local and _starts_jvm() and os.access(script, os.X_OK)
+    told = os.environ.get("PYSPARK_PYTHON")
+    if told not in (None, str(script)):
+        return
+    # A JVM that is there knows the script's own variable only if an earlier session of this process chose it.
+    ours = is_local and (told is not None or _starts_jvm()) and os.access(script, os.X_OK)
     if ours and _is_unpacked("pyspark") and _is_unpacked("py4j"):
         os.environ |= {"PYSPARK_PYTHON": str(script), "REPUT_PYTHON": sys.executable}
     else:

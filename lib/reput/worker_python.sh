@@ -2,6 +2,7 @@
 # The Python of a local session's workers; reput.spark says when. Spark puts archives first on their path, and
 # what Python loads from an archive it compiles anew in every process: half a second of a worker's start. The
 # same modules lie unpacked and compiled beside reput.
+set -f
 rest=
 IFS=:
 for entry in $PYTHONPATH; do

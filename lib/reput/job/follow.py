@@ -96,6 +96,7 @@ def follow(
             watch.restarted("log-went-back" if isinstance(error, LogWentBackError) else "expired-unread")
             continue
         except BaseException:
+            runner.cancel()
             writer.stop_ahead()
             raise
         writer.finish()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.errors import SparkError
 from reput.format import names
 from reput.job.carry import carry_over, drop_carried
 from reput.job.options import RebuildOptions
@@ -107,7 +108,7 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
     shutil.rmtree(checkpoint, ignore_errors=True)
     try:
         writer.begin_ahead([Part(*row) for row in cut(plan.log, cursor, first, options.part_bytes, cursor)])
-        run_available(
+        asked = run_available(
             spark,
             writer,
             checkpoint,
@@ -124,6 +125,18 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
             },
         )
         writer.undo_ahead()
+        if cursor < end and asked < end:
+            raise SparkError(
+                "the stream has ended before the log's end",
+                path=plan.root,
+                offset=plan.journal.state.cursor,
+                expected=f"parts up to {end}",
+                found=f"parts up to {max(asked, cursor)}",
+                next_step="Run the same command again; it goes on from the last committed batch",
+            )
+    except BaseException:
+        runner.cancel()
+        raise
     finally:
         writer.stop_ahead()
     writer.finish()

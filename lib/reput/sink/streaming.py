@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +32,7 @@ class SparkRunner:
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
+        self._tag = f"reput-{uuid.uuid4()}"
         self.is_local = str(context.master).startswith("local")
 
     @property
@@ -44,28 +47,40 @@ class SparkRunner:
 
     def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
         """The results in the items' order."""
+        self._context.addJobTag(self._tag)
         return self._context.parallelize(items, len(items)).map(function).collect()
+
+    def cancel(self) -> None:
+        """Wait for no function any more, for tasks may never get an executor; those that run end later."""
+        with suppress(PySparkException, Py4JError, ConnectionError):  # a session that is gone runs nothing
+            self._context.cancelJobsWithTag(self._tag)
 
 
 def run_available(
     spark: SparkSession, writer: BatchWriter, checkpoint: Path, log: CommitLog, options: dict[str, str]
-) -> None:
+) -> int:
     """Run a query over the parts of the log until everything available is committed.
 
     Args:
         checkpoint: absolute, on a file system that the driver has mounted.
         log: the commit log as the run is to see it; it may leave out segments that the source still lists.
 
+    Returns:
+        The physical offset up to which Spark asked for parts, -1 if it asked for none.
+
     Raises:
         ReputError: the writer's, when it failed.
         SparkError: Spark's own failure.
     """
     failures: list[ReputError] = []
+    asked = -1
     last = log.segments[-1].base
 
     def write(rows: DataFrame, batch_id: int) -> None:
+        nonlocal asked
         try:
             parts = [part_of(row) for row in rows.collect()]
+            asked = max([asked, *(part.end for part in parts)])
             writer.write([replace(part, last=part.base == last) for part in parts], batch_id)
         except ReputError as error:
             failures.append(error)
@@ -91,6 +106,7 @@ def run_available(
             query.stop()
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise failures[0] if failures else spark_error(error) from None
+    return asked
 
 
 def _await(query: StreamingQuery) -> None:
