@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.format import names
+from reput.sink.runner import InlineRunner
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report
 from reput.verify.run import check
-from reput.verify.waves import InlineRunner
 from tests import slow_rebuild, slow_verify
 from tests.property.test_rebuild import VERSIONS, Log, Spec, lay_out, odd_specs, scratch, specs
 from tests.stores import tree_of

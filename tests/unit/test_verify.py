@@ -17,13 +17,13 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH
 from reput.settings import StoreSettings
+from reput.sink.runner import InlineRunner
 from reput.verify.against import compare_pair, prepare_pair
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report
 from reput.verify.run import check
 from reput.verify.tasks import ChainsTask, PartTask
-from reput.verify.waves import InlineRunner
 from tests.golden.store import NAMES, GoldenStore, unpack
 from tests.local import Store, rebuild_locally
 from tests.rebuilds import broker_lock

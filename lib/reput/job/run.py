@@ -181,11 +181,11 @@ def catch_up(plan: Plan) -> None:
     Raises:
         OutputError: they can't be written.
     """
-    from reput.sink.crew import NoRunner
+    from reput.sink.runner import InlineRunner
     from reput.sink.writer import BatchWriter
 
     target = plan.target(flush_in_tasks=False)
-    writer = BatchWriter(target, plan.journal, plan.log, NoRunner(), abort_present=plan.abort_present)
+    writer = BatchWriter(target, plan.journal, plan.log, InlineRunner(), abort_present=plan.abort_present)
     writer.begin()
     writer.finish()
 

@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from reput.errors import ReputError
 from reput.scan.part import Part
 from reput.sink import index_task, redo, scan_task
 from reput.sink.journal import QueueState
+from reput.sink.runner import InlineRunner, Runner
 from reput.sink.scan_task import Floors, PartResult, Target
-
-
-class Runner(Protocol):
-    """Runs functions over items somewhere: on a cluster, or right here."""
-
-    @property
-    def slots(self) -> int:
-        """How many functions run at once."""
-        ...
-
-    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
-        """The function's results in the items' order."""
-        ...
-
-
-class NoRunner:
-    """For a writer that has nothing to scan."""
-
-    slots = 0
-
-    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
-        """Not to be called."""
-        raise NotImplementedError
-
-
-class InlineRunner:
-    """Runs functions here and now, for batches that are done before a Spark task would have begun."""
-
-    slots = 1
-
-    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
-        """The function's results in the items' order."""
-        return [function(item) for item in items]
 
 
 class StateFloors:

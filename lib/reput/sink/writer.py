@@ -19,7 +19,7 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.scan.part import Part
 from reput.sink import presence, redo, retention
-from reput.sink.crew import Crew, InlineRunner, Runner, StateFloors
+from reput.sink.crew import Crew, StateFloors
 from reput.sink.gathering import Gathering
 from reput.sink.index_builder import BatchIndex, IndexBuilder
 from reput.sink.journal import Batch, Journal, State
@@ -28,6 +28,7 @@ from reput.sink.live_index import LiveIndex
 from reput.sink.queue_files import QueueFiles
 from reput.sink.queues import BatchQueues
 from reput.sink.rollback import roll_back
+from reput.sink.runner import InlineRunner, Runner
 from reput.sink.salvage import bounded, keep_ranges
 from reput.sink.scan_task import PartResult, Target
 from reput.sink.step_back import fingerprint

@@ -21,6 +21,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import FIRST_ORDINAL
 from reput.settings import StoreSettings
+from reput.sink.runner import Runner
 from reput.sink.selection import Selection
 from reput.source.written import extents
 from reput.store.segments import discover, without_unwritten_end
@@ -33,7 +34,7 @@ from reput.verify.plan import BATCH_QUEUES, QUEUE_EXT, files_of, may_be_running,
 from reput.verify.queue_reader import QueueReader
 from reput.verify.report import INDEX, QUEUE, Difference, Note, Report
 from reput.verify.units import EXT_ADDRESSES_BELOW, MOST_RANGES, PRE_BLANK_SIZE, units_of
-from reput.verify.waves import Runner, in_waves
+from reput.verify.waves import in_waves
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.sink.runner import Runner
 from reput.verify.entries import BlockRun
 from reput.verify.index_file import IndexInfo, block_starts
 from reput.verify.tasks import BlocksTask
-from reput.verify.waves import Runner, in_waves
+from reput.verify.waves import in_waves
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from reput.scan.part import Part
 from reput.sink.chain import Chain
 from reput.sink.journal import QueueState
 from reput.sink.queues import BatchQueues
+from reput.sink.runner import Runner
 from reput.source.parts import cut
 from reput.verify.checkpoint import Reached, check_checkpoint
 from reput.verify.entries import EntriesCompared, joined, joined_problems
@@ -41,7 +42,7 @@ from reput.verify.tasks import (
     add_ranges,
 )
 from reput.verify.units import UnitRange
-from reput.verify.waves import Runner, done, in_waves
+from reput.verify.waves import done, in_waves
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,68 @@
+"""Having functions run somewhere, some at a time, with their results in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Waves of functions under way at once: while one's results are fetched, the next one works.
+_AT_ONCE = 2
+
+
+class Runner(Protocol):
+    """Runs functions over items somewhere: on a cluster, or right here."""
+
+    @property
+    def slots(self) -> int:
+        """How many functions run at once."""
+        ...
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """The function's results in the items' order."""
+        ...
+
+
+class InlineRunner:
+    """Runs functions here and now, where they are done before a Spark task would have begun."""
+
+    slots = 1
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """The function's results in the items' order."""
+        return [function(item) for item in items]
+
+
+def in_waves(
+    runner: Runner, do: Callable[[list[Item]], Sequence[Result]], items: Sequence[Item]
+) -> Generator[Result]:
+    """The results of many items in order, done in waves of as many as run at once.
+
+    When the generator is closed no further wave begins, and those under way have come to their end.
+
+    Args:
+        do: does one wave's items, with ``runner``; called by threads.
+
+    Raises:
+        Exception: what ``do`` raises.
+    """
+    under_way: deque[Future[Sequence[Result]]] = deque()
+    with ThreadPoolExecutor(_AT_ONCE, "reput-wave") as pool:
+        try:
+            at = 0
+            while at < len(items):
+                # Asked each time: a cluster's executors come one by one.
+                stop = at + max(runner.slots, 1)
+                under_way.append(pool.submit(do, list(items[at:stop])))
+                at = stop
+                if len(under_way) == _AT_ONCE:
+                    yield from under_way.popleft().result()
+            while under_way:
+                yield from under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
