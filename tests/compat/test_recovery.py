@@ -47,7 +47,7 @@ SEGMENT = int(str(CONFIG["mappedFileSizeCommitLog"]))
 QUEUE_FILE = int(str(CONFIG["mappedFileSizeConsumeQueue"]))
 _FLUSHED_AFTER = 1.3  # the service that flushes queues, and 5.5's checkpoint with them, runs every second
 _START_TIMEOUT = 20.0
-_STORES_AT_ONCE = 33  # each has some twenty threads and a hundred open files
+_STORES_AT_ONCE = 18  # each has some twenty threads and a hundred open files
 _STARTS_AT_ONCE = 12  # 4.9 sleeps a second in a start that has to dispatch
 
 
@@ -153,8 +153,8 @@ class Bench:
 
     def open(self, case: Case) -> None:
         """Load and start; what comes of it is looked at later."""
-        store = JavaStore(self.version, case.root, CONFIG, jvm=self.jvm)
         try:
+            store = JavaStore(self.version, case.root, CONFIG, jvm=self.jvm)
             if not store.load():
                 return
         except Exception as error:  # noqa: BLE001 - whatever Java threw, the store doesn't start
