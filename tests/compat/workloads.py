@@ -480,6 +480,47 @@ def _batch_queue(name: str, version: str, seed: int) -> Workload:
     return Workload(name, version, seed, config, _shuffled(source, 60, special), topics)
 
 
+def _tiny(name: str, version: str, seed: int) -> Workload:
+    """Two short segments with something of everything, so that each bit can be turned by itself.
+
+    In 5.3.3 with ``enabledAppendPropCRC``: there a CRC covers each whole record.
+    """
+    source = _Source(seed + 13)
+    short: dict[str, object] = {"tags": None, "keys": None, "properties": {}, "born_host": IPV4}
+    short |= {"store_host": Host(), "uniq_key": None}
+
+    def message(topic: str, **other: object) -> Message:
+        body = f"{topic.lower()}".encode()
+        return source.message(topic, 0, **{**short, "body": body, **other})
+
+    delayed = "Late" if version.startswith("4.") else SCHEDULE_TOPIC
+    both = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}
+    operations: list[Operation] = [
+        message("One", tags="A", keys="k l", uniq_key="u1"),
+        message("One", body=b""),
+        message(delayed, delay_level=1, tags="B"),
+        message("Two", properties=both),
+        message("One", keys="ключ 🚀", born_host=IPV6),
+        message("Half", sys_flag=PREPARED, uniq_key="t"),
+        Pause(1.3),
+        message("One", sys_flag=COMMIT, uniq_key="t", tags="a||b"),
+        message("One", sys_flag=ROLLBACK, uniq_key="t"),
+        message("Two", store_host=IPV6, properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}, keys="k"),
+        message("One", flag=-1, reconsume_times=2),
+    ]
+    config: dict[str, object] = {
+        "mappedFileSizeCommitLog": 1024,
+        "mappedFileSizeConsumeQueue": 4 * 20,
+        "maxHashSlotNum": 5,
+        "maxIndexNum": 8,
+        "enableMultiDispatch": True,
+        "enableLmq": True,
+    }
+    if version == "5.3.3":
+        config["enabledAppendPropCRC"] = True
+    return Workload(name, version, seed, config, operations)
+
+
 _Maker = Callable[[str, str, int], Workload]
 _EVERYWHERE: dict[str, _Maker] = {
     "mixed": _mixed,
@@ -493,6 +534,7 @@ _EVERYWHERE: dict[str, _Maker] = {
     "lmq-own-ids": _lmq_own_ids,
     "recreated-topic": _recreated_topic,
     "queue-ext": _queue_ext,
+    "tiny": _tiny,
 }
 _SINCE_5: dict[str, _Maker] = {
     "property-crc": _property_crc,
