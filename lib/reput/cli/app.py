@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 import reput
+from reput.cli.arguments import (
+    AsJson,
+    BrokerConf,
+    KnownTopicsOnly,
+    Master,
+    NoIndex,
+    Queues,
+    Store,
+    WrittenAs,
+    size,
+)
 from reput.cli.outcome import INTERRUPTED, REFUSED, reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, told
 from reput.cli.submitted import part_stderr
@@ -66,9 +77,7 @@ def _root(
 
 @app.command("rebuild", epilog=_EXAMPLES)
 def rebuild_command(
-    store: Annotated[
-        Path, typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/.")
-    ],
+    store: Store,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Write to DIR, which gets the layout of a store."),
@@ -80,35 +89,11 @@ def rebuild_command(
             help="Replace the store's own files. The broker must be stopped; the old files are kept.",
         ),
     ] = False,
-    broker_conf: Annotated[
-        Path | None,
-        typer.Option(
-            "--broker-conf",
-            metavar="FILE",
-            help="The broker's own configuration file: sizes, paths, delay levels (default: RocketMQ's).",
-        ),
-    ] = None,
-    rocketmq_version: Annotated[
-        str | None,
-        typer.Option(
-            "--rocketmq-version",
-            metavar="V",
-            help="Write as this release does, e.g. 4.9.7 (default: the newest).",
-        ),
-    ] = None,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue",
-            metavar="TOPIC[:ID]",
-            help="Only this topic or queue, and no index; may be given several times.",
-        ),
-    ] = None,
-    no_index: Annotated[bool, typer.Option("--no-index", help="Leave the index files alone.")] = False,
-    known_topics_only: Annotated[
-        bool,
-        typer.Option("--known-topics-only", help="Leave out topics that config/topics.json doesn't name."),
-    ] = False,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenAs = None,
+    queue: Queues = None,
+    no_index: NoIndex = False,
+    known_topics_only: KnownTopicsOnly = False,
     max_bytes_per_trigger: Annotated[
         str,
         typer.Option(
@@ -117,11 +102,8 @@ def rebuild_command(
             help="Log bytes between two commits; an interrupted run repeats at most so many.",
         ),
     ] = "4g",
-    master: Annotated[
-        str | None,
-        typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON document.")] = False,
+    master: Master = None,
+    as_json: AsJson = False,
 ) -> None:
     """Rebuild consume queues, index files, checkpoint and ledger from a commit log.
 
@@ -147,7 +129,7 @@ def rebuild_command(
             queues=tuple(queue or ()),
             index=not no_index,
             known_topics_only=known_topics_only,
-            max_bytes_per_trigger=_size(max_bytes_per_trigger),
+            max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
         )
         if not is_submitted():
             check_java()
@@ -173,19 +155,6 @@ def start_spark(application: str, master: str | None, display: ProgressDisplay |
     if display is not None:
         display.say("starting Spark")
     return session(application, master)
-
-
-def _size(text: str) -> int:
-    """Bytes of ``512m``, ``4g`` or a plain number."""
-    units = {"k": 10, "m": 20, "g": 30, "t": 40}
-    digits, shift = (text[:-1], units[text[-1].lower()]) if text[-1:].lower() in units else (text, 0)
-    if not (digits.isascii() and digits.isdecimal()) or int(digits) == 0:
-        raise SettingsError(
-            "--max-bytes-per-trigger can't be understood",
-            expected="bytes, or a number with k, m, g or t",
-            found=text,
-        )
-    return int(digits) << shift
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Protocol
 
@@ -106,20 +107,20 @@ def _headline(summary: Summary) -> str:
 
 def _facts(summary: Summary) -> list[str]:
     rate = human(int(summary.new_bytes / max(summary.seconds, 1e-9)))
-    batches = _counted(summary.batches, "batch", "batches")
-    index = f"{_counted(summary.index_files, 'file')} with {_counted(summary.index_entries, 'key')}"
+    batches = counted(summary.batches, "batch", "batches")
+    index = f"{counted(summary.index_files, 'file')} with {counted(summary.index_entries, 'key')}"
     if not summary.index_files:
         index = "none"
-    messages = f"{_counted(summary.messages, 'message')}, {human(summary.bytes)}"
+    messages = f"{counted(summary.messages, 'message')}, {human(summary.bytes)}"
     lines = [
         f"  log        {summary.start} to {summary.end}: {messages}",
-        f"  queues     {_counted(summary.queues, 'queue')} with {_counted(summary.units, 'unit')}",
+        f"  queues     {counted(summary.queues, 'queue')} with {counted(summary.units, 'unit')}",
         f"  index      {index}",
     ]
     if summary.new_messages == summary.messages:
         lines.append(f"  took       {summary.seconds:.1f} s in {batches}, {rate}/s")
     elif summary.new_messages:
-        new = f"{_counted(summary.new_messages, 'message')}, {human(summary.new_bytes)}"
+        new = f"{counted(summary.new_messages, 'message')}, {human(summary.new_bytes)}"
         lines.append(f"  new        {new}; the rest was there already")
         lines.append(f"  took       {summary.seconds:.1f} s, {rate}/s")
     if summary.kept:
@@ -154,7 +155,7 @@ def _remarks(summary: Summary) -> list[str]:
         ]
     left_out = list(summary.without_units.items())
     lines += [
-        f"  left out   {topic}: {_counted(count, 'message')} got no units"
+        f"  left out   {topic}: {counted(count, 'message')} got no units"
         for topic, count in left_out[:_MOST_NAMES]
     ]
     if len(left_out) > _MOST_NAMES:
@@ -178,8 +179,17 @@ def _listed(names: list[str]) -> str:
     return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES:,} more"
 
 
-def _counted(number: int, one: str, several: str | None = None) -> str:
+def counted(number: int, one: str, several: str | None = None) -> str:
+    """``1 file``, ``2,000 files``."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+def moment(ms: int) -> str:
+    """A time as UTC, to the millisecond; as it is, where that is no time that a calendar has."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
 
 
 class TailDisplay:

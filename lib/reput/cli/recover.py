@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reput.cli import app as commands
+from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, _counted, printed
+from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, counted, moment, printed
 from reput.errors import SettingsError
 from reput.job.mend_log import Change
 from reput.job.mending import Mended, MendOptions, mend
@@ -29,25 +28,10 @@ if TYPE_CHECKING:
 
 _MOST_LINES = 20
 
-Store = Annotated[
-    Path, typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/.")
-]
-BrokerConf = Annotated[
-    Path | None,
-    typer.Option("--broker-conf", metavar="FILE", help="The broker's own configuration file: sizes, paths."),
-]
-Version = Annotated[
-    str | None,
-    typer.Option(
-        "--rocketmq-version", metavar="V", help="The broker that is going to start (default: the newest)."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-
 
 @commands.app.command("check")
 def check_command(
-    store: Store, broker_conf: BrokerConf = None, rocketmq_version: Version = None, as_json: AsJson = False
+    store: Store, broker_conf: BrokerConf = None, rocketmq_version: StartedBy = None, as_json: AsJson = False
 ) -> None:
     """Look at a store as a broker loads it, and say what would keep the broker from starting.
 
@@ -77,11 +61,8 @@ def recover_command(
         ),
     ] = False,
     broker_conf: BrokerConf = None,
-    rocketmq_version: Version = None,
-    master: Annotated[
-        str | None,
-        typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
-    ] = None,
+    rocketmq_version: StartedBy = None,
+    master: Master = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a broker's restart will do to a store, what it won't repair, and what to do instead; or do it.
@@ -151,10 +132,10 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
     if rebuilt is None:
         yield "  queues     as they were, and the index, too"
     else:
-        units = _counted(rebuilt.units, "unit")
-        yield f"  queues     {_counted(rebuilt.queues, 'queue')} with {units}, rebuilt"
-        entries = _counted(rebuilt.index_entries, "key")
-        yield f"  index      {_counted(rebuilt.index_files, 'file')} with {entries}, rebuilt"
+        units = counted(rebuilt.units, "unit")
+        yield f"  queues     {counted(rebuilt.queues, 'queue')} with {units}, rebuilt"
+        entries = counted(rebuilt.index_entries, "key")
+        yield f"  index      {counted(rebuilt.index_files, 'file')} with {entries}, rebuilt"
         if rebuilt.findings:
             yield from _listed("findings", [str(finding) for finding in rebuilt.findings])
     yield f"  replaced   the old files are kept in {mended.kept}; `reput undo {settings.root}` puts them back"
@@ -203,21 +184,23 @@ def _check_lines(snapshot: Snapshot, found: list[Problem]) -> Iterator[str]:
     if snapshot.holder is not None:
         yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
     sizes = f"{snapshot.segment_size:,} bytes each"
-    yield f"  log        {_counted(len(snapshot.log.files), 'segment')} of {sizes}{_assumed(snapshot)}"
+    yield f"  log        {counted(len(snapshot.log.files), 'segment')} of {sizes}{_assumed(snapshot)}"
     queues = len(snapshot.queues) + len(snapshot.batch_queues)
-    yield f"  queues     {_counted(queues, 'queue')} in {_counted(_queue_files(snapshot), 'file')}"
-    yield f"  index      {_counted(len(snapshot.index), 'file')}"
+    yield f"  queues     {counted(queues, 'queue')} in {counted(_queue_files(snapshot), 'file')}"
+    yield f"  index      {counted(len(snapshot.index), 'file')}"
     if snapshot.checkpoint_exists:
         times = (
             ("physic", checkpoint.physic_msg_timestamp),
             ("logics", checkpoint.logics_msg_timestamp),
             ("index", checkpoint.index_msg_timestamp),
         )
-        yield "  checkpoint " + ", ".join(f"{name} {_time(value)}" for name, value in times)
+        yield "  checkpoint " + ", ".join(
+            f"{name} {moment(value) if value > 0 else value}" for name, value in times
+        )
     else:
         yield "  checkpoint none"
     stops = sum(problem.stops for problem in found)
-    yield f"  starts     no: {_counted(stops, 'thing')} to see to first" if stops else "  starts     yes"
+    yield f"  starts     no: {counted(stops, 'thing')} to see to first" if stops else "  starts     yes"
     yield from _listed("findings", [str(problem) for problem in found])
 
 
@@ -237,22 +220,22 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     if snapshot.holder is not None:
         yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
     if prediction.problems:
-        yield f"  starts     no: {_counted(len(prediction.problems), 'thing')} to see to first"
+        yield f"  starts     no: {counted(len(prediction.problems), 'thing')} to see to first"
         yield from (f"    {problem}" for problem in prediction.problems)
     if prediction.began_at is not None and walked is not None:
         yield f"  begins     at {prediction.began_at.path.name}, {_why(plan)}"
-        taken = f"{_counted(walked.messages, 'message')}, {human(walked.bytes)}"
-        segments = _counted(walked.segments, "segment")
+        taken = f"{counted(walked.messages, 'message')}, {human(walked.bytes)}"
+        segments = counted(walked.segments, "segment")
         yield f"  walks      {segments}: {taken}, up to {walked.end}: {walked.why}"
     if prediction.dispatched is not None and prediction.dispatched.messages:
-        messages = _counted(prediction.dispatched.messages, "message")
+        messages = counted(prediction.dispatched.messages, "message")
         yield f"  dispatches {messages} more, from the end of its queues on"
     if prediction.starts:
         yield f"  log        {prediction.log_start} to {prediction.log_end} afterwards"
-        units = _counted(prediction.units_added, "unit")
-        yield f"  queues     {_counted(len(prediction.queues), 'queue')}, {units} added"
-        index = _counted(len(prediction.index.files), "file")
-        yield f"  index      {index} afterwards, {_counted(prediction.index.added, 'key')} added"
+        units = counted(prediction.units_added, "unit")
+        yield f"  queues     {counted(len(prediction.queues), 'queue')}, {units} added"
+        index = counted(len(prediction.index.files), "file")
+        yield f"  index      {index} afterwards, {counted(prediction.index.added, 'key')} added"
         rate = f"{human(plan.rate)}/s, with the files in memory"
         yield f"  takes      some {plan.seconds:.1f} s of reading, reckoned with {rate}"
         yield from _listed("loses", [_said(loss) for loss in plan.losses], "nothing")
@@ -280,10 +263,3 @@ def _listed(title: str, lines: list[str], nothing: str = "none") -> Iterator[str
     yield from (f"    {line}" for line in lines[:_MOST_LINES])
     if len(lines) > _MOST_LINES:
         yield f"    and {len(lines) - _MOST_LINES:,} more; --json prints all"
-
-
-def _time(value: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%dT%H:%M:%S}Z" if value > 0 else str(value)
-    except (OverflowError, ValueError, OSError):
-        return str(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import threading
 from pathlib import Path
@@ -11,9 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reput.cli.arguments import (
+    AsJson,
+    BrokerConf,
+    KnownTopicsOnly,
+    Master,
+    NoIndex,
+    Queues,
+    Store,
+    WrittenAs,
+    size,
+)
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TailDisplay, TextOutput, told
-from reput.errors import SettingsError
 from reput.job.options import TailOptions
 from reput.job.tail import tail
 from reput.spark import check_java, is_submitted, session
@@ -38,46 +47,17 @@ End it with a clean state:
     reput stop /data/derived
 """
 
-_SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.ASCII | re.IGNORECASE)
-_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-
 
 def tail_command(
-    store: Annotated[
-        Path, typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/.")
-    ],
+    store: Store,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Write to DIR, which gets the layout of a store.")
     ],
-    broker_conf: Annotated[
-        Path | None,
-        typer.Option(
-            "--broker-conf",
-            metavar="FILE",
-            help="The broker's own configuration file: sizes, paths, delay levels (default: RocketMQ's).",
-        ),
-    ] = None,
-    rocketmq_version: Annotated[
-        str | None,
-        typer.Option(
-            "--rocketmq-version",
-            metavar="V",
-            help="Write as this release does, e.g. 4.9.7 (default: the newest).",
-        ),
-    ] = None,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue",
-            metavar="TOPIC[:ID]",
-            help="Only this topic or queue, and no index; may be given several times.",
-        ),
-    ] = None,
-    no_index: Annotated[bool, typer.Option("--no-index", help="Leave the index files alone.")] = False,
-    known_topics_only: Annotated[
-        bool,
-        typer.Option("--known-topics-only", help="Leave out topics that config/topics.json doesn't name."),
-    ] = False,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenAs = None,
+    queue: Queues = None,
+    no_index: NoIndex = False,
+    known_topics_only: KnownTopicsOnly = False,
     max_bytes_per_trigger: Annotated[
         str,
         typer.Option(
@@ -105,13 +85,8 @@ def tail_command(
     metrics_address: Annotated[
         str, typer.Option("--metrics-address", metavar="HOST", help="The address that the port is opened on.")
     ] = "127.0.0.1",
-    master: Annotated[
-        str | None,
-        typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the closing summary as one JSON document.")
-    ] = False,
+    master: Master = None,
+    as_json: AsJson = False,
 ) -> None:
     """Follow a live commit log, and keep consume queues, index files, checkpoint and ledger up to date.
 
@@ -131,8 +106,8 @@ def tail_command(
             queues=tuple(queue or ()),
             index=not no_index,
             known_topics_only=known_topics_only,
-            max_bytes_per_trigger=_size("--max-bytes-per-trigger", max_bytes_per_trigger),
-            max_rate=None if max_rate is None else _size("--max-rate", max_rate),
+            max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
+            max_rate=None if max_rate is None else size("--max-rate", max_rate),
             metrics_port=metrics_port,
             metrics_address=metrics_address,
         )
@@ -170,14 +145,3 @@ def _stop_on_signals(stopping: threading.Event) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-
-
-def _size(option: str, text: str) -> int:
-    """Bytes of ``512m``, ``4g`` or a plain number."""
-    match = _SIZE.fullmatch(text)
-    size = int(match[1]) << _SHIFTS[match[2].lower()] if match else 0
-    if not size:
-        raise SettingsError(
-            f"{option} can't be understood", expected="bytes, or a number with k, m, g or t", found=text
-        )
-    return size

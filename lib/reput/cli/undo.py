@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from reput.cli.app import app
+from reput.cli.arguments import AsJson
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput
 from reput.job import undo
@@ -26,7 +27,7 @@ def undo_command(
             help="Put back this replaced-... directory (default: that of the last rebuild not yet undone).",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Put back what a rebuild with --in-place replaced.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from reput.cli.output import printed
+from reput.cli.output import counted, printed
 from reput.store.space import human
 from reput.verify import Difference, Report
 
@@ -25,18 +25,18 @@ def printed_text(report: Report) -> None:
 
 def _lines(report: Report) -> Iterator[str]:
     found = sum(one.count for one in report.findings)
-    verdict = "sound" if not found else f"{_counted(len(report.findings), 'finding')}"
+    verdict = "sound" if not found else f"{counted(len(report.findings), 'finding')}"
     if report.against is None:
         yield f"Verified {report.store} as RocketMQ {report.rocketmq_version} writes it: {verdict}"
-        messages = f"{_counted(report.messages, 'message')}, {human(report.bytes)}"
+        messages = f"{counted(report.messages, 'message')}, {human(report.bytes)}"
         yield f"  log        {report.start} to {report.end}: {messages}"
     else:
         same = "the same" if not found else verdict
         yield f"Compared {report.store} with {report.against}: {same}"
         yield f"  log        {report.start} to {report.end}, which both have"
-    yield f"  queues     {_counted(report.queues, 'queue')} with {_counted(report.units, 'unit')}"
+    yield f"  queues     {counted(report.queues, 'queue')} with {counted(report.units, 'unit')}"
     if report.index_files:
-        files, keys = _counted(report.index_files, "file"), _counted(report.index_entries, "key")
+        files, keys = counted(report.index_files, "file"), counted(report.index_entries, "key")
         yield f"  index      {files} with {keys}"
     rate = f", {human(int(report.bytes / max(report.seconds, 1e-9)))}/s" if report.bytes else ""
     yield f"  took       {report.seconds:.1f} s{rate}"
@@ -57,13 +57,9 @@ def _lines(report: Report) -> Iterator[str]:
 def _of_kind(findings: list[Difference]) -> Iterator[str]:
     first = findings[0]
     count = sum(one.count for one in findings)
-    ranges = "" if count == len(findings) else f" in {_counted(len(findings), 'range')}"
+    ranges = "" if count == len(findings) else f" in {counted(len(findings), 'range')}"
     remark = "" if first.remark is None else f": {first.remark}"
     yield f"  {first.area:<10} {count:,} {first.kind}{ranges}{remark}"
     yield from (f"    {one}" for one in findings[:MOST_SHOWN])
     if len(findings) > MOST_SHOWN:
         yield f"    and {len(findings) - MOST_SHOWN:,} more: --json lists all"
-
-
-def _counted(number: int, one: str) -> str:
-    return f"{number:,} {one if number == 1 else one + 's'}"

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from reput.cli import app as commands
+from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, WrittenBy
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput
 from reput.cli.verified import printed_json, printed_text
@@ -32,9 +33,7 @@ For a program:
 
 @commands.app.command("verify", epilog=_EXAMPLES)
 def verify_command(
-    store: Annotated[
-        Path, typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/.")
-    ],
+    store: Store,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -43,36 +42,12 @@ def verify_command(
             help="Compare queues and index with those of another store, such as a slave's, not with the log.",
         ),
     ] = None,
-    broker_conf: Annotated[
-        Path | None,
-        typer.Option(
-            "--broker-conf",
-            metavar="FILE",
-            help="The broker's own configuration file: sizes, paths, delay levels (default: RocketMQ's).",
-        ),
-    ] = None,
-    rocketmq_version: Annotated[
-        str | None,
-        typer.Option(
-            "--rocketmq-version",
-            metavar="V",
-            help="The release that wrote the store, e.g. 4.9.7 (default: the newest).",
-        ),
-    ] = None,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue",
-            metavar="TOPIC[:ID]",
-            help="Only this topic or queue, and no index; may be given several times.",
-        ),
-    ] = None,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenBy = None,
+    queue: Queues = None,
     no_index: Annotated[bool, typer.Option("--no-index", help="Don't look at the index files.")] = False,
-    master: Annotated[
-        str | None,
-        typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON document.")] = False,
+    master: Master = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare a store's queues, index and checkpoint with its commit log, both ways.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from reput.cli.app import app
+from reput.cli.arguments import AsJson
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, _counted, printed
+from reput.cli.output import JsonOutput, Output, TextOutput, counted, moment, printed
 from reput.store.space import human
 from reput.watch.output import has_begun
 from reput.watch.status import DIED, Status, look
@@ -32,7 +32,6 @@ BrokerConf = Annotated[
         help="The broker's configuration file, if it names the commit log's place (default: the tail's own).",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @app.command("status")
@@ -109,13 +108,13 @@ def _lines(status: Status) -> Iterator[str]:
     yield f"  store      {status.store}{dialect}"
     yield from _place(status)
     yield from _lag(status)
-    batches = _counted(status.batches, "batch", "batches")
-    last = f", the last one committed at {_time(status.committed_ms)}" if status.batches else ""
-    yield f"  done       {_counted(status.messages, 'message')}, {human(status.bytes)} in {batches}{last}"
-    yield f"  queues     {_counted(status.queues, 'queue')} with {_counted(status.units, 'unit')}"
-    entries = _counted(status.index_entries, "key")
+    batches = counted(status.batches, "batch", "batches")
+    last = f", the last one committed at {moment(status.committed_ms)}" if status.batches else ""
+    yield f"  done       {counted(status.messages, 'message')}, {human(status.bytes)} in {batches}{last}"
+    yield f"  queues     {counted(status.queues, 'queue')} with {counted(status.units, 'unit')}"
+    entries = counted(status.index_entries, "key")
     yield (
-        f"  index      {_counted(status.index_files, 'file')} with {entries}"
+        f"  index      {counted(status.index_files, 'file')} with {entries}"
         if status.index_files
         else "  index      none"
     )
@@ -132,7 +131,7 @@ def _lines(status: Status) -> Iterator[str]:
 
 def _headline(status: Status) -> str:
     if status.holder is not None:
-        since = "" if status.running is None else f" since {_time(status.running.started_ms)}"
+        since = "" if status.running is None else f" since {moment(status.running.started_ms)}"
         return f"{status.root} is being written by {status.holder.what}{since}"
     if status.state == DIED:
         return (
@@ -143,7 +142,7 @@ def _headline(status: Status) -> str:
 
 
 def _place(status: Status) -> Iterator[str]:
-    stored = f", its last message stored at {_time(status.last_timestamp)}" if status.last_timestamp else ""
+    stored = f", its last message stored at {moment(status.last_timestamp)}" if status.last_timestamp else ""
     yield f"  offset     {status.offset}{stored}"
 
 
@@ -171,11 +170,6 @@ def _findings(status: Status) -> Iterator[str]:
         yield f"    the last {len(last)}; --json prints all:"
     for finding in last:
         yield f"    {finding}"
-
-
-def _time(ms: int) -> str:
-    """A time as UTC, to the millisecond."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _duration(ms: int) -> str:

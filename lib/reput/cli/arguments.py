@@ -1,0 +1,81 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.errors import SettingsError
+
+Store = Annotated[
+    Path, typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/.")
+]
+BrokerConf = Annotated[
+    Path | None,
+    typer.Option(
+        "--broker-conf",
+        metavar="FILE",
+        help="The broker's own configuration file: sizes, paths, delay levels (default: RocketMQ's).",
+    ),
+]
+WrittenAs = Annotated[
+    str | None,
+    typer.Option(
+        "--rocketmq-version",
+        metavar="V",
+        help="Write as this release does, e.g. 4.9.7 (default: the newest).",
+    ),
+]
+WrittenBy = Annotated[
+    str | None,
+    typer.Option(
+        "--rocketmq-version",
+        metavar="V",
+        help="The release that wrote the store, e.g. 4.9.7 (default: the newest).",
+    ),
+]
+StartedBy = Annotated[
+    str | None,
+    typer.Option(
+        "--rocketmq-version", metavar="V", help="The broker that is going to start (default: the newest)."
+    ),
+]
+Queues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--queue",
+        metavar="TOPIC[:ID]",
+        help="Only this topic or queue, and no index; may be given several times.",
+    ),
+]
+NoIndex = Annotated[bool, typer.Option("--no-index", help="Leave the index files alone.")]
+KnownTopicsOnly = Annotated[
+    bool,
+    typer.Option("--known-topics-only", help="Leave out topics that config/topics.json doesn't name."),
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+
+_SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.ASCII | re.IGNORECASE)
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def size(option: str, text: str) -> int:
+    """Bytes of ``512m``, ``4g`` or a plain number above 0.
+
+    Raises:
+        SettingsError: it is none of these; names the option.
+    """
+    match = _SIZE.fullmatch(text)
+    number = int(match[1]) << _SHIFTS[match[2].lower()] if match else 0
+    if not number:
+        raise SettingsError(
+            f"{option} can't be understood", expected="bytes, or a number with k, m, g or t", found=text
+        )
+    return number
