@@ -24,7 +24,7 @@ from tests.compat.conf import conf_text
 from tests.compat.damage import Copy
 from tests.compat.jars import VERSIONS
 from tests.compat.message import Message
-from tests.compat.test_recovery import Bench, Case, differences, expected
+from tests.compat.starts import Bench, Case, differences, expected
 from tests.compat.workloads import SMALL_FILES
 
 if TYPE_CHECKING:

@@ -1,0 +1,211 @@
+"""``python -m tests.compat.matrix``: each damage, way of stopping and release, as brokers and reput leave it.
+
+Every damaged store is opened by the real store of the release. A copy of it is mended by
+``reput recover --apply`` and verified, and what came of that is opened by the real store, too. Both are
+counted against the undamaged store. docs/recovery-matrix.md holds the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reput.errors import ReputError
+from reput.job.mending import MendOptions, mend
+from reput.recovery.predict import predict
+from reput.recovery.snapshot import take
+from reput.verify import VerifyOptions, verify
+from tests.compat.damage import DAMAGES, Copy
+from tests.compat.jars import VERSIONS
+from tests.compat.outcome import Outcome, Written, outcome
+from tests.compat.starts import QUEUE_FILE, SEGMENT, Bench, Case, batched, cases, expected
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BEGIN, END = "<!-- matrix: begin -->", "<!-- matrix: end -->"
+STOPS = {"stopped": "stopped", "killed": "killed", "behind": "killed late"}
+SOUND = "✓"
+
+
+@dataclass(slots=True)
+class Reput:
+    """What ``reput recover --apply`` did.
+
+    Attributes:
+        did: ``sound`` (nothing to mend), ``mended`` or ``refused``.
+        why: of a refusal.
+        changes: kinds of changes of the log.
+        rebuilt: queues and index were rebuilt.
+        verified: kinds of what ``reput verify`` then finds.
+        outcome: of a start of the real store behind it; that of the broker alone unless it mended.
+    """
+
+    did: str
+    why: str = ""
+    changes: list[str] = field(default_factory=list)
+    rebuilt: bool = False
+    verified: list[str] = field(default_factory=list)
+    outcome: Outcome = field(default_factory=lambda: Outcome(starts=False))
+
+
+@dataclass(slots=True)
+class Row:
+    """A damaged store, and what became of it.
+
+    Attributes:
+        damage: the name of the function in tests/compat/damage.py.
+        stop: ``stopped``, ``killed`` or ``behind``.
+        version: the release that wrote it and starts on it.
+        lost: messages that the damage itself destroyed.
+        broker, reput: what came of it.
+    """
+
+    damage: str
+    stop: str
+    version: str
+    lost: int
+    broker: Outcome
+    reput: Reput
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> Row:
+        """The row that :func:`dataclasses.asdict` made."""
+        told = facts["reput"]
+        reput = Reput(**{**told, "outcome": Outcome(**told["outcome"])})
+        return cls(**{**facts, "broker": Outcome(**facts["broker"]), "reput": reput})
+
+
+def measure(version: str, directory: Path, spark: SparkSession, only: Sequence[str] = ()) -> list[Row]:
+    """Try all damages with one release.
+
+    Args:
+        version: the release.
+        directory: an empty one.
+        spark: for the rebuilds and the verification.
+        only: names of damages; empty for all.
+    """
+    bench = Bench(version, directory)
+    rows: list[Row] = []
+    try:
+        written = Written.of(Copy(bench.stopped, SEGMENT, QUEUE_FILE))
+        started: list[Case] = []
+        todo: list[tuple[Row, set[int], Case, Case | None]] = []
+        for name, damage, crash in cases():
+            if only and damage.__name__ not in only:
+                continue
+            copy = bench.copy(name, crash=crash)
+            damage(copy)
+            survivors = written.survivors(copy.root)
+            case = _case(bench, name, copy.root)
+            mended = bench.tmp / f"{name}-mended"
+            shutil.copytree(copy.root, mended)
+            reput = _mend(MendOptions(mended, bench.conf, version), spark)
+            again = _case(bench, mended.name, mended) if reput.did == "mended" else None
+            row = Row(
+                damage=damage.__name__,
+                stop=crash or "stopped",
+                version=version,
+                lost=len(written.records) - len(survivors),
+                broker=Outcome(starts=False),
+                reput=reput,
+            )
+            started += [one for one in (case, again) if one is not None]
+            todo.append((row, survivors, case, again))
+            print(f"matrix: {version} {name}: {reput.did} {reput.why}", file=sys.stderr, flush=True)
+        for some in batched(started):
+            bench.open_all(some)
+        for row, survivors, case, again in todo:
+            row.broker = outcome(written, survivors, case.seen, case.root, _why(bench, case))
+            row.reput.outcome = row.broker
+            if again is not None:
+                why = _why(bench, again)
+                row.reput.outcome = outcome(written, survivors, again.seen, again.root, why)
+            rows.append(row)
+    finally:
+        bench.close()
+    return rows
+
+
+def _case(bench: Bench, name: str, root: Path) -> Case:
+    prediction = predict(take(bench.settings(root)))
+    case = Case(name, root, expected(prediction))
+    case.why = ", ".join(dict.fromkeys(problem.kind for problem in prediction.problems))
+    return case
+
+
+def _why(bench: Bench, case: Case) -> str:
+    return case.why or case.error[:200]
+
+
+def _mend(options: MendOptions, spark: SparkSession) -> Reput:
+    try:
+        mended = mend(options, lambda: spark)
+        kinds = list(dict.fromkeys(change.kind for change in mended.changes))
+        reput = Reput("sound" if mended.kept is None else "mended", changes=kinds)
+        reput.rebuilt = mended.rebuilt is not None
+    except ReputError as error:
+        return Reput("refused", why=error.problem)
+    wanted = VerifyOptions(options.store, None, options.broker_conf, options.rocketmq_version)
+    try:
+        found = verify(wanted, lambda: spark).findings
+        reput.verified = sorted({f"{one.area} {one.kind}" for one in found})
+    except ReputError as error:
+        reput.verified = [f"refused: {error.problem}"]
+    return reput
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.compat.matrix", description=__doc__)
+    parser.add_argument("--versions", nargs="+", choices=VERSIONS, default=list(VERSIONS))
+    known = [damage.__name__ for damage in DAMAGES]
+    parser.add_argument("--damages", nargs="+", choices=known, default=[], help="these alone (default: all)")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="put what was measured into FILE, as JSON")
+    parser.add_argument(
+        "--read", type=Path, nargs="+", metavar="FILE", help="measure nothing: print what such files hold"
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into FILE, too")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure and print; returns the exit code."""
+    options = arguments(words)
+    rows: list[Row] = []
+    if options.read:
+        for path in options.read:
+            rows += [Row.from_dict(facts) for facts in json.loads(path.read_text(encoding="utf-8"))]
+    else:
+        rows = _measured(options)
+    if options.rows is not None:
+        options.rows.write_text(json.dumps([asdict(row) for row in rows], indent=1), encoding="utf-8")
+    return 0
+
+
+def _measured(options: argparse.Namespace) -> list[Row]:
+    from reput.spark import session
+
+    rows = []
+    spark = session("reput matrix", "local[2]", {})
+    try:
+        for version in options.versions:
+            began = time.monotonic()
+            with tempfile.TemporaryDirectory(prefix="reput-matrix-") as directory:
+                rows += measure(version, Path(directory), spark, options.damages)
+            print(f"matrix: {version}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    finally:
+        spark.stop()
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,275 @@
+"""Stores that are damaged and then opened by the real store, many at once.
+
+One JVM a release writes a store of small files, and then opens every damaged copy of it. Each damage is tried
+on a store that was stopped in good order, on one that was killed, and on one that was killed long after its
+last checkpoint.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from reput.dialect import dialect
+from reput.format import names
+from reput.format.checkpoint import StoreCheckpoint
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import IndexHeader
+from reput.recovery.index import read_header
+from reput.recovery.predict import Prediction
+from reput.settings import StoreSettings
+from tests.compat.conf import conf_text
+from tests.compat.damage import DAMAGES, Copy, Damage
+from tests.compat.java_store import JavaStore
+from tests.compat.jvm import Jvm
+from tests.compat.message import COMMIT, PREPARED, ROLLBACK, SCHEDULE_TOPIC, Message
+
+CONFIG: dict[str, object] = {
+    "mappedFileSizeCommitLog": 4096,
+    "mappedFileSizeConsumeQueue": 15 * UNIT_LENGTH,
+    "maxHashSlotNum": 20,
+    "maxIndexNum": 100,
+    "cleanFileForciblyEnable": False,
+}
+SEGMENT = int(str(CONFIG["mappedFileSizeCommitLog"]))
+QUEUE_FILE = int(str(CONFIG["mappedFileSizeConsumeQueue"]))
+_FLUSHED_AFTER = 1.3  # the service that flushes queues, and 5.5's checkpoint with them, runs every second
+_START_TIMEOUT = 20.0
+_STORES_AT_ONCE = 18  # each has some twenty threads and a hundred open files
+_STARTS_AT_ONCE = 12  # 4.9 sleeps a second in a start that has to dispatch
+
+
+@dataclass
+class Seen:
+    """A store as its own API and its files show it, or as it was predicted.
+
+    Index files that the broker's clock will name have the name None. ``filled`` are the endTimestamps of
+    those that filled up: a thread for each writes it to the checkpoint, in any order.
+    """
+
+    starts: bool
+    log: tuple[int, int] = (-1, 0)
+    segments: list[str] = field(default_factory=list)
+    queues: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    files: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    units: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    index: list[tuple[str | None, IndexHeader]] = field(default_factory=list)
+    checkpoint: StoreCheckpoint = field(default_factory=StoreCheckpoint)
+    filled: list[int] = field(default_factory=list)
+
+
+def fill(store: JavaStore) -> None:
+    """Some 20 segments of messages of every kind."""
+    for n in range(300):
+        sys_flag = {11: PREPARED, 12: ROLLBACK, 13: COMMIT}.get(n % 29, 0)
+        topic = "Payments" if n % 5 == 0 else "Orders"
+        keys = None if n % 7 == 0 else f"k{n} all"
+        store.put(
+            Message(
+                topic,
+                n % 3 if topic == "Payments" else n % 2,
+                b"body" * (n % 40 + 1),
+                tags=f"t{n % 3}",
+                keys=keys,
+                uniq_key=None if n % 14 == 0 else f"u{n}",
+                sys_flag=sys_flag,
+            )
+        )
+        if n % 20 == 7:
+            level = {"topic": "Later"} if store.version.startswith("4.") else {"topic": SCHEDULE_TOPIC}
+            store.put(Message(**level, queue_id=17, body=b"later", tags="late", delay_level=18))
+    store.wait_dispatched()
+
+
+@dataclass
+class Case:
+    """A damaged store: what was said of it, why it shouldn't start, and what became of it."""
+
+    name: str
+    root: Path
+    predicted: Seen
+    why: str = ""
+    seen: Seen = field(default_factory=lambda: Seen(starts=False))
+    store: JavaStore | None = None
+    error: str = ""
+
+
+class Bench:
+    """One release: its JVM, and the stores that it wrote."""
+
+    def __init__(self, version: str, tmp: Path) -> None:
+        self.version, self.tmp = version, tmp
+        self.jvm = Jvm(version, heap="700m")
+        self.conf = tmp / "broker.conf"
+        self.conf.write_text(conf_text(CONFIG), encoding="utf-8")
+        root = tmp / "written"
+        store = JavaStore(version, root, CONFIG, jvm=self.jvm)
+        assert store.load()
+        store.start()
+        fill(store)
+        time.sleep(_FLUSHED_AFTER)  # the checkpoint of the killed one then holds something
+        self.killed = tmp / "killed"
+        shutil.copytree(root, self.killed)
+        store.shutdown()
+        self.stopped = root
+
+    def copy(self, name: str, *, crash: str | None) -> Copy:
+        root = self.tmp / name
+        shutil.copytree(self.killed if crash == "killed" else self.stopped, root)
+        copy = Copy(root, SEGMENT, QUEUE_FILE)
+        if crash == "behind":
+            (root / names.ABORT).touch()
+            record = next(r for r in copy.records() if r.segment == copy.segments[13])
+            old = record.timestamp + 3000
+            known = StoreCheckpoint(old, old, record.timestamp, 0, record.offset, record.offset)
+            copy.set_checkpoint(fields(self.version, known))
+        return copy
+
+    def settings(self, root: Path) -> StoreSettings:
+        return StoreSettings.load(root, self.conf, self.version)
+
+    def open_all(self, cases: list[Case]) -> None:
+        """Load and start stores in a JVM of their own, see what they made of themselves, and kill it."""
+        self.jvm.kill()
+        self.jvm.close()
+        self.jvm = Jvm(self.version, heap="700m")
+        with ThreadPoolExecutor(_STARTS_AT_ONCE) as pool:
+            list(pool.map(self.open, cases))
+        time.sleep(_FLUSHED_AFTER)
+        for case in cases:
+            if case.store is not None:
+                case.seen = look(case.store)
+
+    def open(self, case: Case) -> None:
+        """Load and start; what comes of it is looked at later."""
+        try:
+            store = JavaStore(self.version, case.root, CONFIG, jvm=self.jvm)
+            if not store.load():
+                return
+        except Exception as error:  # noqa: BLE001 - whatever Java threw, the store doesn't start
+            case.error = str(error)
+            return
+        case.error = "start() doesn't return"
+        thread = threading.Thread(target=_start, args=(store, case), daemon=True)
+        thread.start()
+        thread.join(_START_TIMEOUT if case.predicted.starts else 3.0)
+
+    def close(self) -> None:
+        self.jvm.kill()
+        self.jvm.close()
+
+
+def _start(store: JavaStore, case: Case) -> None:
+    try:
+        store.start()
+        case.store, case.error = store, ""
+    except Exception as error:  # noqa: BLE001 - as above
+        case.error = str(error)
+
+
+def look(store: JavaStore) -> Seen:
+    """What the running store says of itself."""
+    java, root = store.store, store.root
+    table: Any = java.getConsumeQueueTable()
+    checkpoint = java.getStoreCheckpoint()
+    seen = Seen(starts=True, log=(int(java.getMinPhyOffset()), int(java.getMaxPhyOffset())))
+    seen.segments = [name for name in _names(root / names.COMMIT_LOG) if name.isdecimal()]
+    for topic in table.keySet():
+        for queue_id in table.get(topic).keySet():
+            queue = str(topic), int(queue_id)
+            directory = root / names.CONSUME_QUEUE / queue[0] / str(queue[1])
+            seen.files[queue] = _names(directory)
+            low = int(java.getMinOffsetInQueue(topic, queue_id))
+            high = int(java.getMaxOffsetInQueue(topic, queue_id))
+            if not (seen.files[queue] or high):
+                del seen.files[queue]  # somebody asked for it, and so it was made
+                continue
+            seen.queues[queue] = low, high
+            seen.units[queue] = b"".join((directory / name).read_bytes() for name in seen.files[queue])
+            if seen.files[queue]:
+                seen.units[queue] = seen.units[queue][: high * UNIT_LENGTH - int(seen.files[queue][0])]
+    for name in _names(root / names.INDEX):
+        if (root / names.INDEX / name).is_file() and names.is_index_name(name):
+            seen.index.append((name, read_header(root / names.INDEX / name)))
+    getters = ("PhysicMsgTimestamp", "LogicsMsgTimestamp", "IndexMsgTimestamp")
+    getters += ("MasterFlushedOffset", "ConfirmPhyOffset", "LogicsPhysicalOffset")
+    known = getters[: dialect(store.version).checkpoint_fields]
+    seen.checkpoint = StoreCheckpoint(*(int(getattr(checkpoint, f"get{name}")()) for name in known))
+    return seen
+
+
+def fields(version: str, checkpoint: StoreCheckpoint) -> StoreCheckpoint:
+    """As far as the release has them."""
+    return StoreCheckpoint(*astuple(checkpoint)[: dialect(version).checkpoint_fields])
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+
+
+def expected(prediction: Prediction) -> Seen:
+    """The same, as it was predicted."""
+    if not prediction.starts:
+        return Seen(starts=False)
+    seen = Seen(starts=True, log=(prediction.log_start, prediction.log_end))
+    seen.segments = [segment.path.name for segment in prediction.segments]
+    for queue, model in prediction.queues.items():
+        if not model.files:
+            continue
+        seen.queues[queue] = model.min_offset, model.max_offset
+        seen.files[queue] = [names.offset_name(file.base) for file in model.files]
+        seen.units[queue] = b"".join(units.tobytes() for _, units in model.units())
+    seen.index = [(file.path and file.path.name, file.header) for file in prediction.index.files]
+    seen.filled = prediction.index.filled
+    seen.checkpoint = fields(prediction.snapshot.settings.dialect.versions[-1], prediction.checkpoint)
+    return seen
+
+
+def differences(expected: Seen, seen: Seen) -> list[str]:
+    """What isn't as predicted, in words."""
+    if not (expected.starts and seen.starts):
+        return [] if expected.starts == seen.starts else [f"starts: {expected.starts}, is {seen.starts}"]
+    if seen.checkpoint.index_msg_timestamp in expected.filled:
+        late = seen.checkpoint.index_msg_timestamp
+        expected.checkpoint = replace(expected.checkpoint, index_msg_timestamp=late)
+    found = []
+    for what in ("log", "segments", "queues", "files", "checkpoint"):
+        one, other = getattr(expected, what), getattr(seen, what)
+        if isinstance(one, dict):
+            for key in sorted(set(one) | set(other)):
+                if one.get(key) != other.get(key):
+                    found.append(f"{what} {key}: {one.get(key)}, is {other.get(key)}")
+        elif one != other:
+            found.append(f"{what}: {one}, is {other}")
+    found += [f"units of {key}" for key, units in expected.units.items() if seen.units.get(key) != units]
+    one_index, other_index = _index(expected.index), _index(seen.index)
+    known = {name for name, _ in expected.index}
+    names_seen = [name if name in known else None for name, _ in seen.index]
+    if [name for name, _ in expected.index] != names_seen or one_index != other_index:
+        found.append(f"index: {expected.index}, is {seen.index}")
+    return found
+
+
+def _index(files: list[tuple[str | None, IndexHeader]]) -> list[tuple[int, ...]]:
+    # How many slots hold a chain isn't predicted.
+    return [
+        (h.begin_timestamp, h.end_timestamp, h.begin_physical_offset, h.end_physical_offset, h.index_count)
+        for _, h in files
+    ]
+
+
+def batched(cases: list[Case]) -> Iterator[list[Case]]:
+    for start in range(0, len(cases), _STORES_AT_ONCE):
+        yield cases[start : start + _STORES_AT_ONCE]
+
+
+def cases() -> Iterator[tuple[str, Damage, str | None]]:
+    for damage in DAMAGES:
+        for crash in (None, "killed", "behind"):
+            yield f"{damage.__name__}-{crash or 'stopped'}", damage, crash
