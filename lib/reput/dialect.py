@@ -75,6 +75,26 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
+class Queries:
+    """How a broker answers: nothing of this changes what a rebuild writes.
+
+    Attributes:
+        time_boundaries: an offset by time is searched for by the times of messages and has a lower and an
+            upper boundary; else by the times of files, and is the nearest.
+        clamps_time: an offset by time lies within the queue.
+        skips_before_full: a pull passes over units of a missing segment before it asks whether it is full.
+        scans_units: a pull's limit of 16,000 counts units, not their bytes.
+        scans_past_limit: the unit at that limit is still looked at.
+    """
+
+    time_boundaries: bool
+    clamps_time: bool
+    skips_before_full: bool
+    scans_units: bool
+    scans_past_limit: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """The rules of one run of RocketMQ releases.
 
@@ -99,6 +119,7 @@ class Dialect:
         trims_text_settings: text values of broker.conf lose the white space around them.
         unknown_settings: keys that reput reads from broker.conf and that none of these releases has.
         recovery: how these releases start on a store.
+        queries: how they look for messages.
     """
 
     name: str
@@ -118,6 +139,7 @@ class Dialect:
     trims_text_settings: bool
     unknown_settings: frozenset[str]
     recovery: Recovery
+    queries: Queries
 
     def lmq_excludes(self, topic: str) -> bool:
         """Whether a message of this topic gets no LMQ units, whatever its properties say."""
@@ -130,8 +152,8 @@ class Dialect:
     def rules(self) -> dict[str, object]:
         """The rules that decide which bytes are written, JSON-ready.
 
-        Two dialects with equal rules write the same: the name, the releases, how broker.conf is read and how
-        a broker recovers are left out.
+        Two dialects with equal rules write the same: the name, the releases, how broker.conf is read, how a
+        broker recovers and how it answers are left out.
         """
         return {
             "topic_length_v2": self.topic_length_v2,
@@ -211,6 +233,15 @@ _4_9_0 = Dialect(
         switches_queue_types=False,
         flushes_logics_later=False,
     ),
+    # 4.9.7 ConsumeQueue.getOffsetInQueueByTime, MappedFileQueue.getMappedFileByTime;
+    # DefaultMessageStore.getMessage.
+    queries=Queries(
+        time_boundaries=False,
+        clamps_time=False,
+        skips_before_full=True,
+        scans_units=False,
+        scans_past_limit=False,
+    ),
 )
 
 _4_9_2 = replace(
@@ -258,6 +289,10 @@ _5_0 = replace(
         knows_delay_levels=True,
         switches_queue_types=True,
     ),
+    # 5.0.0 ConsumeQueueStore.getOffsetInQueueByTime; DefaultMessageStore.getMessage.
+    queries=replace(
+        _4_9.queries, clamps_time=True, skips_before_full=False, scans_units=True, scans_past_limit=True
+    ),
 )
 
 _5_1_0 = replace(
@@ -268,6 +303,8 @@ _5_1_0 = replace(
     topic_length_v2=True,
     # 5.1.0 MappedFileQueue.doLoad; DefaultMessageStore.load.
     recovery=replace(_5_0.recovery, skips_directories=True, index_failure_refuses=True),
+    # 5.1.0 DefaultMessageStore.getMessage.
+    queries=replace(_5_0.queries, scans_units=False),
 )
 
 _5_1_1 = replace(
@@ -278,6 +315,8 @@ _5_1_1 = replace(
     checkpoint_fields=5,
     # 5.1.1 ConsumeQueue.checkMultiDispatchQueue.
     lmq_excluded_prefixes=(_RETRY_PREFIX,),
+    # 5.1.1 ConsumeQueue.binarySearchInQueueByTime, MappedFileQueue.getConsumeQueueMappedFileByTime.
+    queries=replace(_5_1_0.queries, time_boundaries=True),
 )
 
 _5_1_2 = replace(
@@ -332,6 +371,8 @@ _5_3 = replace(
         dispatches_after_clean=True,
         checks_room=True,
     ),
+    # 5.3.3 DefaultMessageStore.getMessage; 5.3.2 still looks at one unit more.
+    queries=replace(_5_3_0.queries, scans_past_limit=False),
 )
 
 _5_4 = replace(

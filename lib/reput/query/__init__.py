@@ -1,0 +1,23 @@
+"""Questions to a store at rest or a live one, answered from its files: by offset, by time, by key, by id."""
+
+from reput.query.keys import KeyHit, Verdict
+from reput.query.message import Message
+from reput.query.msgid import MessageId
+from reput.query.pull import Found, Pulled, Status
+from reput.query.store import ById, QueryStore
+from reput.query.tags import TagFilter
+from reput.query.times import Boundary
+
+__all__ = [
+    "Boundary",
+    "ById",
+    "Found",
+    "KeyHit",
+    "Message",
+    "MessageId",
+    "Pulled",
+    "QueryStore",
+    "Status",
+    "TagFilter",
+    "Verdict",
+]

@@ -1,0 +1,226 @@
+"""Messages by key: the index files, asked as a broker asks them, and the answers looked at.
+
+Source: ``IndexService.load``, ``queryOffset``, ``buildKey``, ``IndexFile.isTimeMatched``,
+``selectPhyOffset`` (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode), ``MessageStoreConfig``.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from reput.errors import SettingsError, StoreError
+from reput.format import indexfile, javastring, names
+from reput.recovery.files import entries, number
+from reput.recovery.index import read_header
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reput.query.log import LogReader
+    from reput.query.message import Message
+    from reput.settings import StoreSettings
+
+#: ``maxMsgsNumBatch``: a broker gives no more offsets for a key.
+MOST_OFFSETS = 64
+#: ``MessageConst.INDEX_TAG_TYPE``: from 5.4 on, keys that are tags.
+TAG_TYPE = "T"
+
+_ENTRY = struct.Struct(">iqii")
+_SLOT = struct.Struct(">i")
+
+
+class Verdict(Enum):
+    """What an answer of the index is worth."""
+
+    MATCH = "the message has this key"
+    COLLISION = "another key with the same hash"
+    GONE = "no message begins there any more"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHit:
+    """An offset that the index gave.
+
+    Attributes:
+        physical_offset: the offset.
+        verdict: what it is worth.
+        message: the message there; None when it is gone.
+    """
+
+    physical_offset: int
+    verdict: Verdict
+    message: Message | None
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    header: indexfile.IndexHeader
+
+    def is_time_matched(self, begin: int, end: int) -> bool:
+        first, last = self.header.begin_timestamp, self.header.end_timestamp
+        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+
+class IndexReader:
+    """The index files of a store as they are when this is made.
+
+    Args:
+        settings: the store's.
+
+    Raises:
+        StoreError: a file can't be read, or has another length than broker.conf says.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._slots = settings.max_hash_slot_num
+        self._tags_indexed = settings.dialect.index_tags
+        self._dialect = settings.dialect.name
+        length = indexfile.file_length(self._slots, settings.max_index_num)
+        self._files: list[_File] = []
+        for entry in sorted(entries(settings.root / names.INDEX), key=lambda entry: entry.path.name):
+            if entry.is_dir or number(entry.path.name) is None:
+                continue
+            if entry.length != length:
+                raise StoreError(
+                    "the index file has another length than it should",
+                    path=entry.path,
+                    expected=f"{length} bytes (maxHashSlotNum, maxIndexNum)",
+                    found=f"{entry.length} bytes",
+                    next_step="Give the broker.conf of the broker that wrote this store",
+                )
+            try:
+                self._files.append(_File(entry.path, read_header(entry.path)))
+            except OSError as error:
+                raise _unreadable(entry.path, error) from error
+
+    def offsets(
+        self,
+        topic: str,
+        key: str,
+        begin: int,
+        end: int,
+        most: int,
+        *,
+        index_type: str | None = None,
+        limit: int = MOST_OFFSETS,
+    ) -> list[int]:
+        """Physical offsets of messages whose key has this key's hash, the newest first.
+
+        The times of entries are kept in whole seconds since their file's first: an entry counts as up to
+        999 ms earlier than its message.
+
+        Args:
+            topic, key: what to look for; there is no other check than that of the hash.
+            begin, end: ms, both inclusive.
+            most: how many at most, and no more than ``limit``.
+            index_type: None for keys and UNIQ_KEYs, ``"T"`` for tags.
+            limit: what a broker gives at most.
+
+        Raises:
+            SettingsError: an index of this type doesn't exist.
+            StoreError: a file can't be read, or its chains have no end.
+        """
+        text = f"{topic}#{key}" if index_type is None else f"{topic}#{self._type(index_type)}#{key}"
+        key_hash = indexfile.key_hash(javastring.hash_code(text.encode("utf-8", "replace")))
+        most = min(most, limit)
+        found: list[int] = []
+        for file in reversed(self._files):
+            if file.is_time_matched(begin, end):
+                self._select(file, key_hash, begin, end, most, found)
+            if file.header.begin_timestamp < begin or len(found) >= most:
+                break
+        return found
+
+    def _type(self, index_type: str) -> str:
+        if index_type != TAG_TYPE or not self._tags_indexed:
+            raise SettingsError(
+                "there is no such index",
+                expected=f"{TAG_TYPE}: tags, from 5.4 on",
+                found=f"{index_type} of {self._dialect}",
+            )
+        return index_type
+
+    def _select(self, file: _File, key_hash: int, begin: int, end: int, most: int, found: list[int]) -> None:
+        header = file.header
+        if header.index_count <= 1:
+            return
+        try:
+            with open(file.path, "rb", buffering=0) as opened:
+                fd = opened.fileno()
+                slot = indexfile.HEADER_LENGTH + key_hash % self._slots * indexfile.SLOT_LENGTH
+                (ordinal,) = _SLOT.unpack(_pread(fd, _SLOT.size, slot))
+                steps = header.index_count + 1
+                while 0 < ordinal <= header.index_count and len(found) < most:
+                    steps -= 1
+                    if steps < 0:
+                        raise StoreError(
+                            "a chain of the index has no end",
+                            path=file.path,
+                            next_step="Run `reput verify`, then rebuild the index",
+                        )
+                    ordinal = self._entry(fd, header, ordinal, key_hash, begin, end, found)
+        except OSError as error:
+            raise _unreadable(file.path, error) from error
+
+    def _entry(
+        self,
+        fd: int,
+        header: indexfile.IndexHeader,
+        ordinal: int,
+        key_hash: int,
+        begin: int,
+        end: int,
+        found: list[int],
+    ) -> int:
+        """Look at one entry; the ordinal of the next one, 0 at the end."""
+        at = indexfile.file_length(self._slots, ordinal)
+        stored, offset, seconds, previous = _ENTRY.unpack(_pread(fd, _ENTRY.size, at))
+        if seconds < 0:
+            return 0
+        time = header.begin_timestamp + seconds * 1000
+        if stored == key_hash and begin <= time <= end:
+            found.append(offset)
+        return 0 if previous == ordinal or time < begin else previous
+
+
+def look_up(log: LogReader, offsets: list[int], topic: str, key: str, *, tags: bool = False) -> list[KeyHit]:
+    """The messages that the index gave, in log order, each with whether the key really is its own.
+
+    Args:
+        log: the log.
+        offsets: what the index gave.
+        topic, key: what was asked for.
+        tags: the key is a tag.
+
+    Raises:
+        StoreError: a segment can't be read.
+    """
+    hits = []
+    for offset in sorted(offsets):
+        message = log.message(offset)
+        if message is None:
+            verdict = Verdict.GONE
+        elif (message.topic == topic and message.tags == key) if tags else message.has_key(topic, key):
+            verdict = Verdict.MATCH
+        else:
+            verdict = Verdict.COLLISION
+        hits.append(KeyHit(offset, verdict, message))
+    return hits
+
+
+def _pread(fd: int, length: int, at: int) -> bytes:
+    return os.pread(fd, length, at).ljust(length, b"\0")
+
+
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    return StoreError(
+        "the index file can't be read",
+        path=path,
+        found=error.strerror,
+        next_step="A running broker deletes what has expired: run the same command again",
+    )

@@ -1,0 +1,182 @@
+"""A store to ask for messages. Nothing of it is changed, and a broker may run on it.
+
+What is asked is answered from the files as they lie. A broker that starts on a damaged store first takes away
+what :mod:`reput.recovery` says; what it holds in memory alone isn't seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from reput.errors import SettingsError, StoreError, UnsupportedError
+from reput.format import names
+from reput.query.keys import MOST_OFFSETS, IndexReader, KeyHit, look_up
+from reput.query.log import LogReader
+from reput.query.message import Message
+from reput.query.msgid import MessageId
+from reput.query.pull import Pulled, pull
+from reput.query.queue import QueueView
+from reput.query.tags import TagFilter
+from reput.query.times import Boundary, offset_by_time
+from reput.settings import StoreSettings
+from reput.topics import batch_queue_topics
+
+#: Every time that a broker takes.
+ALWAYS = (0, (1 << 63) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ById:
+    """The message of an id.
+
+    Attributes:
+        message: None when there is none.
+        by_key: the id is the client's, and the index led to the message.
+        host_fits: the message was stored by the broker that the id names; a broker doesn't ask.
+    """
+
+    message: Message | None
+    by_key: bool = False
+    host_fits: bool = True
+
+
+class QueryStore:
+    """A store's messages; not for use by several threads.
+
+    Args:
+        settings: the store's.
+
+    Raises:
+        StoreError: there is no store, or no log in it.
+        SettingsError: broker.conf gives another segment size than the segments have.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        if not settings.root.is_dir():
+            raise StoreError(
+                "there is no store here",
+                path=settings.root,
+                expected="a directory with commitlog/",
+                found="no directory",
+                next_step="Check the STORE argument",
+            )
+        self._settings = settings
+        self._queues: dict[tuple[str, int], QueueView] = {}
+        self.log = LogReader(settings)
+
+    @cached_property
+    def index(self) -> IndexReader:
+        """The index files."""
+        return IndexReader(self._settings)
+
+    def queue(self, topic: str, queue_id: int) -> QueueView:
+        """A queue, which may have no files.
+
+        Raises:
+            SettingsError: no topic can have this name.
+            UnsupportedError: it is a batch queue.
+            StoreError: it can't be read.
+        """
+        view = self._queues.get((topic, queue_id))
+        if view is None:
+            self._refuse(topic, queue_id)
+            view = QueueView(self._settings, topic, queue_id, self.log.start)
+            self._queues[topic, queue_id] = view
+        return view
+
+    def message_at(self, physical_offset: int) -> Message | None:
+        """The message that begins at a physical offset: ``DefaultMessageStore.lookMessageByOffset``.
+
+        Raises:
+            StoreError: the segment can't be read.
+        """
+        return self.log.message(physical_offset)
+
+    def pull(
+        self, topic: str, queue_id: int, offset: int, wanted: int, tags: TagFilter | None = None
+    ) -> Pulled:
+        """Messages of a queue: ``DefaultMessageStore.getMessage``. See :func:`reput.query.pull.pull`.
+
+        Raises:
+            SettingsError, UnsupportedError, StoreError: see :meth:`queue`.
+        """
+        rules = self._settings.dialect.queries
+        return pull(self.log, self.queue(topic, queue_id), rules, offset, wanted, tags or TagFilter())
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: Boundary | None = None
+    ) -> int:
+        """The queue offset of a time in ms: ``DefaultMessageStore.getOffsetInQueueByTime``.
+
+        Raises:
+            SettingsError, UnsupportedError, StoreError: see :meth:`queue` and
+                :func:`reput.query.times.offset_by_time`.
+        """
+        queue = self.queue(topic, queue_id)
+        return offset_by_time(self.log, queue, self._settings.dialect, timestamp, boundary)
+
+    def by_key(
+        self,
+        topic: str,
+        key: str,
+        begin: int = ALWAYS[0],
+        end: int = ALWAYS[1],
+        most: int = MOST_OFFSETS,
+        *,
+        index_type: str | None = None,
+        limit: int = MOST_OFFSETS,
+    ) -> list[KeyHit]:
+        """Messages by key in a time range, in log order: ``DefaultMessageStore.queryMessage``.
+
+        A broker asks the index up to three times until it has bytes; the second and third time it gets what
+        it got the first time, or less of it, so that once is enough. Parameters: see
+        :meth:`reput.query.keys.IndexReader.offsets`.
+
+        Raises:
+            SettingsError: an index of this type doesn't exist.
+            StoreError: a file can't be read.
+        """
+        offsets = self.index.offsets(topic, key, begin, end, most, index_type=index_type, limit=limit)
+        return look_up(self.log, offsets, topic, key, tags=index_type is not None)
+
+    def by_id(self, text: str, topic: str | None = None) -> ById:
+        """The message of an id: the broker's (offsetMsgId), or with its topic the client's (UNIQ_KEY).
+
+        As a client does it: the id is first read as the broker's, then looked up as a key
+        (``DefaultMQProducerImpl.viewMessage`` and ``queryMessageByUniqKey``, rocketmq-all-5.3.3).
+
+        Raises:
+            SettingsError: it is no broker's id, and no topic was given.
+            StoreError: a file can't be read.
+        """
+        try:
+            wanted = MessageId.decode(text)
+        except SettingsError:
+            if topic is None:
+                raise
+        else:
+            message = self.log.message(wanted.physical_offset)
+            if message is not None and topic in (None, message.topic):
+                host = message.record.store_host
+                return ById(message, host_fits=host == (wanted.address, wanted.port))
+        if topic is None:
+            return ById(None)
+        hits = self.by_key(topic, text)
+        own = [hit.message for hit in hits if hit.message is not None and hit.message.uniq_key == text]
+        return ById(own[0] if own else None, by_key=True)
+
+    def _refuse(self, topic: str, queue_id: int) -> None:
+        settings = self._settings
+        problem = names.topic_problem(topic.encode("utf-8", "surrogateescape"))
+        if problem is not None:
+            raise SettingsError("no topic can have this name", expected="a topic", found=problem)
+        if not settings.dialect.recovery.switches_queue_types:
+            return
+        batch = settings.root / names.BATCH_CONSUME_QUEUE / topic / str(queue_id)
+        if batch.is_dir() or topic in batch_queue_topics(settings.topics_json):
+            raise UnsupportedError(
+                "this is a batch queue, whose units reput doesn't read",
+                path=batch,
+                next_step="Ask for its messages by physical offset, by id or by key",
+            )

@@ -1,0 +1,192 @@
+"""Which queue offset belongs to a time.
+
+Source: ``ConsumeQueue.getOffsetInQueueByTime``, ``binarySearchInQueueByTime``,
+``MappedFileQueue.getMappedFileByTime``, ``getConsumeQueueMappedFileByTime``,
+``ConsumeQueueStore.getOffsetInQueueByTime`` (rocketmq-all-4.9.7, 5.0.0, 5.3.3; 5.5.0 by its bytecode).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from reput.errors import SettingsError, StoreError
+from reput.format.consumequeue import UNIT_LENGTH
+
+if TYPE_CHECKING:
+    from reput.dialect import Dialect
+    from reput.query.log import LogReader
+    from reput.query.queue import QueueView
+    from reput.recovery.queue import QueueFile
+
+
+class Boundary(Enum):
+    """Which of several offsets: ``BoundaryType``."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+def offset_by_time(
+    log: LogReader, queue: QueueView, dialect: Dialect, timestamp: int, boundary: Boundary | None = None
+) -> int:
+    """The queue offset that a broker gives for a time.
+
+    From 5.1.1 on: the first message of that time or later (LOWER), or the last of that time or earlier
+    (UPPER), within the file that fits. Before: the nearest message of the file that was changed at that time
+    or later.
+
+    Args:
+        log: the log.
+        queue: the queue.
+        dialect: the release's rules.
+        timestamp: ms.
+        boundary: LOWER when None.
+
+    Raises:
+        SettingsError: these releases have no boundaries.
+        StoreError: a file can't be read.
+    """
+    rules = dialect.queries
+    if rules.time_boundaries:
+        found = _by_messages(log, queue, timestamp, boundary or Boundary.LOWER)
+    elif boundary is None:
+        found = _by_file_times(log, queue, timestamp)
+    else:
+        raise SettingsError(
+            "this release knows no boundary",
+            expected="5.1.1 or later, or no boundary: the nearest message's offset",
+            found=dialect.name,
+        )
+    return min(max(found, queue.min_offset), queue.max_offset) if rules.clamps_time else found
+
+
+class _Units:
+    """The units of one file, by their byte positions."""
+
+    def __init__(self, log: LogReader, queue: QueueView, file: QueueFile) -> None:
+        self._log, self._queue, self._file = log, queue, file
+        self.low = max(queue.min_logic - file.base, 0)
+        self.high = file.wrote - UNIT_LENGTH
+
+    def expired(self, position: int) -> bool:
+        return self._queue.unit(self._file, position)[0] < self._log.start
+
+    def time(self, position: int) -> int:
+        """Of the message that the unit points at, ms; -1 when it isn't there."""
+        offset, size, _tags = self._queue.unit(self._file, position)
+        return self._log.store_timestamp(offset, size) if offset >= self._log.start else -1
+
+    def offset(self, position: int) -> int:
+        # Java's division goes towards zero: 0 for the -1 of a search that found nothing.
+        return max(self._file.base + position, 0) // UNIT_LENGTH
+
+
+def _by_file_times(log: LogReader, queue: QueueView, timestamp: int) -> int:
+    file = _changed_at(queue, timestamp)
+    if file is None or not file.wrote:
+        return 0
+    units = _Units(log, queue, file)
+    low, high = units.low, units.high
+    left = right = -1
+    left_time = right_time = -1
+    while high >= low:
+        middle = _middle(low, high)
+        if units.expired(middle):
+            low, left = middle + UNIT_LENGTH, middle
+            continue
+        time = units.time(middle)
+        if time < 0:
+            return 0
+        if time == timestamp:
+            return units.offset(middle)
+        if time > timestamp:
+            high, right, right_time = middle - UNIT_LENGTH, middle, time
+        else:
+            low, left, left_time = middle + UNIT_LENGTH, middle, time
+    if left_time == -1:
+        return units.offset(right)
+    if right_time == -1:
+        return units.offset(left)
+    return units.offset(right if timestamp - left_time > right_time - timestamp else left)
+
+
+def _changed_at(queue: QueueView, timestamp: int) -> QueueFile | None:
+    for file in queue.files:
+        try:
+            changed = -1 if file.path is None else file.path.stat().st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise StoreError("the queue can't be read", path=file.path, found=error.strerror) from error
+        if changed >= timestamp:
+            return file
+    return queue.files[-1] if queue.files else None
+
+
+def _by_messages(log: LogReader, queue: QueueView, timestamp: int, boundary: Boundary) -> int:
+    lower = boundary is Boundary.LOWER
+    file = _first_file(log, queue, timestamp) if lower else _last_file(log, queue, timestamp)
+    if file is None or not file.wrote:
+        return 0
+    units = _Units(log, queue, file)
+    floor, ceiling = units.low, units.high
+    if units.time(ceiling) < timestamp:
+        return units.offset(ceiling + UNIT_LENGTH if lower else ceiling)
+    if floor > ceiling:
+        return queue.min_offset  # a time before 1970 in a file that has expired: the broker throws
+    if units.time(floor) > timestamp:
+        return units.offset(0) if lower else 0
+    low, high = floor, ceiling
+    left = right = -1
+    while high >= low:
+        middle = _middle(low, high)
+        if units.expired(middle):
+            low, left = middle + UNIT_LENGTH, middle
+            continue
+        time = units.time(middle)
+        if time < 0:
+            return 0
+        if time == timestamp:
+            return units.offset(_last_equal(units, middle, timestamp, floor, ceiling, lower=lower))
+        if time > timestamp:
+            high, right = middle - UNIT_LENGTH, middle
+        else:
+            low, left = middle + UNIT_LENGTH, middle
+    return units.offset(right if lower else left)
+
+
+def _last_equal(
+    units: _Units, position: int, timestamp: int, floor: int, ceiling: int, *, lower: bool
+) -> int:
+    """From a message of this time, the first or last of those beside it."""
+    step = -UNIT_LENGTH if lower else UNIT_LENGTH
+    while floor <= position + step <= ceiling and units.time(position + step) == timestamp:
+        position += step
+    return position
+
+
+def _middle(low: int, high: int) -> int:
+    return (low + high) // (2 * UNIT_LENGTH) * UNIT_LENGTH
+
+
+def _first_file(log: LogReader, queue: QueueView, timestamp: int) -> QueueFile | None:
+    """The first file whose last message is of that time or later, else the last file."""
+    for file in queue.files[:-1]:
+        if _file_time(log, queue, file, queue.file_size - UNIT_LENGTH) >= timestamp:
+            return file
+    return queue.files[-1] if queue.files else None
+
+
+def _last_file(log: LogReader, queue: QueueView, timestamp: int) -> QueueFile | None:
+    """The last file whose first message is of that time or earlier."""
+    for file in reversed(queue.files):
+        if _file_time(log, queue, file, 0) <= timestamp:
+            return file
+    return None
+
+
+def _file_time(log: LogReader, queue: QueueView, file: QueueFile, position: int) -> int:
+    """The time of a file's first or last message, ms; -1 when it isn't there or isn't positive."""
+    if file.wrote < position + UNIT_LENGTH:
+        return -1
+    time = _Units(log, queue, file).time(position)
+    return time if time > 0 else -1
