@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from bench.errors import BenchError, say
 from reput.format import names
 from reput.store.files import fsync_dir
 from reput.store.space import check_free, human
-from tests.compat.jars import class_path, java_executable
+from tests.compat.compiled import instance
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import Jvm
 
@@ -71,7 +69,7 @@ def write_log(directory: Path, version: str, size: int) -> Log:
         size: bytes of log; the last message may pass it.
 
     Raises:
-        BenchError: the JVM has no compiler.
+        JavaError: the JVM has no compiler.
         OutputError: no room.
     """
     home = log_directory(directory, version, size)
@@ -84,7 +82,7 @@ def write_log(directory: Path, version: str, size: int) -> Log:
     store.mkdir(parents=True)
     began = time.monotonic()
     with JavaStore(version, store, heap=_HEAP) as java:
-        writer = compile_writer(java.jvm, _MASS_WRITER)
+        writer = writer_in(java.jvm, _MASS_WRITER)
         if not java.load():
             raise BenchError(f"{store}: the store did not load; {java.jvm.log_tail()}")
         java.start()
@@ -116,35 +114,13 @@ def write_log(directory: Path, version: str, size: int) -> Log:
     return log
 
 
-def compile_writer(jvm: Jvm, name: str) -> Any:
-    """Compile a class of this directory against this JVM's RocketMQ and load it there; returns an instance.
+def writer_in(jvm: Jvm, name: str) -> Any:
+    """An instance of a class of this directory, compiled against this JVM's RocketMQ and loaded there.
 
     Raises:
-        BenchError: this Java is a runtime without compiler, or the class doesn't compile.
+        JavaError: this Java is a runtime without compiler, or the class doesn't compile.
     """
-    source = Path(__file__).with_name(f"{name}.java")
-    classes = Path(tempfile.mkdtemp(prefix="classes-", dir=jvm.home))
-    compiler = [str(java_executable()), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
-    run = subprocess.run(
-        [*compiler, "-nowarn", "-cp", class_path(jvm.version), "-d", str(classes), str(source)],
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    if run.returncode != 0:
-        raise BenchError(
-            f"{source.name} doesn't compile against RocketMQ {jvm.version} "
-            f"(it needs a JDK, such as openjdk-17-jdk-headless):\n{run.stdout}"
-        )
-    java = jvm.java.java
-    urls = jvm.gateway.new_array(java.net.URL, 1)
-    urls[0] = java.io.File(str(classes)).toURI().toURL()
-    loader = java.net.URLClassLoader(urls, java.lang.ClassLoader.getSystemClassLoader())
-    constructor = loader.loadClass(f"bench.{name}").getDeclaredConstructor(
-        jvm.gateway.new_array(java.lang.Class, 0)
-    )
-    return constructor.newInstance(jvm.gateway.new_array(java.lang.Object, 0))
+    return instance(jvm, Path(__file__).with_name(f"{name}.java"))
 
 
 def warm_page_cache(log: Log) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from bench import backlog
 from bench.__main__ import size
 from bench.errors import BenchError, say
-from bench.generate import compile_writer, log_directory, write_log
+from bench.generate import log_directory, write_log, writer_in
 from bench.memory import MemorySampler
 from reput.errors import ReputError
 from reput.format import names
@@ -94,7 +94,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT / "lib"), str(_ROOT)])}
     reput = [sys.executable, "-m", "reput.cli"]
     with JavaStore(options.version, store, heap="2g") as java, (home / "tail.log").open("w") as log:
-        writer = compile_writer(java.jvm, "PacedWriter")
+        writer = writer_in(java.jvm, "PacedWriter")
         if not java.load():
             raise BenchError(f"{store}: the store did not load")
         java.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,16 +23,6 @@ from tests.rebuilds import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def reput(monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
-    def no_spark() -> SparkSession:
-        raise AssertionError("Spark was to be started")
-
-    command = Command(monkeypatch, no_spark)
-    yield command
-    assert command.sessions == 0
 
 
 @pytest.fixture

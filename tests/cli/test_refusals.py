@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,19 +25,6 @@ from tests.rebuilds import (
     without_root_powers,
     words,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def reput(monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
-    def no_spark() -> SparkSession:
-        raise AssertionError("Spark was to be started")
-
-    command = Command(monkeypatch, no_spark)
-    yield command
-    assert command.sessions == 0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import pytest
 
-from bench.generate import compile_writer
+from bench.generate import writer_in
 from reput.scan.reference import Frame, _body_crc_is_wrong, frame
 from reput.scan.status import Status
 from reput.settings import StoreSettings
@@ -77,7 +77,7 @@ def test_what_is_settled_stays(version: str, config: dict[str, object], tmp_path
         "flushDiskType": "ASYNC_FLUSH",
     }
     with JavaStore(version, root, config, heap="1g") as java:
-        writer = compile_writer(java.jvm, "PacedWriter")
+        writer = writer_in(java.jvm, "PacedWriter")
         assert java.load()
         java.start()
         load = {"store": java.store, "topics": 4, "queues": 4, "body": 120, "rate": RATE}

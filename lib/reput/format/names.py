@@ -69,6 +69,11 @@ def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
     return root / f"{CONSUME_QUEUE}/{topic}/{queue_id}"
 
 
+def queue_file(root: Path, topic: str, queue_id: int, base: int) -> Path:
+    """The consume queue file of a queue under ``root`` that begins at the byte offset ``base``."""
+    return queue_directory(root, topic, queue_id) / offset_name(base)
+
+
 def topic_problem(topic: bytes) -> str | None:
     """Why a topic can't be a directory name of its own inside consumequeue/; None when it can."""
     if not topic:

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 
 from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
-from reput.job.carry import carry_over, drop_carried
 from reput.job.log_copies import LogCopies
 from reput.job.mend_log import Change, mend_log
 from reput.job.options import RebuildOptions
 from reput.job.plan import prepare
-from reput.job.run import _is_done, _verify, catch_up, run
+from reput.job.run import stage
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.job.summary import Summary, summarize
 from reput.recovery.plan import LOG_GONE, Loss, Plan, plan
@@ -269,16 +268,8 @@ def _with_rebuild(
     )
     with prepare(wanted) as rebuilding:
         before = replace(rebuilding.journal.state)
-        drop_carried(rebuilding)
-        if _is_done(rebuilding):
-            catch_up(rebuilding)
-        else:
-            run(rebuilding, start_spark(), listener)
-        _verify(rebuilding)
-        carry_over(rebuilding)
+        stage(rebuilding, start_spark, listener)
         staging, owner = rebuilding.root, rebuilding.owner or Owner.default()
-        if (staging / names.LEDGER).exists():  # written by a library that knows no owners
-            files.give_tree(staging / names.LEDGER, owner)
         staged = _staged(staging)
         snapshot = take(rebuilding.settings)
         try:

@@ -47,25 +47,53 @@ def rebuild(
     started = time.perf_counter()
     with prepare(options) as plan:
         before = replace(plan.journal.state)
-        prepared = time.perf_counter()
-        stages = {"check": prepared - started}
+        stages = {"check": time.perf_counter() - started}
         kept = plan.swapped
         if kept is None:
+            stages |= (stage if plan.in_place else write)(plan, start_spark, listener)
             if plan.in_place:
-                drop_carried(plan)
-            if _is_done(plan):
-                catch_up(plan)
-            else:
-                spark = start_spark()
-                stages["session"] = time.perf_counter() - prepared
-                stages |= run(plan, spark, listener).stages.seconds
-            if plan.in_place:
-                _verify(plan)
-                carry_over(plan)
                 kept = _swap(plan)
         if plan.in_place:
             files.remove_tree(plan.root)
         return summarize(plan, before, time.perf_counter() - started, kept, stages)
+
+
+def write(
+    plan: Plan, start_spark: Callable[[], SparkSession], listener: Callable[[Progress, int], None]
+) -> dict[str, float]:
+    """Write to the plan's directory what the log holds and the directory doesn't.
+
+    Returns:
+        The wall time of the run's stages in seconds; none where there was nothing to do.
+
+    Raises:
+        ReputError: a batch failed; the committed state is as it was.
+    """
+    if _is_done(plan):
+        catch_up(plan)
+        return {}
+    began = time.perf_counter()
+    spark = start_spark()
+    session = time.perf_counter() - began
+    return {"session": session, **run(plan, spark, listener).stages.seconds}
+
+
+def stage(
+    plan: Plan, start_spark: Callable[[], SparkSession], listener: Callable[[Progress, int], None]
+) -> dict[str, float]:
+    """Do :func:`write` for a plan in place, so that what it wrote can take the place of the store's files.
+
+    Raises:
+        ReputError: a batch failed, or what was written isn't all there.
+    """
+    drop_carried(plan)
+    stages = write(plan, start_spark, listener)
+    _verify(plan)
+    carry_over(plan)
+    ledger = plan.root / names.LEDGER
+    if ledger.exists() and plan.owner is not None:  # written by a library that knows no owners
+        files.give_tree(ledger, plan.owner)
+    return stages
 
 
 def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], None]) -> BatchWriter:
@@ -216,6 +244,4 @@ def _swap(plan: Plan) -> str | None:
     wanted = [name for name in wanted if (plan.root / name).exists()]
     if not wanted:
         return None
-    if names.LEDGER in wanted and plan.owner is not None:  # written by a library that knows no owners
-        files.give_tree(plan.root / names.LEDGER, plan.owner)
     return str(Swap(root, plan.root, wanted, new_stamp(root), owner=plan.owner).run())

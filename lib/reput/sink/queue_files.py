@@ -55,7 +55,7 @@ class QueueFiles:
     def _path(self, topic: str, queue_id: int, start: int) -> Path:
         path = self._paths.get((topic, queue_id, start))
         if path is None:
-            path = names.queue_directory(self._root, topic, queue_id) / names.offset_name(start)
+            path = names.queue_file(self._root, topic, queue_id, start)
             self._paths[topic, queue_id, start] = path
         return path
 

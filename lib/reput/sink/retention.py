@@ -261,7 +261,7 @@ def _gone(target: Target, queues: Queues, changed: Queues) -> Iterator[Path]:
     for queue, before in queues.items():
         now = changed.get(queue, before)
         for number in range(max(before.first - 1, 0) // units, _first_file(now, units)):
-            yield names.queue_directory(target.root, *queue) / names.offset_name(number * file_size)
+            yield names.queue_file(target.root, *queue, number * file_size)
 
 
 def _all_gone(target: Target, state: State) -> Iterator[Path]:

@@ -357,7 +357,7 @@ def _unit(pair: Pair, queue: QueuePair, one: PairRange) -> Difference:
     size = pair.first.consume_queue_file_size
     at = one.first * UNIT_LENGTH
     root = pair.second.root if one.kind == ONLY_SECOND else pair.first.root
-    path = names.queue_directory(root, queue.topic, queue.queue_id) / names.offset_name(at - at % size)
+    path = names.queue_file(root, queue.topic, queue.queue_id, at - at % size)
     return Difference(
         area=QUEUE,
         kind=one.kind,
@@ -404,7 +404,7 @@ def _text(unit: tuple[int, int, int]) -> str:
 
 def _written_end(root: Path, queue: tuple[str, int], base: int, size: int) -> int:
     """Where the written bytes of a queue's file end, up to a unit's end; 0 without the file."""
-    path = names.queue_directory(root, *queue) / names.offset_name(base)
+    path = names.queue_file(root, *queue, base)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -131,7 +131,7 @@ class Explainer:
         size = self._settings.consume_queue_file_size
         at = one.first * UNIT_LENGTH
         base = at - at % size
-        path = names.queue_directory(self._settings.root, topic, queue_id) / names.offset_name(base)
+        path = names.queue_file(self._settings.root, topic, queue_id, base)
         field_at = {"size": SIZE, "tagsCode": TAGS_CODE}.get(one.field or "", PHYSICAL_OFFSET)
         cause = self._cause(queue, one, bases, state, base, is_last)
         found = self._found(one)

@@ -56,7 +56,7 @@ class QueueReader:
         if key in self._open:
             self._open.move_to_end(key)
             return self._open[key]
-        path = names.queue_directory(self._root, topic, queue_id) / names.offset_name(base)
+        path = names.queue_file(self._root, topic, queue_id, base)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
