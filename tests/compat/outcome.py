@@ -18,6 +18,7 @@ from tests.compat.starts import CONFIG, SEGMENT, Seen
 
 _SLOTS = int(str(CONFIG["maxHashSlotNum"]))
 _MOST_ENTRIES = int(str(CONFIG["maxIndexNum"]))
+_SAFETY_MS = 3000
 _ENTRY = struct.Struct(">iqii")
 
 #: A unit: physical offset, bytes, tagsCode.
@@ -82,12 +83,13 @@ class Outcome:
         missing: messages in the log that no unit of their queue leads to.
         displaced: messages that stand in other places of their queue than their own.
         hashed: delayed messages whose unit says another time.
-        dangling: units that lead to no whole message of their queue.
+        dangling: units that lead to no whole message of their queue; those of expired ones don't count.
         repeated: places of a queue that lead to a message which stands in its own place, too.
         keys: keys of messages in the log that the index doesn't lead to.
-        stale_keys: index entries that lead to no message.
+        stale_keys: index entries that lead to no message; those of expired ones don't count.
         index_ahead: the index ends past the log: new messages will not be indexed for a while.
-        checkpoint_ahead: a field of the checkpoint lies past the log's last message.
+        checkpoint_ahead: the checkpoint lies past the log's last message, its times by more than the 3 s that
+            a start takes off.
     """
 
     starts: bool
@@ -125,17 +127,17 @@ def outcome(written: Written, survivors: set[int], seen: Seen, root: Path, why: 
     there = {offset for offset in survivors if start <= offset < end}
     found = Outcome(starts=True, cut=len(survivors - there))
     for queue in sorted({*written.units, *seen.units}):
-        _count_queue(found, written.units.get(queue, {}), _held(seen, queue), there)
+        _count_queue(found, written.units.get(queue, {}), _held(seen, queue), there, start)
     entries = _entries([root / names.INDEX / name for name, _ in seen.index if name is not None])
     indexed = set(entries)
     for offset in there:
         found.keys += sum((key, offset) not in indexed for key in written.keys.get(offset, ()))
-    found.stale_keys = sum(position not in there for _, position in entries)
+    found.stale_keys = sum(position >= start and position not in there for _, position in entries)
     found.index_ahead = any(header.end_physical_offset > end for _, header in seen.index)
     last = max((written.records[offset][1] for offset in there), default=0)
     checkpoint = seen.checkpoint
     times = checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp, checkpoint.index_msg_timestamp
-    found.checkpoint_ahead = max(times) > last or checkpoint.logics_physical_offset > end
+    found.checkpoint_ahead = max(times) > last + _SAFETY_MS or checkpoint.logics_physical_offset > end
     return found
 
 
@@ -149,7 +151,9 @@ def _held(seen: Seen, queue: Queue) -> dict[int, Unit]:
     return {place: unit for place, unit in units if low <= place < high}
 
 
-def _count_queue(found: Outcome, right: dict[int, Unit], held: dict[int, Unit], there: set[int]) -> None:
+def _count_queue(
+    found: Outcome, right: dict[int, Unit], held: dict[int, Unit], there: set[int], start: int
+) -> None:
     reached = {unit[0] for unit in held.values()}
     own = set()
     for place, unit in right.items():
@@ -166,7 +170,7 @@ def _count_queue(found: Outcome, right: dict[int, Unit], held: dict[int, Unit], 
     known = {unit[0] for unit in right.values()} & there
     for place, unit in held.items():
         if unit[0] not in known:
-            found.dangling += 1
+            found.dangling += unit[0] >= start or unit == (0, 0, 0)
         elif unit[0] in own and right.get(place, (-1,))[0] != unit[0]:
             found.repeated += 1
 

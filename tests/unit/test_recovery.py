@@ -15,6 +15,7 @@ import pytest
 from reput.dialect import DIALECTS, dialect
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, names
+from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.indexfile import IndexHeader
 from reput.recovery import queue as queue_module
@@ -35,7 +36,7 @@ RESTARTED = ("4.9.7-restart", "5.3.3-restart", "5.5.0-restart")
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, GoldenStore]:
     root = tmp_path_factory.mktemp("golden")
-    return {name: unpack(name, root / name) for name in (*RESTARTED, "5.5.0-crash")}
+    return {name: unpack(name, root / name) for name in (*RESTARTED, "4.9.7-mixed", "5.5.0-crash")}
 
 
 def planned(store: GoldenStore, harm: Damage, tmp_path: Path) -> Plan:
@@ -74,7 +75,6 @@ def test_a_sound_store_loses_nothing(name: str, stores: dict[str, GoldenStore], 
         (damage.queues_gone, set()),
         (damage.index_gone, {"index-missing"}),
         (damage.index_torn, {"index-torn", "index-length"}),
-        (damage.bad_magic, {"log-cut", "queue-cut", "index-ahead"}),
     ],
 )
 def test_what_a_clean_start_does_not_repair(
@@ -84,6 +84,60 @@ def test_what_a_clean_start_does_not_repair(
     assert kinds(result) == expected
     assert result.exit_code == int(bool(expected))
     assert any("reput rebuild" in step for step in result.instead) is bool(expected)
+
+
+@pytest.mark.parametrize("name", RESTARTED)
+def test_a_cut_leaves_queues_index_and_checkpoint_behind(
+    name: str, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    result = planned(stores[name], damage.bad_magic, tmp_path)
+    expected = {"log-cut", "queue-cut", "index-ahead"}
+    if name.startswith("5.5"):
+        expected.add("checkpoint-ahead")  # its logicsPhysicalOffset
+    assert kinds(result) == expected
+
+
+@pytest.mark.parametrize("name", RESTARTED)
+def test_a_checkpoint_from_the_future_is_told(
+    name: str, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    result = planned(stores[name], damage.checkpoint_from_the_future, tmp_path)
+    assert (result.exit_code, kinds(result)) == (1, {"checkpoint-ahead"})
+
+
+def topic_gone_and_killed(copy: Copy) -> None:
+    damage.topic_gone(copy)
+    (copy.root / names.ABORT).touch()
+
+
+def test_a_queue_that_is_made_anew_behind_its_first_messages_is_told(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    result = planned(stores["5.5.0-restart"], topic_gone_and_killed, tmp_path)
+    late = [loss for loss in result.unrepaired if loss.kind == "queue-begins-late"]
+    assert [loss.path.rpartition("/consumequeue/")[2] for loss in late] == [f"Orders/{n}" for n in range(4)]
+    assert result.exit_code == 1
+    for loss in late:
+        queue = result.prediction.queues["Orders", int(loss.path[-1])]
+        assert (loss.offset, loss.end) == (0, queue.min_offset)
+
+
+def queues_gone_and_killed(copy: Copy) -> None:
+    damage.queues_gone(copy)
+    copy.set_checkpoint(StoreCheckpoint())
+    (copy.root / names.ABORT).touch()
+
+
+def test_a_4_9_crash_start_that_makes_queues_anew_forgets_deliver_times(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    result = planned(stores["4.9.7-mixed"], queues_gone_and_killed, tmp_path)
+    hashed = [loss for loss in result.unrepaired if loss.kind == "delay-tags-hashed"]
+    schedule = commitlog.SCHEDULE_TOPIC.decode()
+    queues = sorted(result.prediction.queues.items(), key=lambda one: one[0])
+    delayed = [model for (topic, _), model in queues if topic == schedule]
+    assert [loss.count for loss in hashed] == [model.max_offset for model in delayed]
+    assert hashed
 
 
 def test_messages_behind_a_bad_magic_are_counted(stores: dict[str, GoldenStore], tmp_path: Path) -> None:

@@ -221,7 +221,8 @@ def _is_stray(problem: Problem, settings: StoreSettings) -> bool:
     """Whether it is something in the commit log that is no segment, nor could be one."""
     if Path(problem.path).parent not in settings.commit_log_dirs:
         return False
-    return problem.kind in ("stray-file", "stray-directory")
+    empty = problem.kind == "wrong-length" and problem.found == "0 bytes"
+    return empty or problem.kind in ("stray-file", "stray-directory")
 
 
 def _strays(snapshot: Snapshot) -> list[Path]:

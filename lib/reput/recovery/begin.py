@@ -18,7 +18,8 @@ from reput.recovery.snapshot import Snapshot
 from reput.store.segments import map_segment
 
 _LAST_SEGMENTS = 3
-_SAFETY_MS = 3000
+#: Of a checkpoint's times, ms: what was stored so shortly before may not be flushed.
+SAFETY_MS = 3000
 
 
 def begin(snapshot: Snapshot, queue_end: int) -> int:
@@ -94,7 +95,7 @@ def _matches(snapshot: Snapshot, segment: StoreFile) -> bool:
 
 def _oldest(snapshot: Snapshot, checkpoint: StoreCheckpoint) -> int:
     """Up to which time (ms) all is known to be flushed."""
-    oldest = max(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - _SAFETY_MS, 0)
+    oldest = max(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SAFETY_MS, 0)
     if _index_counts(snapshot):
         oldest = min(oldest, checkpoint.index_msg_timestamp)
     return oldest

@@ -10,6 +10,7 @@ from reput.dialect import Dialect
 from reput.format import names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import file_length
+from reput.recovery.begin import SAFETY_MS
 from reput.recovery.files import StoreFile
 from reput.recovery.predict import LogCut, Prediction, predict
 from reput.recovery.problem import Problem
@@ -30,6 +31,18 @@ _MOST_LOOKED_AT = 10_000
 LOG_GONE = frozenset({"missing-log-directory", "no-log", "missing-segments"})
 #: Problems of a load that a rebuild from the log takes away, although the broker starts with them.
 DERIVED_GONE = frozenset({"missing-queue-files", "index-length"})
+#: What a rebuild of queues and index mends.
+_REBUILT = DERIVED_GONE | {
+    "units-missing",
+    "units-displaced",
+    "queue-begins-late",
+    "delay-tags-hashed",
+    "index-missing",
+    "index-dropped",
+    "index-ahead",
+    "index-torn",
+    "checkpoint-ahead",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +153,14 @@ def plan(snapshot: Snapshot) -> Plan:
     result = Plan(prediction, rate=_rate(snapshot.settings.dialect))
     if prediction.began_at is not None or prediction.starts:
         result.losses += [*_log_losses(prediction), *_queue_losses(prediction), *_index_losses(prediction)]
-        result.unrepaired += [*_left_alone(snapshot), *_unreached(prediction), *_index_gaps(prediction)]
+        result.unrepaired += [
+            *_left_alone(snapshot),
+            *_unreached(prediction),
+            *_beginning_late(prediction),
+            *_hashed(prediction),
+            *_index_gaps(prediction),
+            *_ahead(prediction),
+        ]
         read = sum(walk.bytes for walk in (prediction.recovered, prediction.dispatched) if walk is not None)
         result.seconds = read / result.rate
     result.instead += _instead(result)
@@ -260,6 +280,65 @@ def _unreached(prediction: Prediction) -> Iterator[Loss]:
         )
 
 
+def _beginning_late(prediction: Prediction) -> Iterator[Loss]:
+    """Queues that the start makes anew behind their first messages, some of which the log may still hold."""
+    if prediction.began_at is None:
+        return
+    unseen = prediction.began_at.base
+    if prediction.dispatched is not None:
+        unseen = min(unseen, prediction.dispatched.start)
+    start = prediction.snapshot.log.files[0].base
+    for queue, model in sorted(prediction.queues.items()):
+        listing = prediction.snapshot.queues.get(queue)
+        if (listing is not None and listing.files) or not model.min_offset or unseen <= start:
+            continue
+        topic, queue_id = queue
+        text = (
+            f"queue {topic}:{queue_id} has no file, and is made anew from queueOffset {model.min_offset} on"
+        )
+        yield Loss(
+            kind="queue-begins-late",
+            path=str(_queue_path(prediction, topic, queue_id)),
+            offset=0,
+            end=model.min_offset,
+            count=0,
+            text=f"{text}, and messages before that may lie in {start} to {unseen} of the log, not walked",
+        )
+
+
+def _hashed(prediction: Prediction) -> Iterator[Loss]:
+    for (topic, queue_id), count in sorted(prediction.hashed.items()):
+        end = prediction.queues[topic, queue_id].max_offset
+        yield Loss(
+            kind="delay-tags-hashed",
+            path=str(_queue_path(prediction, topic, queue_id)),
+            offset=end - count,
+            end=end,
+            count=count,
+            text=f"{count} units of {topic}:{queue_id} get the hash of the tags, not the deliver time: "
+            "those messages are delivered at once",
+        )
+
+
+def _ahead(prediction: Prediction) -> Iterator[Loss]:
+    """A checkpoint from which the start after the next crash would begin too late."""
+    walked, checkpoint = prediction.recovered, prediction.checkpoint
+    if walked is None or not prediction.segments:
+        return
+    last = left_from(prediction)
+    times = checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp, checkpoint.index_msg_timestamp
+    late, offset = max(times), checkpoint.logics_physical_offset
+    path = str(prediction.snapshot.settings.root / names.CHECKPOINT)
+    if last and late > last + SAFETY_MS:
+        text = f"the checkpoint says {late}, the last message was stored at {last}"
+    elif offset > prediction.log_end:
+        text = f"the checkpoint says offset {offset}, the log ends at {prediction.log_end}"
+    else:
+        return
+    text += ": after the next crash a start begins too late, and messages stay without units and keys"
+    yield Loss("checkpoint-ahead", path, 0, 0, 0, text)
+
+
 def _unreached_text(one: Unreached) -> str:
     topic, queue_id = one.queue
     where = f"queueOffsets {one.first} to {one.last}, from {one.position} of the log on"
@@ -349,8 +428,7 @@ def _instead(plan: Plan) -> list[str]:
             f"Before the broker starts: `reput rebuild {settings.root} --out DIR{options}` goes around the "
             f"damage and takes the {cut} messages behind it, which the broker cuts off."
         )
-    broken = [loss for loss in plan.unrepaired if loss.kind in ("units-missing", "units-displaced")]
-    if broken or kinds & {*DERIVED_GONE, "index-missing", "index-dropped", "index-ahead", "index-torn"}:
+    if kinds & _REBUILT:
         steps.append(
             f"With the broker stopped: `reput rebuild {settings.root} --in-place{options}` builds all queues "
             "and the index from the log; `reput undo` takes it back."

@@ -14,6 +14,7 @@ import numpy as np
 
 from reput.errors import UnsupportedError
 from reput.format.checkpoint import StoreCheckpoint
+from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.recovery.begin import begin
 from reput.recovery.files import StoreFile
 from reput.recovery.index import IndexModel, IndexModelFile
@@ -25,6 +26,7 @@ from reput.recovery.walk import LogWalk, Walked, store_timestamp
 from reput.scan import output
 from reput.scan.output import OutputArrays
 
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.decode()
 _CONFIRM_FIELDS = 5  # longs of the checkpoint from which on it holds confirmPhyOffset
 _LOGICS_FIELDS = 6  # and logicsPhysicalOffset
 
@@ -65,6 +67,7 @@ class Prediction:
         index_dropped: index files that a start after a crash deletes.
         checkpoint: what the broker holds in it once it runs.
         units_added: units that the start placed.
+        hashed: by queue, units of delayed messages among them that hold a hash and no deliver time.
         walked: the messages of the walk, by queue.
     """
 
@@ -84,6 +87,7 @@ class Prediction:
     index_dropped: list[Path] = field(default_factory=list)
     checkpoint: StoreCheckpoint = field(default_factory=StoreCheckpoint)
     units_added: int = 0
+    hashed: dict[Queue, int] = field(default_factory=dict)
     walked: WalkedUnits = field(default_factory=WalkedUnits)
 
     @property
@@ -165,7 +169,7 @@ class _Start:
         """What the recovery does with the records of its walk."""
         self._result.walked.add(out, self._walk.table)
         if not self._snapshot.clean:
-            self._give(out)
+            self._give(out, hashes=not self._rules.knows_delay_levels)
         elif self._rules.dispatches_after_clean:
             self._give(out, self._result.queue_end)
 
@@ -213,9 +217,12 @@ class _Start:
     def _queue_end(self) -> int:
         return max((queue.max_physical for queue in self._result.queues.values()), default=-1)
 
-    def _give(self, out: OutputArrays, after: int = -(1 << 63)) -> None:
-        """Dispatch messages whose stored place is past ``after``."""
-        self._give_queues(out, after)
+    def _give(self, out: OutputArrays, after: int = -(1 << 63), *, hashes: bool = False) -> None:
+        """Dispatch messages whose stored place is past ``after``.
+
+        ``hashes`` says that units of the schedule topic hold the hash of the tags.
+        """
+        self._give_queues(out, after, hashes=hashes)
         if self._settings.message_index_enable and int(out.counts[output.LAST_POSITION]) > after:
             rows = int(out.counts[output.ROWS])
             wanted = out.row_position[:rows] > after
@@ -226,7 +233,7 @@ class _Start:
                 int(out.counts[output.LAST_POSITION]),
             )
 
-    def _give_queues(self, out: OutputArrays, after: int) -> None:
+    def _give_queues(self, out: OutputArrays, after: int, *, hashes: bool) -> None:
         count = int(out.counts[output.UNITS])
         rows = np.flatnonzero(out.unit_position[:count] > after)
         if not len(rows):
@@ -246,7 +253,10 @@ class _Start:
             places = queue.put(
                 out.unit_position[part], out.unit_size[part], out.unit_offset[part], out.unit_tags[part]
             )
-            self._result.units_added += int((places >= 0).sum())
+            placed = int((places >= 0).sum())
+            self._result.units_added += placed
+            if hashes and key[0] == _SCHEDULE_TOPIC and placed:
+                self._result.hashed[key] = self._result.hashed.get(key, 0) + placed
 
     def _set_checkpoint(self) -> None:
         result, snapshot = self._result, self._snapshot

@@ -37,6 +37,7 @@ class Walked:
     """What a walk met.
 
     Attributes:
+        start: where it began.
         end: where it ended: the first bad place, or the last BLANK.
         segments: segments that it went into.
         bytes: bytes of the records that it took.
@@ -46,6 +47,7 @@ class Walked:
         stuck_at: where the dispatch finds no segment and waits for ever; None as a rule.
     """
 
+    start: int
     end: int
     segments: int = 0
     bytes: int = 0
@@ -81,7 +83,8 @@ class LogWalk:
         """
         recovery = self._settings.recovery
         rules = self._rules._replace(check_crc=recovery.check_crc)
-        walked = Walked(self._segments[index].base)
+        base = self._segments[index].base
+        walked = Walked(base, base)
         if not self._dialect.recovery.knows_delay_levels:
             sink = self._without_delay_levels(sink)
         for segment in self._segments[index:]:
@@ -104,7 +107,7 @@ class LogWalk:
             SegmentGoneError, StoreError: a segment can't be read.
         """
         rules = self._rules._replace(check_crc=False)
-        walked = Walked(start)
+        walked = Walked(start, start)
         while walked.end < end:
             segment = self._at(walked.end)
             if segment is None:
