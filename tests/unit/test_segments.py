@@ -10,7 +10,7 @@ import pytest
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.settings import StoreSettings
-from reput.store.segments import discover, is_zero, map_segment, without_unwritten_end
+from reput.store.segments import discover, is_zero, likely_end, map_segment, without_unwritten_end
 from tests.local import kinds
 
 
@@ -154,3 +154,13 @@ def test_one_segment_that_is_longer_than_broker_conf_says(tmp_path: Path, length
     make(tmp_path / "store" / "commitlog", {0: length})
     with pytest.raises(SettingsError, match=f"expected {length}, the length of every segment"):
         discover(settings(tmp_path, f"mappedFileSizeCommitLog={size}"))
+
+
+@pytest.mark.parametrize("written", [0, 1, 4095, 4096, 4097, 100_000, 1 << 20])
+def test_about_where_the_last_segment_ends(tmp_path: Path, written: int) -> None:
+    directory = tmp_path / "store" / "commitlog"
+    make(directory, {0: 1 << 20, 1 << 20: 1 << 20})
+    with (directory / names.offset_name(1 << 20)).open("r+b") as file:
+        file.write(b"\x01" * written)
+    log = discover(settings(tmp_path, f"mappedFileSizeCommitLog={1 << 20}"))
+    assert written <= likely_end(log) - (1 << 20) <= written + 4095

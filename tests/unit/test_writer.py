@@ -319,11 +319,20 @@ def test_what_fails_ahead_fails_the_batch(store: Store, tmp_path: Path) -> None:
         assert journal.batches == []
 
 
-def test_batches_are_equal_and_few() -> None:
-    assert bytes_per_batch(4300, 4096) == 4300
-    assert bytes_per_batch(4400, 4096) == 2200
-    assert bytes_per_batch(8192, 4096) == 4096
-    assert bytes_per_batch(1, 4096) == 1
-    assert bytes_per_batch(0, 4096) == 1
-    assert bytes_per_batch(7, 1) == 1
-    assert bytes_per_batch(10, 4) == 4
+@pytest.mark.parametrize(
+    ("total", "written", "wanted", "batch"),
+    [
+        (4300, 4300, 4096, 4300),
+        (4400, 4400, 4096, 2200),
+        (8192, 8192, 4096, 4096),
+        (5120, 4300, 4096, 5120),  # what is allocated and not written costs no batch
+        (9216, 8500, 4096, 4608),
+        (1, 1, 4096, 1),
+        (0, 0, 4096, 1),
+        (7, 7, 1, 1),
+        (10, 10, 4, 4),
+        (100, 0, 4, 100),
+    ],
+)
+def test_batches_are_equal_and_few(total: int, written: int, wanted: int, batch: int) -> None:
+    assert bytes_per_batch(total, written, wanted) == batch

@@ -20,7 +20,7 @@ from reput.job.plan import Plan, prepare
 from reput.job.summary import Summary, summarize
 from reput.store import files
 from reput.store.lock import OutputLock
-from reput.store.segments import is_zero, map_segment
+from reput.store.segments import is_zero, likely_end, map_segment
 from reput.store.swap import Swap, new_stamp
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
     writer.begin()
     cursor, options = plan.journal.state.cursor, plan.options
     end = max(plan.end, cursor)
-    most = bytes_per_batch(total, options.max_bytes_per_trigger)
+    written = total - max(end - likely_end(plan.log), 0)
+    most = bytes_per_batch(total, written, options.max_bytes_per_trigger)
     first = batch_end(plan.log, cursor, end, most)
     # Spark's own checkpoint is not what a run goes on from; the journal's cursor is.
     checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
@@ -172,16 +173,18 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
     return writer
 
 
-def bytes_per_batch(total: int, wanted: int) -> int:
+def bytes_per_batch(total: int, written: int, wanted: int) -> int:
     """Bytes of log for each of as few equal batches as there can be.
 
     Args:
         total: bytes of log there are.
+        written: how many of these come before what the broker has allocated and not written yet.
         wanted: bytes in a batch. Up to a sixteenth more is taken, so that a small rest needs no batch of its
             own, which would cost as much time as 300 MB of log.
     """
     most = wanted + wanted // 16
-    return max(-(-total // max(-(-total // most), 1)), 1)
+    batches = max(-(-written // most), 1)
+    return max(-(-total // batches), 1)
 
 
 def _is_done(plan: Plan) -> bool:

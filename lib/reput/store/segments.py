@@ -23,6 +23,7 @@ from reput.format import names
 from reput.settings import StoreSettings
 
 _LOOK_AT = 1 << 20
+_PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,26 @@ def without_unwritten_end(log: CommitLog) -> CommitLog:
     dropped = {str(segment.path) for segment in log.segments[len(segments) :]}
     findings = tuple(finding for finding in log.findings if finding.path not in dropped)
     return replace(log, segments=segments, findings=findings)
+
+
+def likely_end(log: CommitLog) -> int:
+    """Near which physical offset the written part of the last segment ends, by a page here and there.
+
+    Only for what need not be exact: messages that hold pages of zeros lead it astray.
+
+    Raises:
+        StoreError: the segment can't be read.
+    """
+    last = log.segments[-1]
+    data = map_segment(last.path, last.length)
+    written, beyond = 0, -(-last.length // _PAGE)
+    while written < beyond:
+        page = (written + beyond) // 2
+        if data[page * _PAGE : (page + 1) * _PAGE].any():
+            written = page + 1
+        else:
+            beyond = page
+    return last.base + min(written * _PAGE, last.length)
 
 
 def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
