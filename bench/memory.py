@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,6 +33,7 @@ class MemorySampler:
         self._tree = {root}
         self._others: set[int] = set()
         self._peak = 0
+        self._seen: list[tuple[float, int]] = []
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bench-memory", daemon=True)
 
@@ -39,6 +41,10 @@ class MemorySampler:
     def peak_bytes(self) -> int:
         """The greatest sum seen so far."""
         return self._peak
+
+    def peak_between(self, begin: float, end: float) -> int:
+        """The greatest sum, bytes, seen in [begin, end), seconds of ``time.time``; 0 if none was."""
+        return max((total for at, total in self._seen if begin <= at < end), default=0)
 
     def sample(self) -> int:
         """Look once; returns the sum in bytes.
@@ -57,6 +63,7 @@ class MemorySampler:
         self._others |= parents.keys()
         total = sum(self._field(pid, "RssAnon") for pid in self._tree) << 10
         self._peak = max(self._peak, total)
+        self._seen.append((time.time(), total))
         return total
 
     def __enter__(self) -> Self:

@@ -156,6 +156,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         "writer_late_ms": behind_ms,
         "latency_ms": percentiles(load_counts),
         "peak_bytes": memory.peak_bytes,
+        "tenths": _tenths(by_second, memory, began, ended),
         "batches": len(_batches(out)),
         "stages": json.loads(output)["stages"],
     }
@@ -170,6 +171,18 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         )
     facts["equal_bytes"] = comparison.queue_bytes + comparison.index_bytes
     return facts
+
+
+def _tenths(
+    by_second: dict[int, list[list[int]]], memory: MemorySampler, began: float, ended: float
+) -> list[dict[str, float]]:
+    """Latency and memory of each tenth of the run: whether they depend on how much came before."""
+    found = []
+    for number in range(10):
+        begin, end = (began + (ended - began) * (number + step) / 10 for step in (0, 1))
+        counts = [pair for second, pairs in by_second.items() if begin <= second < end for pair in pairs]
+        found.append({**percentiles(counts), "peak_bytes": memory.peak_between(begin, end)})
+    return found
 
 
 def _await_first_batch(tail: subprocess.Popen[bytes], out: Path, home: Path) -> None:
