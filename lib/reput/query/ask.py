@@ -1,0 +1,246 @@
+"""Questions of people, and the answers in full: each asks a store once or some times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from reput.query.keys import MOST_OFFSETS, Verdict
+from reput.query.message import Message
+from reput.query.pull import Found, Status
+from reput.query.store import ALWAYS, QueryStore
+from reput.query.tags import TagFilter
+from reput.query.times import Boundary
+
+#: After these a consumer goes on at the next offset that the broker names.
+_GOES_ON = (
+    Status.FOUND,
+    Status.NO_MATCHED_MESSAGE,
+    Status.MESSAGE_WAS_REMOVING,
+    Status.OFFSET_FOUND_NULL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A message of an answer.
+
+    Attributes:
+        message: the message.
+        verdict: what it is worth, where that may be in doubt.
+        remark: the same in words; None when all is well.
+    """
+
+    message: Message
+    verdict: str = "MATCH"
+    remark: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer.
+
+    Attributes:
+        found: there is what was asked for.
+        why: when there isn't, why.
+        facts: what else is known, by JSON names.
+        messages: what was found, hash collisions too.
+    """
+
+    found: bool
+    why: str | None = None
+    facts: dict[str, object] = field(default_factory=dict)
+    messages: tuple[Shown, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 when found, 1 when not."""
+        return 0 if self.found else 1
+
+
+def by_offset(store: QueryStore, physical_offset: int) -> Answer:
+    """The message at a physical offset.
+
+    Raises:
+        StoreError: a file can't be read.
+    """
+    message = store.message_at(physical_offset)
+    if message is None:
+        return Answer(False, f"no message begins at physical offset {physical_offset}")
+    return Answer(True, messages=(_sound(message),))
+
+
+def by_id(store: QueryStore, text: str, topic: str | None) -> Answer:
+    """The message of an id, the broker's or (with its topic) the client's.
+
+    Raises:
+        SettingsError: it is no broker's id, and no topic was given.
+        StoreError: a file can't be read.
+    """
+    found = store.by_id(text, topic)
+    facts: dict[str, object] = {"byKey": found.by_key}
+    if found.message is None:
+        where = f"the index has no message of {topic} with it" if found.by_key else "no message begins there"
+        hint = "" if found.by_key else "; if it is the id that the client printed, give --topic, too"
+        return Answer(False, f"{where}{hint}", facts)
+    shown = _sound(found.message)
+    if not found.host_fits:
+        shown = Shown(found.message, "OTHER_HOST", "stored by another broker than the id names")
+    return Answer(True, facts=facts, messages=(shown,))
+
+
+def by_key(
+    store: QueryStore,
+    topic: str,
+    key: str,
+    begin: int | None,
+    end: int | None,
+    most: int = MOST_OFFSETS,
+    *,
+    index_type: str | None = None,
+) -> Answer:
+    """Messages by key, with what the index gave only because hashes are equal.
+
+    Raises:
+        SettingsError: an index of this type doesn't exist.
+        StoreError: a file can't be read.
+    """
+    begin = ALWAYS[0] if begin is None else begin
+    end = ALWAYS[1] if end is None else end
+    # A broker's own limit protects the broker.
+    hits = store.by_key(topic, key, begin, end, most, index_type=index_type, limit=max(most, MOST_OFFSETS))
+    shown = tuple(
+        Shown(hit.message, hit.verdict.name, None if hit.verdict is Verdict.MATCH else hit.verdict.value)
+        for hit in hits
+        if hit.message is not None
+    )
+    counts = {verdict: sum(hit.verdict is verdict for hit in hits) for verdict in Verdict}
+    facts: dict[str, object] = {
+        "matches": counts[Verdict.MATCH],
+        "collisions": counts[Verdict.COLLISION],
+        "gone": [hit.physical_offset for hit in hits if hit.verdict is Verdict.GONE],
+    }
+    why = None if counts[Verdict.MATCH] else "the index leads to no message with this key in this time"
+    return Answer(why is None, why, facts, shown)
+
+
+def by_queue(
+    store: QueryStore, topic: str, queue_id: int, at: int, count: int | None, expression: str | None
+) -> Answer:
+    """Messages of a queue.
+
+    Args:
+        store: the store.
+        topic, queue_id: which queue.
+        at: queue offset.
+        count: how many from there on, as a consumer gets them; None without an expression: just this one.
+        expression: tags.
+
+    Raises:
+        SettingsError: the expression or the topic can't be used.
+        UnsupportedError: it is a batch queue.
+        StoreError: a file can't be read.
+    """
+    if count is None and expression is None:
+        pulled = store.pull(topic, queue_id, at, 1)
+        own = [one for one in pulled.found if one.queue_offset == at]
+        status, taken = pulled.status, own
+        if status is Status.FOUND and not own:
+            status = Status.MESSAGE_WAS_REMOVING
+        following = pulled.next_begin_offset
+    else:
+        status, taken, following = _consumed(store, topic, queue_id, at, count or 1, expression)
+    shown = tuple(_sound(one.message) for one in taken if one.message is not None and one.tag_fits)
+    queue = store.queue(topic, queue_id)
+    facts = {
+        "status": status.name,
+        "nextBeginOffset": following,
+        "minOffset": queue.min_offset,
+        "maxOffset": queue.max_offset,
+        "rollNextFile": queue.roll_next_file(at),
+        "tagCollisions": sum(one.message is not None and not one.tag_fits for one in taken),
+        "unreadable": [one.queue_offset for one in taken if one.message is None],
+    }
+    if shown:
+        return Answer(True, facts=facts, messages=shown)
+    if facts["unreadable"]:
+        return Answer(False, "no whole message is where the queue points", facts)
+    said = "their tags have only the hash in common" if taken else status.value
+    return Answer(False, f"{said}; the queue holds {queue.min_offset} to {queue.max_offset}", facts)
+
+
+def queue_range(store: QueryStore, topic: str, queue_id: int) -> Answer:
+    """The min and max offset of a queue.
+
+    Raises:
+        SettingsError, UnsupportedError, StoreError: see :func:`by_queue`.
+    """
+    queue = store.queue(topic, queue_id)
+    facts: dict[str, object] = {"minOffset": queue.min_offset, "maxOffset": queue.max_offset}
+    return Answer(queue.exists, None if queue.exists else "there is no such queue", facts)
+
+
+def by_time(
+    store: QueryStore, topic: str, queue_id: int, timestamp: int, boundary: Boundary | None
+) -> Answer:
+    """The queue offset of a time, with its message.
+
+    Raises:
+        SettingsError, UnsupportedError, StoreError: see :func:`by_queue`; or the release has no boundaries.
+    """
+    offset = store.offset_by_time(topic, queue_id, timestamp, boundary)
+    queue = store.queue(topic, queue_id)
+    facts: dict[str, object] = {
+        "queueOffset": offset,
+        "minOffset": queue.min_offset,
+        "maxOffset": queue.max_offset,
+    }
+    if not queue.exists:
+        return Answer(False, "there is no such queue", facts)
+    pulled = store.pull(topic, queue_id, offset, 1)
+    shown = tuple(
+        _sound(one.message) for one in pulled.found if one.message is not None and one.queue_offset == offset
+    )
+    return Answer(True, facts=facts, messages=shown)
+
+
+def _consumed(
+    store: QueryStore, topic: str, queue_id: int, at: int, count: int, expression: str | None
+) -> tuple[Status, list[Found], int]:
+    """Pull after pull, as a consumer does it: how the first ended, what was taken, where it would go on."""
+    tags = TagFilter.parse(expression)
+    taken: list[Found] = []
+    first: Status | None = None
+    kept = 0
+    while kept < count:
+        pulled = store.pull(topic, queue_id, at, count - kept, tags)
+        first = first or pulled.status
+        taken += pulled.found
+        kept += sum(one.tag_fits for one in pulled.found)
+        if pulled.status not in _GOES_ON or pulled.next_begin_offset <= at:
+            break
+        at = pulled.next_begin_offset
+    return (Status.FOUND if kept else first or Status.NO_MESSAGE_IN_QUEUE), taken, at
+
+
+def _sound(message: Message) -> Shown:
+    if message.body_is_sound:
+        return Shown(message)
+    return Shown(message, "BAD_CRC", "the body doesn't have its CRC")
+
+
+def lines(shown: Shown) -> Iterator[tuple[str, str]]:
+    """A message in words: (what, its text)."""
+    message, record = shown.message, shown.message.record
+    yield "queue", f"{message.topic}:{record.queue_id} at queueOffset {record.queue_offset}"
+    yield "place", f"physical offset {record.physical_offset}, {message.size} bytes"
+    if message.tags is not None:
+        yield "tags", message.tags
+    if message.keys:
+        yield "keys", " ".join(message.keys)
+    if message.uniq_key is not None:
+        yield "uniqKey", message.uniq_key
+    yield "id", message.offset_msg_id
+    yield "body", f"{len(record.body)} bytes"
+    if shown.remark is not None:
+        yield "but", shown.remark
