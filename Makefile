@@ -53,6 +53,10 @@ bench: $(VENV)/dev ## measure a rebuild (SIZE=1G)
 torture: $(VENV)/dev ## kill a tail a hundred times, and count the bytes that differ (ARGS='--version 4.9.7')
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.torture $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(VENV)/dev ## turn every bit of three small stores, and cut them at every length (ARGS='--limit 100')
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.fuzz $(ARGS)
+
 .PHONY: cluster
 cluster: install ## run a rebuild on a Spark master with two workers, on this machine
 	$(VENV)/bin/python -m reput.cluster $(ARGS)

@@ -296,6 +296,16 @@ def test_a_short_last_segment_without_a_word_of_its_size(tmp_path: Path) -> None
     assert kinds(result.state.findings) == ["segment-length"]
 
 
+@pytest.mark.parametrize("length", [LENGTH, LENGTH + 40, SIZE - 1])
+def test_a_last_segment_that_is_cut_behind_its_last_message(tmp_path: Path, length: int) -> None:
+    """Nothing is lost, but a broker doesn't start with the file."""
+    first, (base, data) = segment(message(0), blank=True), segment(message(1), base=SIZE)
+    result = Result(tmp_path, [first, (base, data[:length])], segment_size=SIZE)
+    assert result.positions() == [0, SIZE]
+    assert (result.finding.kind, result.finding.offset) == ("segment-length", SIZE + length)
+    assert rebuild_locally(result.store, result.root).findings == [result.finding]
+
+
 # --- records --------------------------------------------------------------------------------------------
 
 RECORD_DAMAGE = {

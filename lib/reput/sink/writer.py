@@ -224,7 +224,8 @@ class BatchWriter:
         changed_index = {} if gathering.index is None else gathering.index.changed
         at = self.stages.add("scan", at, max(gathering.scanned, at))
         at = self.stages.add("index", at)
-        findings = [*self._log_findings(state.cursor, end), *chain.findings]
+        # A last segment that is cut short behind its last record ends where the parts do.
+        findings = [*self._log_findings(state.cursor, max(end, parts[-1].end)), *chain.findings]
         log_breaks = (finding.offset for finding in self._log.findings)
         breaks = sorted([*state.breaks, *chain.breaks, *log_breaks])
         if state.log_start == 0:
@@ -431,17 +432,22 @@ class BatchWriter:
 
     def _has_news(self, batch: Batch) -> bool:
         """Whether a batch that moves nothing has found something that was not told before."""
-        told = {(finding.kind, finding.offset) for finding in self._journal.state.findings}
+        told = self._told()
         return any((finding.kind, finding.offset) not in told for finding in batch.findings)
 
     def _log_findings(self, start: int, end: int) -> list[Finding]:
-        """The gaps and wrong lengths of segments that this batch has passed."""
+        """The gaps and wrong lengths of segments that this batch has passed, and none before."""
         begins = start == self._journal.opening.start
+        told = self._told()
         return [
             finding
             for finding in self._log.findings
-            if start < finding.offset <= end or (begins and finding.offset == start)
+            if (start < finding.offset <= end or (begins and finding.offset == start))
+            and (finding.kind, finding.offset) not in told
         ]
+
+    def _told(self) -> set[tuple[str, int]]:
+        return {(finding.kind, finding.offset) for finding in self._journal.state.findings}
 
     def _write_checkpoint(self) -> None:
         if not self._target.is_whole:
