@@ -179,7 +179,7 @@ def _lines(answer: Answer, bodies: list[dict[str, object]]) -> Iterator[str]:
     if not answer.found:
         yield f"Not found: {answer.why}"
     elif "queueOffset" in facts:
-        yield f"queueOffset {facts['queueOffset']} of {facts['minOffset']} to {facts['maxOffset']}"
+        yield f"queueOffset {facts['queueOffset']}"
     elif "status" not in facts and "maxOffset" in facts:
         yield f"minOffset {facts['minOffset']}, maxOffset {facts['maxOffset']}"
     for shown, body in zip(answer.messages, bodies, strict=True):

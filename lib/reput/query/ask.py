@@ -166,7 +166,7 @@ def by_queue(
     if facts["unreadable"]:
         return Answer(False, "no whole message is where the queue points", facts)
     said = "their tags have only the hash in common" if taken else status.value
-    return Answer(False, f"{said}; the queue holds {queue.min_offset} to {queue.max_offset}", facts)
+    return Answer(False, f"{said}; {held(queue.min_offset, queue.max_offset)}", facts)
 
 
 def queue_range(store: QueryStore, topic: str, queue_id: int) -> Answer:
@@ -202,6 +202,13 @@ def by_time(
         _sound(one.message) for one in pulled.found if one.message is not None and one.queue_offset == offset
     )
     return Answer(True, facts=facts, messages=shown)
+
+
+def held(min_offset: int, max_offset: int) -> str:
+    """Which queue offsets a queue has, in words."""
+    if min_offset >= max_offset:
+        return f"the queue holds no message, the next one gets {max_offset}"
+    return f"the queue holds {min_offset} to {max_offset - 1}"
 
 
 def _consumed(
