@@ -18,6 +18,7 @@ from reput.format import commitlog, names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.indexfile import IndexHeader
+from reput.recovery import ahead
 from reput.recovery import queue as queue_module
 from reput.recovery.files import StoreFile, listed, number
 from reput.recovery.index import IndexModel
@@ -287,6 +288,61 @@ def test_what_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
 def test_no_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no store"):
         take(StoreSettings.load(tmp_path / "nowhere", None, None))
+
+
+# --- What is read -----------------------------------------------------------------------------------------
+
+
+def bad_magic_and_killed(copy: Copy) -> None:
+    damage.bad_magic(copy)
+    copy.set_checkpoint(StoreCheckpoint())
+    (copy.root / names.ABORT).touch()
+
+
+@pytest.mark.parametrize("name", RESTARTED)
+def test_what_is_too_long_is_not_read_and_not_talked_about(
+    name: str, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    whole = planned(stores[name], bad_magic_and_killed, tmp_path)
+    quick = plan(whole.snapshot, 100_000)
+    written = Copy(whole.snapshot.settings.root, 65536, 1000).segments
+    assert quick.prediction.unread is not None
+    start, end = quick.prediction.unread
+    assert (start, quick.prediction.began_at) == (0, whole.prediction.began_at)
+    assert whole.prediction.log_end < end <= int(written[-1].name) + 65536
+    assert quick.prediction.queues == {}
+    # The cut in the last segment is certain; what the queues lack isn't known.
+    assert quick.losses == [loss for loss in whole.losses if loss.kind in ("log-cut", "index-dropped")]
+    assert quick.exit_code == 1
+    assert any("--full" in step for step in quick.instead)
+    assert plan(whole.snapshot, 1 << 30).to_dict() == whole.to_dict()
+
+
+def test_a_dispatch_that_is_too_long_is_not_done(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    whole = planned(stores["4.9.7-restart"], damage.queues_gone, tmp_path)
+    assert (whole.exit_code, whole.prediction.unread) == (0, None)
+    quick = plan(whole.snapshot, 200_000)
+    assert quick.prediction.unread == (0, whole.prediction.log_end)
+    assert quick.prediction.recovered == whole.prediction.recovered
+
+
+@pytest.mark.parametrize("harm", [damage.nothing, bad_magic_and_killed, damage.no_blank])
+@pytest.mark.parametrize("name", ["4.9.7-mixed", "5.5.0-crash"])
+def test_pieces_scanned_ahead_change_nothing(
+    name: str,
+    harm: Damage,
+    stores: dict[str, GoldenStore],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone = planned(stores[name], harm, tmp_path)
+    taken = []
+    at = ahead.Ahead.at
+    monkeypatch.setattr(ahead.Ahead, "at", lambda *where: taken.append(at(*where)) or taken[-1])
+    for size in (1500, 4096, 20_000):
+        monkeypatch.setattr(ahead, "PIECE", size)
+        assert plan(alone.snapshot).to_dict() == alone.to_dict()
+    assert any(piece is not None and piece.found for piece in taken)
 
 
 # --- The parts of the model -------------------------------------------------------------------------------

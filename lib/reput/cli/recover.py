@@ -15,7 +15,7 @@ from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, co
 from reput.errors import SettingsError
 from reput.job.mend_log import Change
 from reput.job.mending import Mended, MendOptions, mend
-from reput.recovery.plan import Loss, Plan, problems
+from reput.recovery.plan import MOST_READ, Loss, Plan, problems
 from reput.recovery.plan import plan as plan_restart
 from reput.recovery.problem import Problem
 from reput.recovery.snapshot import Snapshot, take
@@ -60,6 +60,12 @@ def recover_command(
             "--apply", help="Mend what the restart would lose or leave broken. The broker must be stopped."
         ),
     ] = False,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="With --plan: read all that the broker would, not 3 GiB of the log at most."
+        ),
+    ] = False,
     broker_conf: BrokerConf = None,
     rocketmq_version: StartedBy = None,
     master: Master = None,
@@ -68,8 +74,8 @@ def recover_command(
     """Say what a broker's restart will do to a store, what it won't repair, and what to do instead; or do it.
 
     With --plan nothing is changed, and the log is read where the broker would walk it. Exit code 0: the
-    restart loses nothing and leaves nothing broken, as far as it walks. 1: it does. 2: the store or the
-    settings can't be read, or hold what isn't known.
+    restart loses nothing and leaves nothing broken, as far as it walks. 1: it does, or what it walks is too
+    long to be read without --full. 2: the store or the settings can't be read, or hold what isn't known.
 
     With --apply queues and index are rebuilt, and what the restart would cut the log at is mended, if it
     does anything of the kind. All that is replaced is kept, and `reput undo` puts it back. Exit code 0:
@@ -86,7 +92,8 @@ def recover_command(
                 next_step="Begin with --plan, which changes nothing.",
             )
         if not apply:
-            result = plan_restart(take(StoreSettings.load(store, broker_conf, rocketmq_version)))
+            snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
+            result = plan_restart(snapshot, None if full else MOST_READ, rocketmq_version)
         else:
             mended = _mended(MendOptions(store, broker_conf, rocketmq_version), master, as_json=as_json)
     if apply:
@@ -125,7 +132,7 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
     if mended.kept is None:
         yield f"Nothing to mend in {settings.root}"
         return
-    yield f"Mended {settings.root} for a start of RocketMQ {settings.dialect.name}, which now loses nothing"
+    yield f"Mended {settings.root} for a start of RocketMQ {mended.plan.release}, which now loses nothing"
     if mended.changes:
         yield from _listed("log", [_changed(change) for change in mended.changes])
     rebuilt = mended.rebuilt
@@ -215,22 +222,25 @@ def _stopped(snapshot: Snapshot) -> str:
 def _plan_lines(plan: Plan) -> Iterator[str]:
     prediction, snapshot = plan.prediction, plan.snapshot
     settings, walked = snapshot.settings, prediction.recovered
-    yield f"What a start of RocketMQ {settings.dialect.name} will do to {settings.root}"
+    yield f"What a start of RocketMQ {plan.release} will do to {settings.root}"
     yield f"  stopped    {_stopped(snapshot)}"
     if snapshot.holder is not None:
         yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
     if prediction.problems:
         yield f"  starts     no: {counted(len(prediction.problems), 'thing')} to see to first"
         yield from (f"    {problem}" for problem in prediction.problems)
-    if prediction.began_at is not None and walked is not None:
+    if prediction.began_at is not None:
         yield f"  begins     at {prediction.began_at.path.name}, {_why(plan)}"
+    if walked is not None:
         taken = f"{counted(walked.messages, 'message')}, {human(walked.bytes)}"
         segments = counted(walked.segments, "segment")
         yield f"  walks      {segments}: {taken}, up to {walked.end}: {walked.why}"
     if prediction.dispatched is not None and prediction.dispatched.messages:
         messages = counted(prediction.dispatched.messages, "message")
         yield f"  dispatches {messages} more, from the end of its queues on"
-    if prediction.starts:
+    if prediction.starts and prediction.unread is not None:
+        yield from _bounds(plan, prediction.unread)
+    elif prediction.starts:
         yield f"  log        {prediction.log_start} to {prediction.log_end} afterwards"
         units = counted(prediction.units_added, "unit")
         yield f"  queues     {counted(len(prediction.queues), 'queue')}, {units} added"
@@ -244,6 +254,21 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield "  instead"
     yield from (f"    {step}" for step in plan.instead)
     yield f"  not seen   what the walk passes: `reput verify {settings.root}` compares all with the log"
+
+
+def _bounds(plan: Plan, unread: tuple[int, int]) -> Iterator[str]:
+    """What is known without reading all that the broker reads."""
+    prediction, (start, end) = plan.prediction, unread
+    does = "dispatches" if prediction.recovered is not None or not plan.snapshot.clean else "walks"
+    size = human(end - start)
+    yield f"  not read   {size}: the broker {does} {start} to {end} of the log; --full reads that, too"
+    yield f"  log        {prediction.log_start} to {prediction.log_end} afterwards, or less"
+    queues = f"{counted(len(plan.snapshot.queues), 'queue')} now, up to {prediction.queue_end} of the log"
+    yield f"  queues     {queues if plan.snapshot.queues else 'none now'}"
+    yield f"  takes      up to some {plan.seconds:.1f} s of reading, reckoned with {human(plan.rate)}/s"
+    yield from _listed("loses", [_said(loss) for loss in plan.losses], "nothing that was seen so far")
+    if plan.unrepaired:
+        yield from _listed("not repaired", [_said(loss) for loss in plan.unrepaired])
 
 
 def _why(plan: Plan) -> str:

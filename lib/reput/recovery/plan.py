@@ -18,6 +18,7 @@ from reput.recovery.record import Kind, judge
 from reput.recovery.snapshot import Snapshot
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.recovery.units import Unreached
+from reput.recovery.written import first_written
 from reput.scan import kernel
 from reput.scan.reference import Frame, frame
 from reput.scan.status import Status
@@ -27,6 +28,9 @@ from reput.store.segments import map_segment
 _RATE_4_9 = 600_000_000
 _RATE_5 = 200_000_000
 _MOST_LOOKED_AT = 10_000
+#: Bytes of log that a plan reads unless all is asked for: what a 4.9 broker walks after a stop in good order,
+#: three segments of the default size.
+MOST_READ = 3 << 30
 #: Problems of a load that stand for messages which nobody can bring back from what is there.
 LOG_GONE = frozenset({"missing-log-directory", "no-log", "missing-segments"})
 #: Problems of a load that a rebuild from the log takes away, although the broker starts with them.
@@ -87,6 +91,7 @@ class Plan:
         instead: what reput would do, one step a line.
         seconds: roughly how long the broker reads, with ``rate`` bytes a second.
         rate: bytes a second that this is reckoned with.
+        release: the release that is going to start.
     """
 
     prediction: Prediction
@@ -95,6 +100,7 @@ class Plan:
     instead: list[str] = field(default_factory=list)
     seconds: float = 0.0
     rate: int = _RATE_5
+    release: str = ""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -103,8 +109,9 @@ class Plan:
 
     @property
     def exit_code(self) -> int:
-        """0 when the restart loses nothing and leaves nothing broken, else 1."""
-        return int(bool(self.prediction.problems or self.losses or self.unrepaired))
+        """0 when the restart loses nothing and leaves nothing broken, 1 when it does or that wasn't read."""
+        found = self.prediction.problems or self.losses or self.unrepaired
+        return int(bool(found) or self.prediction.unread is not None)
 
     def to_dict(self) -> dict[str, object]:
         """The plan as a JSON-ready mapping."""
@@ -118,6 +125,7 @@ class Plan:
             "problems": [problem.to_dict() for problem in prediction.problems],
             "begins_at": None if prediction.began_at is None else str(prediction.began_at.path),
             "queue_end": prediction.queue_end,
+            "unread": None if prediction.unread is None else list(prediction.unread),
             "walked_segments": 0 if walked is None else walked.segments,
             "walked_bytes": 0 if walked is None else walked.bytes,
             "walked_messages": 0 if walked is None else walked.messages,
@@ -142,26 +150,36 @@ class Plan:
         }
 
 
-def plan(snapshot: Snapshot) -> Plan:
+def plan(snapshot: Snapshot, most: int | None = None, release: str | None = None) -> Plan:
     """What the restart of the broker of this release will do. Nothing is changed.
+
+    Args:
+        snapshot: the store.
+        most: bytes of log to read at most, and a segment more; None for all that the broker reads. Of what
+            isn't read nothing is said but where it lies.
+        release: the release as the operator named it, for the commands to run next.
 
     Raises:
         UnsupportedError: the store or broker.conf has what the model doesn't know.
         StoreError: a file can't be read.
     """
-    prediction = predict(snapshot)
-    result = Plan(prediction, rate=_rate(snapshot.settings.dialect))
+    prediction = predict(snapshot, most)
+    dialect = snapshot.settings.dialect
+    result = Plan(prediction, rate=_rate(dialect), release=release or dialect.versions[-1])
     if prediction.began_at is not None or prediction.starts:
         result.losses += [*_log_losses(prediction), *_queue_losses(prediction), *_index_losses(prediction)]
-        result.unrepaired += [
-            *_left_alone(snapshot),
-            *_unreached(prediction),
-            *_beginning_late(prediction),
-            *_hashed(prediction),
-            *_index_gaps(prediction),
-            *_ahead(prediction),
-        ]
+        result.unrepaired += _left_alone(snapshot)
         read = sum(walk.bytes for walk in (prediction.recovered, prediction.dispatched) if walk is not None)
+        if prediction.unread is None:
+            result.unrepaired += [
+                *_unreached(prediction),
+                *_beginning_late(prediction),
+                *_hashed(prediction),
+                *_index_gaps(prediction),
+                *_ahead(prediction),
+            ]
+        else:
+            read += prediction.unread[1] - prediction.unread[0]
         result.seconds = read / result.rate
     result.instead += _instead(result)
     return result
@@ -216,11 +234,12 @@ def _messages_in(prediction: Prediction, cut: LogCut, not_before: int) -> tuple[
     data = map_segment(cut.path, size)
     v2 = prediction.snapshot.settings.dialect.topic_length_v2
     position = cut.start - base
-    if kernel.first_written(data, position, size) == size:
+    segment = StoreFile(cut.path, base)
+    if first_written(segment, size, position) == size:
         return 0, 0
     count, end = 0, position
     while position < size:
-        found = first_whole(prediction.snapshot, StoreFile(cut.path, base), position, not_before)
+        found = first_whole(prediction.snapshot, segment, position, not_before)
         if found < 0:
             break
         stop = found
@@ -411,7 +430,7 @@ def _queue_path(prediction: Prediction, topic: str, queue_id: int) -> Path:
 def _instead(plan: Plan) -> list[str]:
     prediction, settings = plan.prediction, plan.snapshot.settings
     steps = [problem.next_step for problem in prediction.problems]
-    options = f" --rocketmq-version {settings.dialect.versions[-1]}"
+    options = f" --rocketmq-version {plan.release}"
     if settings.broker_conf is not None:
         options = f" --broker-conf {settings.broker_conf}{options}"
     kinds = {loss.kind for loss in (*plan.losses, *plan.unrepaired)}
@@ -433,6 +452,8 @@ def _instead(plan: Plan) -> list[str]:
             f"With the broker stopped: `reput rebuild {settings.root} --in-place{options}` builds all queues "
             "and the index from the log; `reput undo` takes it back."
         )
+    if plan.prediction.unread is not None:
+        steps.append(f"`reput recover {settings.root} --plan --full{options}` reads the rest as well.")
     if not steps:
         steps.append("Nothing: this restart loses nothing that the walk can see.")
     return steps

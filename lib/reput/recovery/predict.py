@@ -23,8 +23,10 @@ from reput.recovery.queue import QueueModel, StartFailsError
 from reput.recovery.snapshot import Queue, Snapshot
 from reput.recovery.units import WalkedUnits, queue_of
 from reput.recovery.walk import LogWalk, Walked, store_timestamp
+from reput.recovery.written import last_written
 from reput.scan import output
 from reput.scan.output import OutputArrays
+from reput.scan.table import QueueTable
 
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.decode()
 _CONFIRM_FIELDS = 5  # longs of the checkpoint from which on it holds confirmPhyOffset
@@ -56,6 +58,10 @@ class Prediction:
         problems: what keeps the broker from starting, in the order met; empty when it starts.
         began_at: the segment where the walk begins; None without segments.
         queue_end: the greatest physical offset that a queue knew of before the walk, -1 if none did.
+        unread: physical offsets, half open, of a part of the log that the start walks or dispatches and that
+            wasn't read, for it is too long; None as a rule. Else ``queues``, ``index`` and ``checkpoint`` are
+            empty, and ``log_end`` is the greatest offset that the log can end at.
+        tail: a walk of the last segment alone, when the walk itself wasn't read.
         recovered: the walk.
         dispatched: the dispatch from the end of the queues; None where the release doesn't do it.
         log_start, log_end: physical offsets; -1 and 0 without segments.
@@ -75,6 +81,8 @@ class Prediction:
     problems: list[Problem] = field(default_factory=list)
     began_at: StoreFile | None = None
     queue_end: int = -1
+    unread: tuple[int, int] | None = None
+    tail: Walked | None = None
     recovered: Walked | None = None
     dispatched: Walked | None = None
     log_start: int = -1
@@ -96,8 +104,12 @@ class Prediction:
         return not self.problems
 
 
-def predict(snapshot: Snapshot) -> Prediction:
+def predict(snapshot: Snapshot, most: int | None = None) -> Prediction:
     """What the start of the broker of this release does.
+
+    Args:
+        snapshot: the store.
+        most: bytes of log to read at most, and a segment more; None for all that the broker reads.
 
     Raises:
         UnsupportedError: the store or broker.conf has what this model doesn't know.
@@ -106,21 +118,24 @@ def predict(snapshot: Snapshot) -> Prediction:
     _refuse_unknown(snapshot)
     result = Prediction(snapshot, [problem for problem in snapshot.problems if problem.stops])
     if result.starts:
-        _Start(snapshot, result).run()
+        _Start(snapshot, result, most).run()
+    if result.unread is not None:
+        result.queues, result.index, result.checkpoint = {}, IndexModel((), 2), StoreCheckpoint()
+        result.walked = WalkedUnits()
     return result
 
 
 class _Start:
     """One start, step by step, in the broker's order."""
 
-    def __init__(self, snapshot: Snapshot, result: Prediction) -> None:
+    def __init__(self, snapshot: Snapshot, result: Prediction, most: int | None) -> None:
+        self._left = most
         self._snapshot = snapshot
         self._settings = snapshot.settings
         self._rules = snapshot.settings.dialect.recovery
         self._result = result
         self._last_unit = -1  # physical offset of the last message that was given to a queue
         self._files: dict[Queue, int] = {}
-        self._walk = LogWalk(self._settings, snapshot.log.files, snapshot.segment_size)
 
     def run(self) -> None:
         result, snapshot = self._result, self._snapshot
@@ -137,7 +152,7 @@ class _Start:
         else:
             for queue in result.queues.values():
                 queue.destroy()
-        if self._correct_min() and self._dispatch():
+        if result.unread is None and self._correct_min() and self._dispatch():
             self._correct_min()
         self._set_checkpoint()
 
@@ -156,7 +171,14 @@ class _Start:
         result, snapshot = self._result, self._snapshot
         number = begin(snapshot, result.queue_end)
         result.began_at = snapshot.log.files[number]
-        walked = self._walk.recover(number, self._take)
+        walk = LogWalk(self._settings, snapshot.log.files, snapshot.segment_size)
+        last, end = last_written(snapshot)
+        if self._is_too_much(result.began_at.base, end):
+            result.unread = result.began_at.base, end
+            result.tail = walk.recover(max(snapshot.log.files.index(last), number), lambda _out, _table: None)
+            self._cut_log(result.tail.end)
+            return
+        walked = walk.recover(number, self._take)
         result.recovered = walked
         end = self._queue_end() if self._rules.cuts_by_new_end else result.queue_end
         if end >= walked.end:
@@ -165,13 +187,22 @@ class _Start:
                 queue.truncate(walked.end)
         self._cut_log(walked.end)
 
-    def _take(self, out: OutputArrays) -> None:
+    def _is_too_much(self, start: int, end: int) -> bool:
+        """Whether reading on would pass what may be read; else it is taken off that."""
+        if self._left is None:
+            return False
+        if end - start > self._left:
+            return True
+        self._left -= max(end - start, 0)
+        return False
+
+    def _take(self, out: OutputArrays, table: QueueTable) -> None:
         """What the recovery does with the records of its walk."""
-        self._result.walked.add(out, self._walk.table)
+        self._result.walked.add(out, table)
         if not self._snapshot.clean:
-            self._give(out, hashes=not self._rules.knows_delay_levels)
+            self._give(out, table, hashes=not self._rules.knows_delay_levels)
         elif self._rules.dispatches_after_clean:
-            self._give(out, self._result.queue_end)
+            self._give(out, table, self._result.queue_end)
 
     def _cut_log(self, end: int) -> None:
         result, size = self._result, self._snapshot.segment_size
@@ -204,12 +235,11 @@ class _Start:
         if not (self._rules.begins_at_queue_end or self._settings.recovery.recheck_from_queues):
             return False
         start = max(result.log_start, self._queue_end(), 0)
+        if self._is_too_much(start, result.log_end):
+            result.unread = start, result.log_end
+            return False
         walk = LogWalk(self._settings, result.segments, self._snapshot.segment_size)
-        self._walk, before = walk, self._walk
-        try:
-            result.dispatched = walk.dispatch(start, result.log_end, self._give)
-        finally:
-            self._walk = before
+        result.dispatched = walk.dispatch(start, result.log_end, self._give)
         if result.dispatched.stuck_at is not None:
             result.problems.append(_stuck(self._snapshot, result.dispatched.stuck_at))
         return result.starts
@@ -217,12 +247,14 @@ class _Start:
     def _queue_end(self) -> int:
         return max((queue.max_physical for queue in self._result.queues.values()), default=-1)
 
-    def _give(self, out: OutputArrays, after: int = -(1 << 63), *, hashes: bool = False) -> None:
+    def _give(
+        self, out: OutputArrays, table: QueueTable, after: int = -(1 << 63), *, hashes: bool = False
+    ) -> None:
         """Dispatch messages whose stored place is past ``after``.
 
         ``hashes`` says that units of the schedule topic hold the hash of the tags.
         """
-        self._give_queues(out, after, hashes=hashes)
+        self._give_queues(out, table, after, hashes=hashes)
         if self._settings.message_index_enable and int(out.counts[output.LAST_POSITION]) > after:
             rows = int(out.counts[output.ROWS])
             wanted = out.row_position[:rows] > after
@@ -233,12 +265,11 @@ class _Start:
                 int(out.counts[output.LAST_POSITION]),
             )
 
-    def _give_queues(self, out: OutputArrays, after: int, *, hashes: bool) -> None:
+    def _give_queues(self, out: OutputArrays, table: QueueTable, after: int, *, hashes: bool) -> None:
         count = int(out.counts[output.UNITS])
         rows = np.flatnonzero(out.unit_position[:count] > after)
         if not len(rows):
             return
-        table = self._walk.table
         self._last_unit = int(out.unit_position[rows[-1]])
         numbers = out.unit_queue[rows]
         order = np.argsort(numbers, kind="stable")

@@ -7,6 +7,7 @@ from reput.recovery.files import StoreFile
 from reput.recovery.predict import Prediction
 from reput.recovery.snapshot import Snapshot
 from reput.recovery.walk import store_timestamp
+from reput.recovery.written import first_written, written_ranges
 from reput.scan import kernel
 from reput.store.segments import map_segment
 
@@ -21,11 +22,14 @@ def first_whole(snapshot: Snapshot, segment: StoreFile, start: int, not_before: 
     size = snapshot.segment_size
     data = map_segment(segment.path, size)
     v2 = snapshot.settings.dialect.topic_length_v2
-    while True:
-        start = kernel.find_record(data, segment.base, start, size, v2)
-        if start < 0 or commitlog.decode(data.data, start).store_timestamp >= not_before:
-            return start
-        start += 1
+    for first, stop in written_ranges(segment, start, size):
+        # The upper bytes of a record's size are zeros, and may lie in the hole before.
+        found = max(first - commitlog.MAGIC, start)
+        while (found := kernel.find_record(data, segment.base, found, stop, v2)) >= 0:
+            if commitlog.decode(data.data, found).store_timestamp >= not_before:
+                return found
+            found += 1
+    return -1
 
 
 def written_behind(snapshot: Snapshot, base: int) -> list[StoreFile]:
@@ -34,7 +38,7 @@ def written_behind(snapshot: Snapshot, base: int) -> list[StoreFile]:
     return [
         segment
         for segment in snapshot.log.files
-        if segment.base > base and kernel.first_written(map_segment(segment.path, size), 0, size) < size
+        if segment.base > base and first_written(segment, size, 0) < size
     ]
 
 
@@ -44,7 +48,7 @@ def left_from(prediction: Prediction) -> int:
     In the last segment that was written, messages older than that are what an earlier truncation left
     behind: the broker moved its position back, and the bytes stayed. They are no part of the log.
     """
-    snapshot, walked = prediction.snapshot, prediction.recovered
+    snapshot, walked = prediction.snapshot, prediction.recovered or prediction.tail
     if walked is not None and walked.last_valid >= 0:
         return store_timestamp(snapshot.log.files, snapshot.segment_size, walked.last_valid)
     end = 0 if walked is None else walked.end

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.format import commitlog, javastring, properties
+from reput.recovery.ahead import Ahead, Range, next_piece
 from reput.recovery.files import StoreFile
 from reput.recovery.record import Kind, judge
 from reput.scan import kernel, output
@@ -26,8 +27,9 @@ from reput.scan.table import QueueTable
 from reput.settings import StoreSettings
 from reput.store.segments import map_segment
 
-#: Takes the units and keys of some records, in log order; the arrays are reused afterwards.
-Sink = Callable[[OutputArrays], None]
+#: Takes the units and keys of some records, in log order, and the table that has their topics and queues.
+#: The arrays are reused afterwards.
+Sink = Callable[[OutputArrays, QueueTable], None]
 
 _SCHEDULE_TOPIC = commitlog.SCHEDULE_TOPIC
 
@@ -58,11 +60,7 @@ class Walked:
 
 
 class LogWalk:
-    """Walks over the segments of one store.
-
-    Attributes:
-        table: numbers of the topics and queues that the units belong to.
-    """
+    """Walks over the segments of one store."""
 
     def __init__(self, settings: StoreSettings, segments: Sequence[StoreFile], segment_size: int) -> None:
         self._settings = settings
@@ -71,7 +69,10 @@ class LogWalk:
         self._size = segment_size
         self._rules: Rules = scan_rules(settings)
         self._out = output.output()
-        self.table = QueueTable(
+        self._table = self._new_table()
+
+    def _new_table(self) -> QueueTable:
+        return QueueTable(
             excludes_lmq=lambda topic: self._dialect.lmq_excludes(topic.decode("utf-8", "replace"))
         )
 
@@ -87,16 +88,18 @@ class LogWalk:
         walked = Walked(base, base)
         if not self._dialect.recovery.knows_delay_levels:
             sink = self._without_delay_levels(sink)
-        for segment in self._segments[index:]:
-            data = map_segment(segment.path, self._size)
-            walked.segments += 1
-            walked.end = segment.base
-            kind, position, walked.why = self._segment(
-                data, segment, 0, rules, sink, walked, check_offsets=recovery.check_offsets
-            )
-            walked.end = segment.base + position
-            if kind is not Kind.BLANK:
-                return walked
+        ranges = [Range(segment, 0, self._size) for segment in self._segments[index:]]
+        with Ahead(ranges, rules, self._new_table) as ahead:
+            for segment in self._segments[index:]:
+                data = map_segment(segment.path, self._size)
+                walked.segments += 1
+                walked.end = segment.base
+                kind, position, walked.why = self._segment(
+                    data, segment, 0, rules, ahead, sink, walked, check_offsets=recovery.check_offsets
+                )
+                walked.end = segment.base + position
+                if kind is not Kind.BLANK:
+                    return walked
         walked.why = "the last segment's closing record"
         return walked
 
@@ -108,24 +111,35 @@ class LogWalk:
         """
         rules = self._rules._replace(check_crc=False)
         walked = Walked(start, start)
-        while walked.end < end:
-            segment = self._at(walked.end)
-            if segment is None:
-                walked.stuck_at = walked.end
-                return walked
-            data = map_segment(segment.path, min(self._size, end - segment.base))
-            walked.segments += 1
-            position = walked.end - segment.base
-            while True:
-                kind, position, walked.why = self._segment(data, segment, position, rules, sink, walked)
-                if kind is not Kind.BAD or position >= len(data):
-                    break
-                judged = judge(data, position, self._dialect, check_crc=False)
-                if not judged.consumed:
-                    break
-                position += judged.consumed  # it goes on behind what it has read
-            walked.end = segment.base + self._size if kind is Kind.BLANK else segment.base + len(data)
+        ranges = [
+            Range(segment, max(start - segment.base, 0), min(self._size, end - segment.base))
+            for segment in self._segments
+            if segment.base < end and segment.base + self._size > start
+        ]
+        with Ahead(ranges, rules, self._new_table) as ahead:
+            while walked.end < end:
+                segment = self._at(walked.end)
+                if segment is None:
+                    walked.stuck_at = walked.end
+                    return walked
+                self._dispatch_segment(segment, end, rules, ahead, sink, walked)
         return walked
+
+    def _dispatch_segment(
+        self, segment: StoreFile, end: int, rules: Rules, ahead: Ahead, sink: Sink, walked: Walked
+    ) -> None:
+        data = map_segment(segment.path, min(self._size, end - segment.base))
+        walked.segments += 1
+        position = walked.end - segment.base
+        while True:
+            kind, position, walked.why = self._segment(data, segment, position, rules, ahead, sink, walked)
+            if kind is not Kind.BAD or position >= len(data):
+                break
+            judged = judge(data, position, self._dialect, check_crc=False)
+            if not judged.consumed:
+                break
+            position += judged.consumed  # it goes on behind what it has read
+        walked.end = segment.base + self._size if kind is Kind.BLANK else segment.base + len(data)
 
     def _at(self, offset: int) -> StoreFile | None:
         for segment in self._segments:
@@ -139,6 +153,7 @@ class LogWalk:
         segment: StoreFile,
         position: int,
         rules: Rules,
+        ahead: Ahead,
         sink: Sink,
         walked: Walked,
         *,
@@ -152,9 +167,16 @@ class LogWalk:
         out = self._out
         out.counts.fill(0)
         while True:
-            status, position = kernel.scan(data, segment.base, position, len(data), rules, self.table, out)
-            self._give(out, sink, walked)
-            if status is Status.FULL:
+            piece = ahead.at(segment.base, position)
+            if piece is not None:
+                for found in piece.found:
+                    self._give(found, piece.table, sink, walked)
+                status, position = piece.status, piece.position
+            else:
+                stop = min(next_piece(position), len(data))
+                status, position = kernel.scan(data, segment.base, position, stop, rules, self._table, out)
+                self._give(out, self._table, sink, walked)
+            if status is Status.FULL or (status is Status.END and position < len(data)):
                 continue
             if status is Status.END:
                 return Kind.BAD, position, "the segment's end, without a closing record"
@@ -171,7 +193,7 @@ class LogWalk:
             problem = self._take_unplaced(data, segment.base, position, judged.size, place, rules)
             if problem is not None:
                 return Kind.BAD, position, _said(problem)
-            self._give(out, sink, walked)
+            self._give(out, self._table, sink, walked)
             position += judged.size
 
     def _take_unplaced(
@@ -191,7 +213,7 @@ class LogWalk:
         )
         out = self._out
         status, at = kernel.scan(
-            record, own, 0, size, rules._replace(check_crc=False), self.table, out, accept=0
+            record, own, 0, size, rules._replace(check_crc=False), self._table, out, accept=0
         )
         if status is not Status.END or at != size:
             return status
@@ -200,24 +222,24 @@ class LogWalk:
         out.row_position[: out.counts[output.ROWS]] = place
         return None
 
-    def _give(self, out: OutputArrays, sink: Sink, walked: Walked) -> None:
+    def _give(self, out: OutputArrays, table: QueueTable, sink: Sink, walked: Walked) -> None:
         if out.counts[output.MESSAGES]:
             walked.messages += int(out.counts[output.MESSAGES])
             walked.bytes += int(out.counts[output.BYTES])
             walked.last_valid = int(out.counts[output.LAST_POSITION])
-            sink(out)
+            sink(out, table)
         out.counts[: output.BYTES + 1] = 0
 
     def _without_delay_levels(self, sink: Sink) -> Sink:
         """4.9 reads its delay levels after recovering: the schedule topic's units get the tags' hash."""
 
-        def changed(out: OutputArrays) -> None:
-            schedule = self.table.intern_topic(_SCHEDULE_TOPIC)
+        def changed(out: OutputArrays, table: QueueTable) -> None:
+            schedule = table.intern_topic(_SCHEDULE_TOPIC)
             units = int(out.counts[output.UNITS])
-            topics = self.table.queues.topic[out.unit_queue[:units]]
+            topics = table.queues.topic[out.unit_queue[:units]]
             for row in np.flatnonzero(topics == schedule).tolist():
                 out.unit_tags[row] = self._tags_hash(int(out.unit_position[row]))
-            sink(out)
+            sink(out, table)
 
         return changed
 
