@@ -57,6 +57,10 @@ torture: $(VENV)/dev ## kill a tail a hundred times, and count the bytes that di
 fuzz: $(VENV)/dev ## turn every bit of three small stores, and cut them at every length (ARGS='--limit 100')
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.fuzz $(ARGS)
 
+.PHONY: matrix
+matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start on them, and write docs/recovery-matrix.md
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.matrix --write docs/recovery-matrix.md $(ARGS)
+
 .PHONY: cluster
 cluster: install ## run a rebuild on a Spark master with two workers, on this machine
 	$(VENV)/bin/python -m reput.cluster $(ARGS)

@@ -70,7 +70,7 @@ def write(path: Path, position: int, data: bytes) -> None:
 
 
 def nothing(_copy: Copy) -> None:
-    pass
+    """No damage at all."""
 
 
 def torn_last_message(copy: Copy) -> None:
@@ -169,14 +169,17 @@ def _zero_units(path: Path, count: int, copy: Copy) -> None:
 
 
 def last_queue_file_gone(copy: Copy) -> None:
+    """The last file of one queue is gone."""
     copy.queue()[-1].unlink()
 
 
 def topic_gone(copy: Copy) -> None:
+    """One topic's queues are gone."""
     shutil.rmtree(copy.root / names.CONSUME_QUEUE / "Orders")
 
 
 def queues_gone(copy: Copy) -> None:
+    """All queues are gone."""
     shutil.rmtree(copy.root / names.CONSUME_QUEUE)
 
 
@@ -199,6 +202,7 @@ def empty_queue_file_behind(copy: Copy) -> None:
 
 
 def index_gone(copy: Copy) -> None:
+    """All index files are gone."""
     shutil.rmtree(copy.root / names.INDEX)
 
 
@@ -214,15 +218,18 @@ def index_header_zero(copy: Copy) -> None:
 
 
 def checkpoint_gone(copy: Copy) -> None:
+    """There is no checkpoint."""
     (copy.root / names.CHECKPOINT).unlink()
 
 
 def checkpoint_from_the_future(copy: Copy) -> None:
+    """Every field of the checkpoint lies decades, and a terabyte, ahead."""
     late = 4_000_000_000_000
     copy.set_checkpoint(StoreCheckpoint(late, late, late, 0, 1 << 40, 1 << 40))
 
 
 def expired_head(copy: Copy) -> None:
+    """The log's first three segments have expired; queues and index still know them."""
     for path in copy.segments[:3]:
         path.unlink()
 
@@ -239,39 +246,48 @@ def missing_segment_without_queues(copy: Copy) -> None:
 
 
 def stray_in_log(copy: Copy) -> None:
+    """A text file lies among the segments."""
     (copy.root / names.COMMIT_LOG / "notes.txt").write_text("hello")
 
 
 def stray_of_right_length(copy: Copy) -> None:
+    """A file as long as a segment lies among them, and its name is no number."""
     (copy.root / names.COMMIT_LOG / "segment.bak").write_bytes(bytes(copy.segment_size))
 
 
 def stray_directory_in_log(copy: Copy) -> None:
+    """A directory lies among the segments."""
     (copy.root / names.COMMIT_LOG / "old").mkdir()
 
 
 def stray_in_queue(copy: Copy) -> None:
+    """A text file lies among the files of a queue."""
     (copy.root / names.CONSUME_QUEUE / "Orders" / "0" / "notes.txt").write_text("hello")
 
 
 def stray_in_index(copy: Copy) -> None:
+    """A text file lies among the index files."""
     (copy.root / names.INDEX / "notes.txt").write_text("hello")
 
 
 def directory_in_index(copy: Copy) -> None:
+    """A directory named like an index file lies among them."""
     (copy.root / names.INDEX / "20990101000000000").mkdir()
 
 
 def short_segment(copy: Copy) -> None:
+    """A segment lacks its last byte."""
     path = copy.segments[2]
     path.write_bytes(path.read_bytes()[:-1])
 
 
 def empty_last_segment(copy: Copy) -> None:
+    """The last segment is a file without a byte."""
     (copy.root / names.COMMIT_LOG / names.offset_name(1 << 40)).touch()
 
 
 def short_queue_file(copy: Copy) -> None:
+    """The first file of a queue lacks its last unit."""
     path = copy.queue()[0]
     path.write_bytes(path.read_bytes()[:-20])
 

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,11 +125,10 @@ def measure(version: str, directory: Path, spark: SparkSession, only: Sequence[s
         for some in batched(started):
             bench.open_all(some)
         for row, survivors, case, again in todo:
-            row.broker = outcome(written, survivors, case.seen, case.root, _why(bench, case))
+            row.broker = outcome(written, survivors, case.seen, case.root, _why(case))
             row.reput.outcome = row.broker
             if again is not None:
-                why = _why(bench, again)
-                row.reput.outcome = outcome(written, survivors, again.seen, again.root, why)
+                row.reput.outcome = outcome(written, survivors, again.seen, again.root, _why(again))
             rows.append(row)
     finally:
         bench.close()
@@ -142,7 +142,7 @@ def _case(bench: Bench, name: str, root: Path) -> Case:
     return case
 
 
-def _why(bench: Bench, case: Case) -> str:
+def _why(case: Case) -> str:
     return case.why or case.error[:200]
 
 
@@ -161,6 +161,115 @@ def _mend(options: MendOptions, spark: SparkSession) -> Reput:
     except ReputError as error:
         reput.verified = [f"refused: {error.problem}"]
     return reput
+
+
+#: What a start leaves wrong: the field of an outcome, and the word of the table.
+WORDS = {
+    "cut": "cut",
+    "missing": "unreached",
+    "displaced": "misplaced",
+    "hashed": "hashed",
+    "dangling": "dangling",
+    "repeated": "repeated",
+    "keys": "keys",
+    "stale_keys": "stale",
+    "index_ahead": "index ahead",
+    "checkpoint_ahead": "checkpoint ahead",
+}
+#: Why ``--apply`` refuses, where its message doesn't end with a kind.
+REFUSALS = {
+    "a message's body doesn't have its CRC, messages follow, and a start cuts the log there": "bad-crc",
+    "what --apply can do isn't enough: a start would still lose something, or leave it broken": "not-enough",
+}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown; those of one damage that say the same are one."""
+    found: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        found.setdefault((row.damage, row.stop), {})[row.version] = row
+    versions = [version for version in VERSIONS if any(row.version == version for row in rows)]
+    lines = []
+    for damage in dict.fromkeys(row.damage for row in rows):
+        stops: dict[tuple[str, ...], list[str]] = {}
+        for stop, name in STOPS.items():
+            if (damage, stop) in found:
+                stops.setdefault(_cells(found[damage, stop], versions), []).append(name)
+        for cells, names in stops.items():
+            stopped = "any" if len(names) == len(STOPS) else ", ".join(names)
+            lines.append([f"`{damage}`", stopped, *cells])
+    head = ["damage", "broker was", *(f"start of {version}" for version in versions), "reput", "verify then"]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines))
+
+
+def _cells(rows: dict[str, Row], versions: Sequence[str]) -> tuple[str, ...]:
+    brokers = [said(rows[version].broker) if version in rows else "not run" for version in versions]
+    reput = {version: done(rows[version].reput) for version in versions if version in rows}
+    verified = {version: _verified(rows[version].reput) for version in reput}
+    return (*brokers, _together(reput, len(reput)), _together(verified, len(reput)))
+
+
+def said(found: Outcome) -> str:
+    """An outcome in short."""
+    if not found.starts:
+        return f"no start: {found.why}"
+    words = []
+    for name, word in WORDS.items():
+        value = getattr(found, name)
+        if value:
+            words.append(word if value is True else f"{value} {word}")
+    return ", ".join(words) or SOUND
+
+
+def done(reput: Reput) -> str:
+    """What reput did, and what a start behind it then leaves."""
+    if reput.did == "refused":
+        return f"refused: {REFUSALS.get(reput.why) or reput.why.rpartition(': ')[2]}"
+    what = " + ".join([*reput.changes, *(["rebuilt"] if reput.rebuilt else [])]) or "nothing to mend"
+    return f"{what}: {said(reput.outcome)}"
+
+
+def _verified(reput: Reput) -> str:
+    if reput.did == "refused" or (reput.did == "sound" and reput.outcome.sound):
+        return ""
+    return ", ".join(reput.verified) or "sound"
+
+
+def _together(cells: dict[str, str], releases: int) -> str:
+    """One cell of several releases'; which ones is said unless all of them say the same."""
+    by_text: dict[str, list[str]] = {}
+    for version, text in cells.items():
+        if text:
+            by_text.setdefault(text, []).append(version)
+    if len(by_text) == 1 and len(next(iter(by_text.values()))) == releases:
+        return next(iter(by_text))
+    return "; ".join(f"{', '.join(versions)}: {text}" for text, versions in by_text.items())
+
+
+def legend() -> str:
+    """What the damages are."""
+    lines = ["| damage | what it is |", "| --- | --- |"]
+    for damage in DAMAGES:
+        text = " ".join((damage.__doc__ or "").split())
+        lines.append(f"| `{damage.__name__}` | {text} |")
+    return "\n".join(lines)
+
+
+def write(path: Path, rows: Sequence[Row]) -> None:
+    """Put the tables between the markers of a document.
+
+    Raises:
+        ValueError: the document hasn't both.
+    """
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{path} lacks the lines {BEGIN} and {END}")
+    releases = ", ".join(version for version in VERSIONS if any(row.version == version for row in rows))
+    stores = len({(row.damage, row.stop, row.version) for row in rows})
+    about = f"Measured on {datetime.now(UTC):%Y-%m-%d}: {stores} damaged stores, RocketMQ {releases}."
+    text = "\n\n".join([about, table(rows), legend()])
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -188,6 +297,9 @@ def main(words: Sequence[str] | None = None) -> int:
         rows = _measured(options)
     if options.rows is not None:
         options.rows.write_text(json.dumps([asdict(row) for row in rows], indent=1), encoding="utf-8")
+    if options.write is not None:
+        write(options.write, rows)
+    print(table(rows))
     return 0
 
 

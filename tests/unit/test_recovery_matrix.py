@@ -1,0 +1,47 @@
+"""docs/recovery-matrix.md against the code: a damage without a row, or a cell that nobody explains, fails."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.compat.damage import DAMAGES
+from tests.compat.jars import VERSIONS
+from tests.compat.matrix import BEGIN, END, STOPS, WORDS
+from tests.compat.outcome import Outcome
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "recovery-matrix.md"
+
+
+def rows() -> list[list[str]]:
+    text = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("| `")
+    ]
+
+
+def test_every_damage_has_its_rows_for_every_way_of_stopping_and_every_release() -> None:
+    measured = [row for row in rows() if len(row) > 2]
+    named = {row[0].strip("`") for row in measured}
+    assert named == {damage.__name__ for damage in DAMAGES}
+    for name in named:
+        stops = [stop for row in measured if row[0] == f"`{name}`" for stop in row[1].split(", ")]
+        assert sorted(stops) in (["any"], sorted(STOPS.values())), name
+    assert {len(row) for row in measured} == {2 + len(VERSIONS) + 2}
+    assert not [row for row in measured if "not run" in row]
+
+
+def test_every_damage_is_described_as_in_the_code() -> None:
+    described = {row[0].strip("`"): row[1] for row in rows() if len(row) == 2}
+    assert described == {damage.__name__: " ".join((damage.__doc__ or "").split()) for damage in DAMAGES}
+
+
+def test_every_refusal_is_explained() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)[0]
+    refused = {kind for row in rows() for cell in row for kind in re.findall(r"refused: ([a-z-]+)", cell)}
+    assert refused
+    for kind in refused:
+        assert re.search(rf"\*\*refused: [a-z, -]*{kind}", text), kind
+    assert set(WORDS) == set(Outcome.__dataclass_fields__) - {"starts", "why"}
