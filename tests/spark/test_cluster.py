@@ -215,6 +215,33 @@ def reach(out: Path, holds: Callable[[State], bool], submitted: Future[Submitted
         time.sleep(0.05)
 
 
+def test_a_store_is_verified_and_mended(cluster: Cluster, golden: GoldenStore, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(golden.root, store)
+    lost = max((store / names.CONSUME_QUEUE / "Orders").iterdir())
+    shutil.rmtree(lost)
+    conf = tmp_path / "broker.conf"
+    text = golden.root.with_name("broker.conf").read_text(encoding="utf-8")
+    conf.write_text(text.replace(str(golden.root), str(store)), encoding="utf-8")
+    words = [str(store), "--broker-conf", str(conf), "--rocketmq-version", golden.version, "--json"]
+
+    found = cluster.submit(JOBS / "verify.py", words)
+    assert found.exit_code == 1, found.stdout
+    wrong = json.loads(found.stdout)["findings"]
+    assert {(one["kind"], f"{one['topic']}/{one['queue_id']}") for one in wrong} == {
+        ("missing-unit", f"Orders/{lost.name}")
+    }
+    assert len(found.tasks) == 2, "both workers' executors had tasks"
+
+    mended = cluster.submit(JOBS / "recover.py", [*words, "--apply"])
+    assert mended.exit_code == 0, mended.stdout
+    assert json.loads(mended.stdout)["rebuilt"]["findings"] == []
+    assert mended.tasks
+
+    sound = cluster.submit(JOBS / "verify.py", words)
+    assert sound.exit_code == 0, sound.stdout
+
+
 def test_a_refusal_is_exit_code_2_and_stdout_holds_json_alone(
     cluster: Cluster, work: Path, golden: GoldenStore
 ) -> None:
