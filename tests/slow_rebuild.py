@@ -24,6 +24,10 @@ class DamagedError(Exception):
     """The log isn't sound: what a broker would do with it isn't asked here."""
 
 
+class NotUtf8Error(DamagedError):
+    """The log may be sound, but what Java makes of its texts isn't known here."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """broker.conf, as far as it matters; sizes in bytes."""
@@ -166,9 +170,9 @@ def parse(record: bytes, place: int, magic: int, settings: Settings) -> Message:
     if at != size:
         raise DamagedError("lengths")
     properties = parse_properties(text(raw))
-    digits = properties.get("__CRC32#", "")
-    if len(digits) == 10 and raw.endswith(b"\x01" + digits.encode() + b"\x02"):
-        number = sum((ord(digit) - 48) * 10**place for place, digit in enumerate(digits))
+    name, _, digits = raw[:-1].split(b"\x02")[-1].partition(b"\x01")
+    if raw.endswith(b"\x02") and name == b"__CRC32#" and len(digits) == 10:
+        number = sum((digit - 48) * 10**place for place, digit in enumerate(digits))
         if number != crc32(record[: size - 20]) & 0x7FFFFFFF:
             raise DamagedError("property CRC")
     return Message(place, size, text(topic), queue_id, queue_offset, sys_flag, store_timestamp, properties)
@@ -180,7 +184,7 @@ def text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         if any(one > 127 and other > 127 for one, other in pairwise(data)):
-            raise DamagedError("not UTF-8") from error
+            raise NotUtf8Error from error
         return data.decode(errors="replace")
 
 

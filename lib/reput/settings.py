@@ -54,6 +54,8 @@ class RecoverySettings:
         check_offsets: ``checkCommitLogOffsetOnRecover``: a record whose stored place lies outside its segment
             ends the walk.
         batch_queue_file_size: ``mapperFileSizeBatchConsumeQueue`` in bytes.
+        queue_ext: ``enableConsumeQueueExt``.
+        queue_ext_file_size: ``mappedFileSizeConsumeQueueExt`` in bytes.
         accelerated: ``enableAcceleratedRecovery``.
         controller_mode: ``enableControllerMode``: the group's epochs decide where the log ends.
     """
@@ -64,6 +66,8 @@ class RecoverySettings:
     recheck_from_queues: bool = False
     check_offsets: bool = False
     batch_queue_file_size: int = 300_000 * 46
+    queue_ext: bool = False
+    queue_ext_file_size: int = 48 << 20
     accelerated: bool = False
     controller_mode: bool = False
 
@@ -304,6 +308,8 @@ def _recovery(conf: _Conf) -> RecoverySettings:
         batch_queue_file_size=conf.integer(
             "mapperFileSizeBatchConsumeQueue", usual.batch_queue_file_size, least=1
         ),
+        queue_ext=conf.switch("enableConsumeQueueExt", usual.queue_ext),
+        queue_ext_file_size=conf.integer("mappedFileSizeConsumeQueueExt", usual.queue_ext_file_size, least=1),
         accelerated=conf.switch("enableAcceleratedRecovery", usual.accelerated),
         # BrokerConfig, from 5.0 on.
         controller_mode=conf.switch("enableControllerMode", usual.controller_mode)
@@ -314,8 +320,9 @@ def _recovery(conf: _Conf) -> RecoverySettings:
 def _read(path: Path) -> dict[str, Property]:
     try:
         data = path.read_bytes()
-    except OSError as error:
-        raise SettingsError("this broker.conf can't be read", path=path, found=error.strerror) from error
+    except (OSError, ValueError) as error:  # ValueError: no file can have this name
+        found = error.strerror if isinstance(error, OSError) else str(error)
+        raise SettingsError("this broker.conf can't be read", path=path, found=found) from error
     return parse(data, path)
 
 
@@ -391,6 +398,13 @@ def _place(text: str, entry: Property, root: Path, conf: _Conf) -> Path:
             "directories, separated by a comma and nothing else",
             "The broker takes the white space as part of the name.",
         )
+    if not _can_be_a_name(text):
+        raise conf.error(
+            entry,
+            f"{entry.key} names a directory that can't be",
+            "no NUL, and no half of a surrogate pair",
+            "A broker can't open it, either.",
+        )
     path = Path(os.path.normpath(text))
     conf_root = _conf_root(conf)
     if conf_root is not None and path.is_relative_to(conf_root):
@@ -407,7 +421,14 @@ def _place(text: str, entry: Property, root: Path, conf: _Conf) -> Path:
 
 def _conf_root(conf: _Conf) -> Path | None:
     text = conf.text("storePathRootDir")
-    return Path(os.path.normpath(text)) if text else None
+    return Path(os.path.normpath(text)) if text and _can_be_a_name(text) else None
+
+
+def _can_be_a_name(text: str) -> bool:
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: _Conf) -> None:

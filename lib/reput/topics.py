@@ -146,7 +146,7 @@ def _parse(data: bytes, path: Path) -> Mapping[str, Mapping[str, object]]:
     try:
         # fastjson takes control characters inside strings, and Java replaces what isn't UTF-8.
         document = json.loads(data.decode("utf-8", "replace"), strict=False)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _broken(path, "JSON", str(error)) from error
     if not isinstance(document, dict):
         raise _broken(path, "an object", type(document).__name__)

@@ -18,7 +18,8 @@ def test_offsets() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "0", "0" * 19, "0" * 21, "-000000000000000001", "0000000000000000000x", "\u0660" * 20]
+    "name",
+    ["", "0", "0" * 19, "0" * 21, "-000000000000000001", "0000000000000000000x", "\u0660" * 20, "9" * 20],
 )
 def test_other_names_are_no_offsets(name: str) -> None:
     assert names.parse_offset_name(name) is None

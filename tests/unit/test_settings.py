@@ -459,6 +459,19 @@ def test_a_wrong_read_only_directory_is_named_by_its_own_line(store: Path) -> No
     assert "line 2: readOnlyCommitLogStorePaths" in error.problem
 
 
+@pytest.mark.parametrize("name", [r"/a\u0000b", r"/a\ud800"])
+def test_a_directory_that_no_system_has(store: Path, name: str) -> None:
+    error = refused(store, f"storePathCommitLog={name}\n")
+    assert "storePathCommitLog names a directory that can't be" in error.problem
+    error = refused(store, f"storePathRootDir={name}\nstorePathCommitLog=/elsewhere/log\n")
+    assert "isn't where storePathCommitLog says" in error.problem
+
+
+def test_a_broker_conf_that_no_system_has(store: Path) -> None:
+    with pytest.raises(SettingsError, match="embedded null byte"):
+        StoreSettings.load(store, Path("a\0b"), None)
+
+
 def test_a_directory_relative_to_an_unknown_place(store: Path) -> None:
     error = refused(store, "storePathRootDir=store\nstorePathCommitLog=elsewhere/log\n")
     assert "relative to where the broker was started" in error.problem

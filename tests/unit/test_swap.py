@@ -535,6 +535,7 @@ def test_reputs_own_lock_is_no_broker(root: Path, monkeypatch: pytest.MonkeyPatc
         "[]",
         "{}",
         '{"version": 2}',
+        "[" * 3000,
         json.dumps({"version": 1, "staging": ".reput/staging", "names": "x"}),
     ],
 )

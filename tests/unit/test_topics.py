@@ -194,6 +194,7 @@ def test_without_a_file_what_was_known_before_holds(topics_json: Path) -> None:
         ('{"topicConfigTable": 3}', "topicConfigTable to be an object", "3"),
         ('{"topicConfigTable": {"a": null}}', "the settings of topic a to be an object", "null"),
         (" ", "JSON", "line 1 column 2"),
+        ("[" * 3000, "JSON", "recursion"),
     ],
 )
 def test_a_broken_file_is_named(topics_json: Path, text: str, expected: str, found: str) -> None:

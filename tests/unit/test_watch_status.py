@@ -156,7 +156,7 @@ def test_a_ledger_that_cannot_be_read(out: Path) -> None:
 
 
 def test_a_note_that_cannot_be_read(out: Path) -> None:
-    for text in ("", "[]", '{"pid": 1, "what": 2}'):
+    for text in ("", "[]", '{"pid": 1, "what": 2}', '{"pid": 1, "started_ms": 2, "broker_conf": 3}'):
         (out / names.REPUT / names.RUN).write_text(text)
         assert look(out).note is None
 

@@ -212,4 +212,6 @@ def _encode_host(host: tuple[str, int]) -> bytes:
 
 
 def _decode_host(data: bytes) -> tuple[str, int]:
+    if len(data) not in (HOST_V4_LENGTH, HOST_V6_LENGTH):
+        raise struct.error("the bytes end inside a host")
     return str(ip_address(data[:-4])), int.from_bytes(data[-4:], "big", signed=True)

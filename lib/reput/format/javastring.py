@@ -7,6 +7,7 @@ Source: ``java.lang.String.decodeUTF8_UTF16`` and ``hashCode``, ``Integer.parseI
 from __future__ import annotations
 
 _REPLACEMENT = 0xFFFD
+_MOST_DIGITS = 19  # of a long
 
 
 def utf16_units(data: bytes) -> list[int]:
@@ -90,7 +91,11 @@ def parse_integer(data: bytes, bits: int) -> int | None:
     digits = data[1:] if data[:1] in (b"+", b"-") else data
     if not digits or not all(0x30 <= digit <= 0x39 for digit in digits):
         return None
-    value = int(data)
+    # Python refuses texts of thousands of digits, Java none that are zeros as far as they are too many.
+    significant = digits.lstrip(b"0")
+    if len(significant) > _MOST_DIGITS:
+        return None
+    value = int(significant or b"0") * (-1 if data[:1] == b"-" else 1)
     return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
 
 

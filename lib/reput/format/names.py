@@ -29,6 +29,7 @@ STOP = "stop"  # asks a tail to end
 RUN = "run.json"  # what the last tail said of itself
 
 OFFSET_DIGITS = 20
+_MAX_OFFSET = (1 << 63) - 1
 _OFFSET_NAME = re.compile(r"\d{20}", re.ASCII)
 _INDEX_NAME = re.compile(r"\d{17}", re.ASCII)
 _MAX_NAME_BYTES = 255
@@ -40,8 +41,12 @@ def offset_name(offset: int) -> str:
 
 
 def parse_offset_name(name: str) -> int | None:
-    """The offset in a file name of 20 digits; None for any other name."""
-    return int(name) if _OFFSET_NAME.fullmatch(name) else None
+    """The offset in a file name of 20 digits; None for any other name.
+
+    None, too, for what is no long: a broker doesn't start with such a name (``Long.parseLong``).
+    """
+    offset = int(name) if _OFFSET_NAME.fullmatch(name) else _MAX_OFFSET + 1
+    return offset if offset <= _MAX_OFFSET else None
 
 
 def index_name(timestamp_ms: int) -> str:

@@ -350,7 +350,7 @@ class Table:
             for action in actions:
                 for kind, facts in action.items():
                     self._apply(kind, facts)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise TableError(f"{path} is no commit of this writer: {error!r}") from error
         self.version = version
 

@@ -14,6 +14,8 @@ from reput.store import files
 
 _OFFSETS, _COMMITS, _METADATA = "offsets", "commits", "metadata"
 _ASIDE = ".aside"
+#: What reading and taking apart a file raises that isn't what Spark writes.
+_UNLIKE = (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def last_planned(checkpoint: Path) -> Planned | None:
             _is_version(version)
             json.loads(facts)
         return Planned(offsets[-1], ends[-1])
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    except _UNLIKE:
         return None
 
 
@@ -55,7 +57,7 @@ def planned_end(checkpoint: Path, batch_id: int) -> int | None:
     """The physical offset that a planned batch is to reach; None where that can't be read."""
     try:
         return _end(checkpoint / _OFFSETS / str(batch_id))
-    except (OSError, ValueError, KeyError, TypeError):
+    except _UNLIKE:
         return None
 
 

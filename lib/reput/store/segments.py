@@ -23,6 +23,8 @@ from reput.format import names
 from reput.settings import StoreSettings
 
 _LOOK_AT = 1 << 20
+#: No segment begins behind it: a mapped file has up to 2 GiB, and offsets are longs.
+_MAX_BASE = (1 << 63) - (1 << 31)
 _PAGE = 4096
 
 
@@ -202,7 +204,7 @@ def _files(settings: StoreSettings) -> Iterator[Segment]:
             ) from error
         for entry in found:
             base = names.parse_offset_name(entry.name)
-            if base is None:
+            if base is None or base > _MAX_BASE:
                 continue
             try:
                 status = entry.stat()

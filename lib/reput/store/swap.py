@@ -106,7 +106,7 @@ class _Intent:
                 facts[key] = tuple(facts[key])
             intent = cls(**{**facts, "owner": Owner(**facts["owner"])})
             _check_names(intent.stamp, (*intent.names, *intent.remove))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OutputError(
                 "this isn't the record of a swap that this version of reput wrote",
                 path=path,

@@ -38,9 +38,17 @@ class RunNote:
     def read(cls, root: Path) -> RunNote | None:
         """The note of the last tail, or None: there was none, or the note can't be read."""
         try:
-            return cls(**json.loads(_place(root).read_bytes()))
-        except (OSError, ValueError, TypeError):
+            note = cls(**json.loads(_place(root).read_bytes()))
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
+        return note if note._is_sound() else None
+
+    def _is_sound(self) -> bool:
+        numbers = isinstance(self.pid, int) and isinstance(self.started_ms, int)
+        return numbers and all(
+            text is None or (isinstance(text, str) and "\0" not in text)
+            for text in (self.broker_conf, self.metrics)
+        )
 
 
 def _place(root: Path) -> Path:
