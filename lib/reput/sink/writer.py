@@ -438,7 +438,7 @@ class BatchWriter:
     def _log_findings(self, start: int, end: int) -> list[Finding]:
         """The gaps and wrong lengths of segments that this batch has passed, and none before."""
         begins = start == self._journal.opening.start
-        told = self._told()
+        told = self._told() if self._log.findings else set()
         return [
             finding
             for finding in self._log.findings
