@@ -107,7 +107,7 @@ public class Questions {
         }
         for (SelectMappedBufferResult one : result.getMessageMapedList()) {
             MessageExt message = MessageDecoder.decode(one.getByteBuffer(), true, false);
-            if (message == null || message.getCommitLogOffset() != one.getStartOffset()) {
+            if (message == null || !message.getTopic().equals(words[1])) {
                 answer.append("\tother");
                 continue;
             }

@@ -39,7 +39,7 @@ CONFIG: dict[str, object] = {
     "cleanFileForciblyEnable": False,
 }
 SEED = 20_261_121
-MESSAGES = 1000
+MESSAGES = 800
 PAUSES = 6
 _QUESTIONS = Path(__file__).with_name("Questions.java")
 
@@ -280,8 +280,9 @@ def meant(question: Question, answer: str, min_offset: int) -> str:
     """The broker's answer, where reput gives the same; what it should give, where it chooses not to.
 
     A broker reads what is at an offset, whatever it is: it may be no message that begins there. At physical
-    offset 0 it reads the first segment that it has, wherever that begins. And it throws for a time before
-    1970 in a queue whose messages have all expired.
+    offset 0 it reads the first segment that it has, wherever that begins: 4.9 gives another topic's message
+    to consumers of a queue that has expired as a whole, when its first message was the log's first. And 5.x
+    throws for a time before 1970 in such a queue.
     """
     kind, *words = question
     if kind == "offset" and answer.partition("\t")[0] != str(words[0]):
