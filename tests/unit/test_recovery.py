@@ -428,6 +428,18 @@ def test_placing_is_the_same_without_numba() -> None:
         assert tuple(fast[1]) == tuple(slow[1])
 
 
+def test_the_end_of_a_queue_is_the_same_in_chunks(tmp_path: Path) -> None:
+    rng = np.random.default_rng(11)
+    for turn in range(40):
+        made = [unit(int(o), int(s), 0) for o, s in rng.integers([-2, -1], [500, 40], (30, 2))]
+        (tmp_path / str(turn)).mkdir()
+        queue = queue_of(tmp_path / str(turn), *made, file_units=30)
+        (file,) = queue.files
+        for start, before in ((0, None), (1, 250), (3, 0), (30, None)):
+            slow = queue._valid_prefix_of_chunks(file, start, 30, before)
+            assert queue._valid_prefix(file, start, before) == slow
+
+
 def test_a_cut_takes_the_first_unit_unchecked(tmp_path: Path) -> None:
     queue = queue_of(tmp_path, *(unit(n * 100, 100, 0) for n in range(4)), bytes(20))
     queue.recover()

@@ -41,7 +41,7 @@ def check_command(
     """
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="interrupted"):
-        snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
+        snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version, queue_ext=True))
     found = problems(snapshot)
     if as_json:
         printed(json.dumps({"exit_code": int(bool(found)), **_checked(snapshot, found)}, indent=2))
@@ -92,7 +92,7 @@ def recover_command(
                 next_step="Begin with --plan, which changes nothing.",
             )
         if not apply:
-            snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
+            snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version, queue_ext=True))
             result = plan_restart(snapshot, None if full else MOST_READ, rocketmq_version)
         else:
             mended = _mended(MendOptions(store, broker_conf, rocketmq_version), master, as_json=as_json)

@@ -330,6 +330,7 @@ def _refuse_unknown(snapshot: Snapshot) -> None:
         ("forceVerifyPropCRC", settings.force_verify_prop_crc),
         ("enableAcceleratedRecovery", settings.recovery.accelerated),
         ("enableControllerMode", settings.recovery.controller_mode),
+        ("enableConsumeQueueExt", settings.recovery.queue_ext),
     ):
         if there:
             raise UnsupportedError(

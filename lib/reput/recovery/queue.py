@@ -6,6 +6,7 @@ Source: ``ConsumeQueue``: recover, putMessagePositionInfo, truncateDirtyLogicFil
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.recovery.files import StoreFile
 from reput.recovery.problem import Problem
+from reput.scan.load import i32, i64
 
 UNIT = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 _BLANK = np.frombuffer(PRE_BLANK, UNIT)
@@ -261,17 +263,28 @@ class QueueModel:
 
         ``before`` ends it at the first unit at or past a physical offset, too.
         """
+        stop = self.file_size // UNIT_LENGTH
+        if file.path is not None and not file.patches:
+            limit = -1 if before is None else before
+            count, last = _prefix(_mapped(file.path, self.file_size), start, stop, limit)
+            return int(count), None if last < 0 else int(last)
+        return self._valid_prefix_of_chunks(file, start, stop, before)
+
+    def _valid_prefix_of_chunks(
+        self, file: QueueFile, start: int, stop: int, before: int | None
+    ) -> tuple[int, int | None]:
+        """The same for a file that the broker has written over."""
         end: int | None = None
         count = start
-        for at, units in self._chunks(file, start, self.file_size // UNIT_LENGTH):
+        for at, units in self._chunks(file, start, stop):
             good = (units["offset"] >= 0) & (units["size"] > 0)
             if before is not None:
                 good &= units["offset"] < before
             bad = np.flatnonzero(~good)
-            stop = int(bad[0]) if len(bad) else len(units)
-            if stop:
-                end = int(units["offset"][stop - 1]) + int(units["size"][stop - 1])
-                count = at + stop
+            taken = int(bad[0]) if len(bad) else len(units)
+            if taken:
+                end = int(units["offset"][taken - 1]) + int(units["size"][taken - 1])
+                count = at + taken
             if len(bad):
                 break
         return count, end
@@ -292,6 +305,27 @@ class QueueModel:
             if low < high:
                 units[low:high] = patch[low - at : high - at]
         return units
+
+
+def _mapped(path: Path, size: int) -> NDArray[np.uint8]:
+    with open(path, "rb") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ), np.uint8)
+
+
+@njit(cache=True)
+def _prefix(data, start, stop, before):  # type: ignore[no-untyped-def]
+    """Up to which unit a file holds valid ones, and where the last one's message ends, -1 without one.
+
+    ``before`` ends it at the first unit at or past a physical offset, unless it is below 0.
+    """
+    end = np.int64(-1)
+    for number in range(start, stop):
+        at = number * 20
+        offset, size = i64(data, at), np.int64(i32(data, at + 8))
+        if offset < 0 or size <= 0 or 0 <= before <= offset:
+            return number, end
+        end = offset + size
+    return stop, end
 
 
 def _empty(file: QueueFile) -> Problem:

@@ -56,6 +56,7 @@ class Snapshot:
         segment_size_known: broker.conf says so; else it was taken from the files.
         log: the segments.
         queues, batch_queues: consume queue files, by queue.
+        ext_queues: files of consumequeue_ext, by queue; empty unless broker.conf switches them on.
         checkpoint: its values, zeros when there is no file.
         checkpoint_exists: there is one.
         index: index files in the order in which they are loaded.
@@ -74,6 +75,7 @@ class Snapshot:
     checkpoint_exists: bool
     index: tuple[IndexEntry, ...]
     holder: Holder | None
+    ext_queues: dict[Queue, Listing] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -96,7 +98,7 @@ def take(settings: StoreSettings) -> Snapshot:
             found="no directory",
             next_step="Check the STORE argument",
         )
-    recovery = settings.dialect.recovery
+    recovery, recovery_settings = settings.dialect.recovery, settings.recovery
     size, known = _segment_size(settings)
     log = listed(settings.commit_log_dirs, size, recovery, "mappedFileSizeCommitLog")
     queues = _queues(
@@ -107,9 +109,15 @@ def take(settings: StoreSettings) -> Snapshot:
         batch = _queues(
             settings.root / names.BATCH_CONSUME_QUEUE,
             settings,
-            settings.recovery.batch_queue_file_size,
+            recovery_settings.batch_queue_file_size,
             "mapperFileSizeBatchConsumeQueue",
         )
+    ext = {}
+    if recovery_settings.queue_ext:
+        found = _queues(
+            settings.root / QUEUE_EXT, settings, recovery_settings.queue_ext_file_size, _EXT_SETTING
+        )
+        ext = {queue: listing for queue, listing in found.items() if queue in queues}  # as ConsumeQueue.load
     index, index_problems = _index(settings)
     checkpoint = settings.root / names.CHECKPOINT
     snapshot = Snapshot(
@@ -124,6 +132,7 @@ def take(settings: StoreSettings) -> Snapshot:
         checkpoint_exists=checkpoint.exists(),
         index=index,
         holder=store_holder(settings.root),
+        ext_queues=ext,
     )
     if not log.files and not _has_anything(snapshot):
         raise StoreError(
@@ -138,7 +147,8 @@ def take(settings: StoreSettings) -> Snapshot:
         *log.problems,
         *gaps(log.files, size, "missing-segments"),
         *_queue_problems(queues, settings.consume_queue_file_size),
-        *_queue_problems(batch, settings.recovery.batch_queue_file_size),
+        *_queue_problems(ext, recovery_settings.queue_ext_file_size),
+        *_queue_problems(batch, recovery_settings.batch_queue_file_size),
         *_type_problems(snapshot),
         *index_problems,
         *config_problems(settings),
@@ -178,6 +188,9 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 _QUEUE_SETTING = "mappedFileSizeConsumeQueue"
+_EXT_SETTING = "mappedFileSizeConsumeQueueExt"
+#: StorePathConfigHelper.getStorePathConsumeQueueExt
+QUEUE_EXT = "consumequeue_ext"
 
 
 def _segment_size(settings: StoreSettings) -> tuple[int, bool]:

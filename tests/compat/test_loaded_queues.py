@@ -1,0 +1,77 @@
+"""Queues of other kinds when a store is loaded: what ``reput check`` says, and what the real store does."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reput.errors import UnsupportedError
+from reput.recovery.plan import plan
+from reput.recovery.snapshot import take
+from reput.settings import StoreSettings
+from tests.compat.java_store import JavaStore
+from tests.golden.store import unpack
+
+pytestmark = pytest.mark.compat
+
+#: Stores with queues besides the plain ones: the directory, and the setting that has their files' length.
+KINDS = {
+    "queue-ext": ("consumequeue_ext", "mappedFileSizeConsumeQueueExt"),
+    "batch-queue": ("batchconsumequeue", "mapperFileSizeBatchConsumeQueue"),
+}
+
+NAMES = ("4.9.7-queue-ext", "5.3.3-queue-ext", "5.5.0-queue-ext", "5.3.3-batch-queue", "5.5.0-batch-queue")
+
+
+def sound(_directory: Path) -> None:
+    pass
+
+
+def files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.glob("*/*/*") if path.is_file())
+
+
+def short(directory: Path) -> None:
+    path = files(directory)[0]
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def stray(directory: Path) -> None:
+    (files(directory)[0].parent / "notes.txt").write_text("hello")
+
+
+def empty_last(directory: Path) -> None:
+    """5.x deletes it."""
+    files(directory)[0].with_name(f"{1 << 30:020d}").touch()
+
+
+def without_its_queue(directory: Path) -> None:
+    """A broker loads what lies in consumequeue_ext for the queues that there are in consumequeue."""
+    short(directory)
+    queue = files(directory)[0].parent
+    (directory / "NoSuchTopic").mkdir()
+    shutil.move(queue, directory / "NoSuchTopic" / "0")
+
+
+@pytest.mark.parametrize("harm", [sound, short, stray, empty_last, without_its_queue])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_load_is_foretold(name: str, harm: Callable[[Path], None], tmp_path: Path) -> None:
+    store = unpack(name, tmp_path / "store")
+    version, _, kind = name.partition("-")
+    directory, setting = KINDS[kind]
+    if kind == "batch-queue":
+        store.write_topics_json()
+        if harm is without_its_queue:
+            return  # batch queues stand for themselves
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    harm(store.root / directory)
+    snapshot = take(StoreSettings.load(store.root, conf, version, queue_ext=True))
+    assert (snapshot.ext_queues if kind == "queue-ext" else snapshot.batch_queues) != {}
+    assert all(setting in str(one) or "stray" in one.kind for one in snapshot.problems if one.stops)
+    with pytest.raises(UnsupportedError, match=r"enableConsumeQueueExt|batch consume queues"):
+        plan(snapshot)
+    with JavaStore(version, store.root, store.config, topics=store.manifest["topics"]) as java:
+        assert java.load() is snapshot.starts, [str(one) for one in snapshot.problems]
