@@ -115,7 +115,8 @@ class Cases:
         found = self._verify(specimen.settings)
         if must_find and found == set():
             raise FailedCaseError(f"verify finds nothing; the rebuild: {sorted(kinds)}")
-        if not must_find and found:
+        # A message whose time was set back leaves the checkpoint ahead of the log.
+        if not must_find and found - {"checkpoint-ahead"}:
             raise FailedCaseError(f"verify finds {sorted(found)} where a rebuild changes nothing")
         self._plan(specimen.settings)
 

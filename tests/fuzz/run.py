@@ -21,7 +21,7 @@ from tests.fuzz.specimen import Specimen
 
 #: A change may take so long, s; to start and compile, a process may take longer.
 CASE_SECONDS, START_SECONDS = 20.0, 900.0
-_MOST_FAILURES = 40
+_MOST_FAILURES = 200
 
 Asked = tuple[str, Change]
 #: What a process says: number of the case, seconds, what was seen, why it failed.

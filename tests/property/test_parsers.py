@@ -8,6 +8,7 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -340,6 +341,26 @@ def test_a_journal_is_read_or_refused(output: Path, data: st.DataObject) -> None
         answered(lambda: journal.read_state(path))
     finally:
         path.write_bytes(sound)
+
+
+OPENING = b'{"format":2,"store":"/s","fingerprint":"x","start":0}'
+BATCH = b'{"start":0,"end":9,"batch_id":0,"messages":1,"bytes":9,"last_position":0,"queues":{}}'
+
+
+@settings(max_examples=300)
+@given(any_of(OPENING), any_of(BATCH))
+@example(b'{"format":2}', BATCH)
+@example(b"[]", BATCH)
+@example(b'{"format":2,"store":"/s","fingerprint":"x","start":0,"snapshot":1}', b"[3]")
+@example(OPENING, b'{"start":0,"new":1,"queues":{}}')
+@example(OPENING, b'{"start":0,"queues":{"T":[[]]},"index":[["1","00"]]}')
+def test_a_journal_of_another_version_is_refused(place: Path, opening: bytes, batch: bytes) -> None:
+    """Its records are whole, and what is in them is anything."""
+    path = place / "journal"
+    path.write_bytes(b"".join(struct.pack(">II", len(each), crc32(each)) + each for each in (opening, batch)))
+    answered(lambda: journal.read(path))
+    answered(lambda: journal.read_state(path))
+    answered(lambda: journal.Journal.open(path).__exit__(None, None, None))
 
 
 @settings(max_examples=200)

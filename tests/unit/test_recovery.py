@@ -518,3 +518,20 @@ def test_a_last_file_without_units_stops_5_0_to_5_4(tmp_path: Path) -> None:
         queue.correct_min(0, searches=True, fails_on_empty=dialect("5.3").recovery.fails_on_empty_queue_file)
     queue.correct_min(0, searches=True, fails_on_empty=dialect("5.5").recovery.fails_on_empty_queue_file)
     assert (queue.min_offset, queue.max_offset) == (0, 4)
+
+
+@pytest.mark.parametrize("name", ["4.9.7-tiny", "5.3.3-tiny"])
+@pytest.mark.parametrize("field", range(commitlog.PHYSICAL_OFFSET + 5, commitlog.PHYSICAL_OFFSET + 8))
+def test_a_message_that_says_it_is_elsewhere_is_no_crash(name: str, field: int, tmp_path: Path) -> None:
+    """A broker takes it; where it says to be there may be no whole record, or no segment."""
+    store = unpack(name, tmp_path / "golden")
+    path = sorted((store.root / names.COMMIT_LOG).iterdir())[-1]
+    data = path.read_bytes()
+    starts = [at for at in range(len(data)) if data[at + 4 : at + 8] == commitlog.MAGIC_V1.to_bytes(4, "big")]
+    for start in starts:
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[start + field] ^= 1 << bit
+            path.write_bytes(changed)
+            settings = StoreSettings.load(store.root, store.write_broker_conf(tmp_path / "conf"), name[:5])
+            assert plan(take(settings)).to_dict()

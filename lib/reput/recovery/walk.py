@@ -248,16 +248,25 @@ class LogWalk:
         if segment is None:
             return 0  # a record that is somewhere else than it says: its tags can't be had
         data = map_segment(segment.path, self._size)
-        record = commitlog.decode(data.data, physical - segment.base)
+        try:
+            record = commitlog.decode(data.data, physical - segment.base)
+        except (struct.error, IndexError):
+            return 0  # the same, and nothing whole stands where it says
         return javastring.hash_code(properties.parse(record.properties).get(properties.TAGS, b""))
 
 
 def store_timestamp(segments: Sequence[StoreFile], size: int, physical: int) -> int:
-    """StoreTimestamp of the message at a physical offset, ms; 0 when no segment spans it."""
+    """StoreTimestamp of the message at a physical offset, ms; 0 when no segment spans it, or none is there.
+
+    The offset may be one that a record has stored, and wrong.
+    """
     for segment in segments:
         if segment.base <= physical < segment.base + size:
             data = map_segment(segment.path, size)
-            return commitlog.decode(data.data, physical - segment.base).store_timestamp
+            try:
+                return commitlog.decode(data.data, physical - segment.base).store_timestamp
+            except (struct.error, IndexError):
+                return 0
     return 0
 
 

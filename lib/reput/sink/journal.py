@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from reput.errors import JournalError, OutputError
 from reput.sink import records
@@ -28,6 +29,9 @@ from reput.store import files
 from reput.store.ownership import Owner
 
 __all__ = ["Batch", "Journal", "Opening", "QueueState", "State", "read", "read_state"]
+
+_Given = TypeVar("_Given")
+_Taken = TypeVar("_Taken")
 
 #: So many batches, and those of so much time, can be stepped back to after any rewriting.
 KEEP_BATCHES = 256
@@ -74,7 +78,7 @@ class Journal:
         self._kept: list[_Kept] = []
         self._last: Batch | None = None
         for payload, end in content.batches():
-            self._last, committed = records.to_batch(payload)
+            self._last, committed = _taken_apart(path, records.to_batch, payload)
             self._kept.append(_Kept(end, committed))
             self.state.add(self._last)
         self._length = self._kept[-1].end if self._kept else self._snapshot_end
@@ -283,7 +287,7 @@ class _Content:
         self._path, self._data = path, data
         self._frames = records.whole_frames(data)
         at, payload = next(self._frames, (0, b"{}"))
-        head: dict[str, Any] = json.loads(payload)
+        head: dict[str, Any] = _taken_apart(path, _to_object, payload)
         if head.get("format") not in records.READABLE:
             raise JournalError(
                 "this is no journal that can be continued",
@@ -292,7 +296,7 @@ class _Content:
                 found=head.get("format", "none"),
                 next_step="Choose another output directory, or remove this one",
             )
-        self.opening = records.to_opening(head)
+        self.opening = _taken_apart(path, records.to_opening, head)
         self.snapshot_end = at + records.length_of(payload)
         self.base = State(cursor=self.opening.start, log_start=self.opening.start)
         if "snapshot" in head:
@@ -300,7 +304,7 @@ class _Content:
             at, payload = next(self._frames, (self.snapshot_end, b""))
             if not payload:
                 raise _damaged(path, at, "none")
-            self.base = records.to_state(payload)
+            self.base = _taken_apart(path, records.to_state, payload)
             self.snapshot_end = at + records.length_of(payload)
 
     def batches(self) -> Iterator[tuple[bytes, int]]:
@@ -321,7 +325,8 @@ def read(path: Path) -> tuple[Opening, list[Batch]]:
         JournalError: it isn't a journal of this version.
     """
     content = _Content(path, _bytes_of(path))
-    return content.opening, [records.to_batch(payload)[0] for payload, _ in content.batches()]
+    batches = [_taken_apart(path, records.to_batch, payload)[0] for payload, _ in content.batches()]
+    return content.opening, batches
 
 
 def read_state(path: Path) -> tuple[Opening, State]:
@@ -332,8 +337,25 @@ def read_state(path: Path) -> tuple[Opening, State]:
     """
     content = _Content(path, _bytes_of(path))
     for payload, _ in content.batches():
-        content.base.add(records.to_batch(payload)[0])
+        content.base.add(_taken_apart(path, records.to_batch, payload)[0])
     return content.opening, content.base
+
+
+def _taken_apart(path: Path, take: Callable[[_Given], _Taken], given: _Given) -> _Taken:
+    """What a record holds, or the error that says that another version or program wrote it."""
+    try:
+        return take(given)
+    except (ValueError, LookupError, TypeError, AttributeError, struct.error, RecursionError) as error:
+        raise JournalError(
+            "a record of the journal is whole, and not one that this version of reput wrote",
+            path=path,
+            found=repr(error),
+            next_step="Go on with the version that wrote it, or choose another output directory",
+        ) from error
+
+
+def _to_object(payload: bytes) -> dict[str, Any]:
+    return dict(json.loads(payload))
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -44,10 +44,12 @@ class RunNote:
         return note if note._is_sound() else None
 
     def _is_sound(self) -> bool:
-        numbers = isinstance(self.pid, int) and isinstance(self.started_ms, int)
+        """Whether the fields are what they are declared to be, which JSON doesn't say."""
+        facts = asdict(self)
+        numbers = isinstance(facts["pid"], int) and isinstance(facts["started_ms"], int)
         return numbers and all(
             text is None or (isinstance(text, str) and "\0" not in text)
-            for text in (self.broker_conf, self.metrics)
+            for text in (facts["broker_conf"], facts["metrics"])
         )
 
 
