@@ -65,7 +65,7 @@ def tail_command(
             metavar="SIZE",
             help="Log bytes that one micro-batch takes while there is a backlog.",
         ),
-    ] = "1g",
+    ] = "4g",
     max_rate: Annotated[
         str | None,
         typer.Option(
