@@ -444,7 +444,7 @@ def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: _Conf
     conf_root = _conf_root(conf)
     if conf_root is not None and _same(conf_root, root):
         return
-    if not any(path.is_dir() for path in dirs):
+    if not any(_is_dir(path) for path in dirs):
         step = f"Remove the line from a copy of the file to read {own}." if copied else None
         raise conf.error(
             entry, "the commit log isn't where storePathCommitLog says", "a directory here", step
@@ -457,6 +457,13 @@ def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: _Conf
             "Give reput a copy of the file that says which: with storePathRootDir set to the store that you "
             "named for the first, without storePathCommitLog for the second.",
         )
+
+
+def _is_dir(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long, or a directory that may not be looked into
+        return False
 
 
 def _same(left: Path, right: Path) -> bool:

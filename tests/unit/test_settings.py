@@ -467,6 +467,11 @@ def test_a_directory_that_no_system_has(store: Path, name: str) -> None:
     assert "isn't where storePathCommitLog says" in error.problem
 
 
+def test_a_directory_whose_name_is_too_long(store: Path) -> None:
+    error = refused(store, f"storePathCommitLog=/{'x' * 300}\n")
+    assert "isn't where storePathCommitLog says" in error.problem
+
+
 def test_a_broker_conf_that_no_system_has(store: Path) -> None:
     with pytest.raises(SettingsError, match="embedded null byte"):
         StoreSettings.load(store, Path("a\0b"), None)
