@@ -1,10 +1,12 @@
 """How fast ``reput tail`` catches up with a log that is there already, beside a warm rebuild of the same log.
 
-Measured is from the moment that the tail begins to work on its first batch, which is before Spark has planned
-it, until the batch is committed that leaves the log's last message at most: the process's start isn't in it,
-but all that a first batch pays for in a new session is. The last message may come later: one that stood there
-at the first look is left alone for two seconds (docs/live-log.md). The rebuild is the second one of its
-process (bench.warm). Both outputs are compared.
+One process and one Spark session: two rebuilds, then a tail. Measured are the second rebuild, from its call
+to its return, and the tail, from its call to the commit of the batch that leaves the log's last message at
+most. That one may come later: where it stood at the first look, it is left alone for two seconds
+(docs/live-log.md). The outputs of rebuild and tail are compared.
+
+``python -m bench.backlog STORE VERSION MASTER END FIRST SECOND TAIL`` runs the three in this process, into
+these directories, and prints one JSON object.
 """
 
 from __future__ import annotations
@@ -12,29 +14,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
-from bench.errors import BenchError, say
+from bench.errors import BenchError
 from bench.generate import Log, warm_page_cache
 from bench.process import run
-from reput.format import names
-from reput.sink.journal import Journal, read_state
+from reput.job import RebuildOptions, rebuild
+from reput.job.options import TailOptions
+from reput.job.tail import tail
+from reput.sink.writer import BatchWriter
+from reput.spark import session
 from reput.store.compare import compare
 
-_ROOT = Path(__file__).parents[1]
-_LOOK_SECONDS = 0.1
-_LOOK_FOR_WORK_SECONDS = 0.01
-_LONGEST_SECONDS = 1800.0
-_STOP_SECONDS = 90.0
 _LAST_MESSAGE = 64 << 10
 
 
 def measure(home: Path, log: Log, version: str) -> dict[str, object]:
-    """One rebuild, then one tail.
+    """Two rebuilds and one tail.
 
     Args:
         home: the log's directory.
@@ -45,94 +44,60 @@ def measure(home: Path, log: Log, version: str) -> dict[str, object]:
         BenchError: one of them failed, or they wrote different bytes.
     """
     cores = len(os.sched_getaffinity(0))
-    first, second, out = (home / f"backlog-{name}" for name in ("first", "second", "tail"))
-    for directory in (first, second, out):
+    outs = [home / f"backlog-{name}" for name in ("first", "second", "tail")]
+    for directory in outs:
         shutil.rmtree(directory, ignore_errors=True)
     warm_page_cache(log)
-    done = run(
-        ["-m", "bench.warm", str(log.store), version, f"local[{cores}]", str(first), str(second)], cores, home
-    )
-    shutil.rmtree(first)
-    rebuild = json.loads(done.output)[-1]["seconds"]
-    say(f"rebuild, warm: {rebuild:.2f} s")
-    warm_page_cache(log)
-    os.sync()
-    summary, began = _catch_up(home, log, version, out)
-    ends = _commits(out, began)
-    seconds = next(after for after, end in ends if log.end - end <= _LAST_MESSAGE)
-    say(f"tail: {seconds:.2f} s")
-    found = compare(second, out)
+    words = [str(log.store), version, f"local[{cores}]", str(log.end), *map(str, outs)]
+    facts = json.loads(run(["-m", "bench.backlog", *words], cores, home).output)
+    found = compare(outs[1], outs[2])
     if found.differing_bytes:
         raise BenchError("\n".join(["the tail wrote other bytes than the rebuild:", *found.differences]))
-    for directory in (second, out):
+    for directory in outs:
         shutil.rmtree(directory)
+    caught_up = next(
+        batch["seconds"] for batch in facts["batches"] if log.end - batch["end"] <= _LAST_MESSAGE
+    )
     return {
         "bytes": log.end,
         "messages": log.messages,
-        "rebuild_seconds": rebuild,
-        "rebuild_bytes_per_second": log.end / rebuild,
-        "tail_seconds": seconds,
-        "tail_bytes_per_second": log.end / seconds,
-        "tail_to_rebuild": rebuild / seconds,
-        "last_message_seconds": ends[-1][0],
-        "batches": [{"seconds": after, "end": end} for after, end in ends],
-        "stages": summary["stages"],
+        "rebuild_seconds": facts["rebuild_seconds"],
+        "rebuild_bytes_per_second": log.end / facts["rebuild_seconds"],
+        "tail_seconds": caught_up,
+        "tail_bytes_per_second": log.end / caught_up,
+        "tail_to_rebuild": facts["rebuild_seconds"] / caught_up,
+        "batches": facts["batches"],
+        "stages": facts["stages"],
         "equal_bytes": found.queue_bytes + found.index_bytes,
     }
 
 
-def _catch_up(home: Path, log: Log, version: str, out: Path) -> tuple[dict[str, object], float]:
-    """Let a tail come to the log's end, and stop it; returns its summary, and when its work began."""
-    command = [sys.executable, "-m", "reput.cli", "tail", str(log.store), "--out", str(out)]
-    with (home / "backlog-tail.log").open("w+") as said:
-        tail = subprocess.Popen(
-            [*command, "--rocketmq-version", version, "--json"],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT / "lib"), str(_ROOT)])},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=said,
-        )
-        try:
-            began = _await_work(tail, out)
-            is_there = _await_end(tail, log, out)
-            tail.send_signal(signal.SIGTERM)
-            output, _ = tail.communicate(timeout=_STOP_SECONDS)
-        finally:
-            if tail.poll() is None:
-                tail.kill()
-                tail.wait()
-        if not is_there or tail.returncode != 0:
-            said.seek(0)
-            raise BenchError(f"reput tail ended with {tail.returncode}:\n{said.read()[-4000:]}")
-    summary: dict[str, object] = json.loads(output)
-    return summary, began
+def main(store: str, version: str, master: str, end: str, *outs: str) -> None:
+    """Rebuild into the first two directories, and let a tail catch up in the third."""
+    *rebuilt, followed = map(Path, outs)
+    seconds = 0.0
+    for out in rebuilt:
+        began = time.perf_counter()
+        options = RebuildOptions(store=Path(store), out=out, rocketmq_version=version)
+        rebuild(options, lambda: session("reput bench", master))
+        seconds = time.perf_counter() - began
+    stopping = threading.Event()
+    batches: list[dict[str, float]] = []
+
+    def committed(writer: BatchWriter) -> None:
+        batches.append({"seconds": time.perf_counter() - began, "end": writer.state.cursor})
+        if writer.state.cursor >= int(end):
+            stopping.set()
+
+    began = time.perf_counter()
+    summary = tail(
+        TailOptions(store=Path(store), out=followed, rocketmq_version=version),
+        lambda: session("reput bench", master),
+        stopping,
+        committed,
+    )
+    print(json.dumps({"rebuild_seconds": seconds, "batches": batches, "stages": summary.stages}))
 
 
-def _await_work(tail: subprocess.Popen[bytes], out: Path) -> float:
-    """When the tail began its first batch, as ``time.time``: that makes the directory for scratch."""
-    scratch = out / names.REPUT / names.SCRATCH
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while not scratch.exists() and time.monotonic() < deadline and tail.poll() is None:
-        time.sleep(_LOOK_FOR_WORK_SECONDS)
-    return time.time()
-
-
-def _await_end(tail: subprocess.Popen[bytes], log: Log, out: Path) -> bool:
-    """Whether the tail commits the log's end before it ends, and in time."""
-    journal = out / names.REPUT / names.JOURNAL
-    deadline = time.monotonic() + _LONGEST_SECONDS
-    while time.monotonic() < deadline and tail.poll() is None:
-        # Its first batch was after the moment from which on a signal ends it cleanly.
-        if journal.exists() and read_state(journal)[1].cursor >= log.end:
-            return True
-        time.sleep(_LOOK_SECONDS)
-    return False
-
-
-def _commits(out: Path, began: float) -> list[tuple[float, int]]:
-    """Of each batch: when it was committed, s after the work began, and its end."""
-    with Journal.open(out / names.REPUT / names.JOURNAL) as journal:
-        return [
-            (journal.committed_at(number) - began, journal.batch(number).end)
-            for number in range(1, journal.state.batches + 1)
-        ]
+if __name__ == "__main__":
+    main(*sys.argv[1:])

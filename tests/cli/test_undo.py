@@ -45,7 +45,7 @@ def test_the_last_rebuild_is_undone(store: Path) -> None:
     outcome = run("undo", store)
     assert (outcome.code, outcome.stderr) == (0, "")
     first, back, away, where = outcome.stdout.splitlines()
-    assert first == f"Put back what a rebuild replaced in {store}"
+    assert first == f"Put back what was replaced in {store}"
     assert back.split(maxsplit=2) == ["put", "back", "checkpoint, consumequeue"]
     assert away.split() == ["taken", "away", "ledger"]
     new = Path(where.rpartition(" ")[2])

@@ -349,6 +349,7 @@ def test_damage_in_the_middle(reput: Command, store: GoldenStore, out: Path) -> 
     said = f"{segment} at physical offset {broken} to {end}: bad-magic: "
     assert said in outcome.stdout
     assert "0xbaadf00d" in outcome.stdout
+    assert "  salvaged   1 damaged range kept in lost-and-found" in outcome.stdout
     assert outcome.stderr.count("\n") <= 1
     found = [row for row in rows(out, "finding") if row["finding"] == "bad-magic"]
     assert [(row["begin_offset"], row["end_offset"], row["file"]) for row in found] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import time
 from contextlib import suppress
@@ -16,9 +17,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from reput.errors import ReputError
 from reput.job import Summary, Undone
+from reput.sink.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
 
 _LINE_EVERY_SECONDS = 5.0
+#: What would steer a terminal, such as from a topic's name; line feeds and tabs are meant.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _MOST_FINDINGS = 20
 _MOST_NAMES = 20
 
@@ -44,11 +48,13 @@ class TextOutput:
 
     def summary(self, summary: Summary) -> None:
         """Show what came of a rebuild."""
-        printed(_headline(summary), *_facts(summary), *_remarks(summary), *_findings(summary))
+        printed(
+            _headline(summary), *_facts(summary), *_remarks(summary), *_salvaged(summary), *_findings(summary)
+        )
 
     def undone(self, undone: Undone) -> None:
         """Show what came of an undo."""
-        printed(f"Put back what a rebuild replaced in {undone.store}")
+        printed(f"Put back what was replaced in {undone.store}")
         printed(f"  put back   {_listed(undone.put_back) or 'nothing'}")
         if undone.taken_away:
             printed(f"  taken away {_listed(undone.taken_away)}")
@@ -78,18 +84,26 @@ class JsonOutput:
 
 
 def printed(*lines: str) -> None:
-    """Lines of a result, to stdout. What the terminal's encoding lacks (a topic, a path) shows as escapes."""
+    """Lines of a result, to stdout.
+
+    What the terminal's encoding lacks, in a topic or a path, shows as escapes, and so does what would steer
+    the terminal.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     for line in lines:
-        print(line)
+        print(_tamed(line))
     sys.stdout.flush()
 
 
 def told(message: object) -> None:
     """A line about the run, to stderr; who closes that doesn't end the run."""
     with suppress(OSError, ValueError):
-        print(f"reput: {message}", file=sys.stderr, flush=True)
+        print(f"reput: {_tamed(str(message))}", file=sys.stderr, flush=True)
+
+
+def _tamed(text: str) -> str:
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _headline(summary: Summary) -> str:
@@ -161,6 +175,16 @@ def _remarks(summary: Summary) -> list[str]:
     if len(left_out) > _MOST_NAMES:
         lines.append(f"             and {len(left_out) - _MOST_NAMES:,} more topics; --json lists all")
     return lines
+
+
+def _salvaged(summary: Summary) -> list[str]:
+    words = {
+        KEPT: ("damaged range kept in lost-and-found", "damaged ranges kept in lost-and-found"),
+        FILLED: ("place of a lost message filled", "places of lost messages filled"),
+        HIDDEN: ("message that no queue shows", "messages that no queue shows"),
+    }
+    said = [counted(count, *words[kind]) for kind, count in summary.salvaged.items() if count]
+    return [f"  salvaged   {', '.join(said)}: the ledger lists them"] if said else []
 
 
 def _findings(summary: Summary) -> list[str]:

@@ -29,7 +29,7 @@ def undo_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put back what a rebuild with --in-place replaced.
+    """Put back what `rebuild --in-place` or `recover --apply` replaced.
 
     The rebuilt files are kept in another replaced-... directory. Refused while a broker runs, and once one
     has run since: the files would lack what it has written.

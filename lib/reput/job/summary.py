@@ -10,6 +10,7 @@ from reput.errors import Finding
 from reput.format import names
 from reput.job.carry import gone_queues
 from reput.sink.selection import Selection, is_known
+from reput.sink.state import FILLED, HIDDEN, KEPT
 from reput.store.last_file import LastFile
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Summary:
         unknown_topics: topics of the log that config/topics.json lacks; empty without that file.
         without_units: messages that got no unit because their topic was left out, by topic; empty where
             queues were chosen.
+        salvaged: damaged ranges kept, places filled and messages hidden, by kind; of the newest ones.
         findings: what was gone around.
         kept: the directory that holds what was replaced, None when nothing was.
         stages: wall time by stage, s.
@@ -69,6 +71,7 @@ class Summary:
     vanished_queues: dict[str, str] = field(default_factory=dict)
     unknown_topics: list[str] = field(default_factory=list)
     without_units: dict[str, int] = field(default_factory=dict)
+    salvaged: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     kept: str | None = None
     stages: dict[str, float] = field(default_factory=dict)
@@ -120,6 +123,10 @@ def summarize(
         vanished_queues={str(queue): queue.last for queue in gone if isinstance(queue.last, str)},
         unknown_topics=sorted(topic for topic in topics if known is not None and not is_known(topic, known)),
         without_units=dict(sorted(state.without_unit.items())) if plan.selection.is_all else {},
+        salvaged={
+            kind: sum(each.count for each in state.salvaged if each.kind == kind)
+            for kind in (KEPT, FILLED, HIDDEN)
+        },
         findings=list(state.findings),
         kept=kept,
         stages=stages,

@@ -1,0 +1,31 @@
+"""What commands print, and how."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reput.cli.output import TextOutput, printed, told
+from reput.job.summary import nothing_followed
+from reput.settings import StoreSettings
+
+
+def test_what_would_steer_the_terminal_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    printed("topic \x1b[31mred\x07 \x9b0m", "a\tb")
+    told("topic \r\x1b]0;title\x07")
+    shown = capsys.readouterr()
+    assert shown.out == "topic \\x1b[31mred\\x07 \\x9b0m\na\tb\n"
+    assert shown.err == "reput: topic \\r\\x1b]0;title\\x07\n"
+
+
+def test_what_was_salvaged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = nothing_followed(StoreSettings.load(tmp_path, None, None), tmp_path / "out", 1.0)
+    TextOutput().summary(replace(plain, salvaged={"kept": 1, "filled": 2000, "hidden": 0}))
+    assert (
+        "  salvaged   1 damaged range kept in lost-and-found, 2,000 places of lost messages filled: "
+        "the ledger lists them\n"
+    ) in capsys.readouterr().out
+    TextOutput().summary(replace(plain, salvaged={"kept": 0, "filled": 0, "hidden": 0}))
+    assert "  salvaged " not in capsys.readouterr().out
