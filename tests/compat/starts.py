@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
@@ -62,6 +62,8 @@ class Seen:
     index: list[tuple[str | None, IndexHeader]] = field(default_factory=list)
     checkpoint: StoreCheckpoint = field(default_factory=StoreCheckpoint)
     filled: list[int] = field(default_factory=list)
+    #: Of consumequeue_ext: the place of its first byte, and of its next record.
+    ext: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
 
 def fill(store: JavaStore) -> None:
@@ -103,16 +105,24 @@ class Case:
 class Bench:
     """One release: its JVM, and the stores that it wrote."""
 
-    def __init__(self, version: str, tmp: Path) -> None:
+    def __init__(
+        self,
+        version: str,
+        tmp: Path,
+        *,
+        other: Mapping[str, object] | None = None,
+        filled: Callable[[JavaStore], None] = fill,
+    ) -> None:
         self.version, self.tmp = version, tmp
+        self.config = {**CONFIG, **(other or {})}
         self.jvm = Jvm(version, heap="700m")
         self.conf = tmp / "broker.conf"
-        self.conf.write_text(conf_text(CONFIG), encoding="utf-8")
+        self.conf.write_text(conf_text(self.config), encoding="utf-8")
         root = tmp / "written"
-        store = JavaStore(version, root, CONFIG, jvm=self.jvm)
+        store = JavaStore(version, root, self.config, jvm=self.jvm)
         assert store.load()
         store.start()
-        fill(store)
+        filled(store)
         time.sleep(_FLUSHED_AFTER)  # the checkpoint of the killed one then holds something
         self.killed = tmp / "killed"
         shutil.copytree(root, self.killed)
@@ -132,7 +142,7 @@ class Bench:
         return copy
 
     def settings(self, root: Path) -> StoreSettings:
-        return StoreSettings.load(root, self.conf, self.version)
+        return StoreSettings.load(root, self.conf, self.version, queue_ext=True)
 
     def open_all(self, cases: list[Case]) -> None:
         """Load and start stores in a JVM of their own, see what they made of themselves, and kill it."""
@@ -149,7 +159,7 @@ class Bench:
     def open(self, case: Case) -> None:
         """Load and start; what comes of it is looked at later."""
         try:
-            store = JavaStore(self.version, case.root, CONFIG, jvm=self.jvm)
+            store = JavaStore(self.version, case.root, self.config, jvm=self.jvm)
             if not store.load():
                 return
         except Exception as error:  # noqa: BLE001 - whatever Java threw, the store doesn't start
@@ -192,6 +202,9 @@ def look(store: JavaStore) -> Seen:
                 continue
             seen.queues[queue] = low, high
             seen.units[queue] = b"".join((directory / name).read_bytes() for name in seen.files[queue])
+            ext = _private(table.get(topic).get(queue_id), "consumeQueueExt")
+            if ext is not None:
+                seen.ext[queue] = int(ext.getMinAddress()) + (1 << 63), int(ext.getMaxAddress()) + (1 << 63)
             if seen.files[queue]:
                 seen.units[queue] = seen.units[queue][: high * UNIT_LENGTH - int(seen.files[queue][0])]
     for name in _names(root / names.INDEX):
@@ -202,6 +215,12 @@ def look(store: JavaStore) -> Seen:
     known = getters[: dialect(store.version).checkpoint_fields]
     seen.checkpoint = StoreCheckpoint(*(int(getattr(checkpoint, f"get{name}")()) for name in known))
     return seen
+
+
+def _private(of: Any, name: str) -> Any:
+    found = of.getClass().getDeclaredField(name)
+    found.setAccessible(True)
+    return found.get(of)
 
 
 def fields(version: str, checkpoint: StoreCheckpoint) -> StoreCheckpoint:
@@ -225,6 +244,8 @@ def expected(prediction: Prediction) -> Seen:
         seen.queues[queue] = model.min_offset, model.max_offset
         seen.files[queue] = [names.offset_name(file.base) for file in model.files]
         seen.units[queue] = b"".join(units.tobytes() for _, units in model.units())
+        if model.ext is not None:
+            seen.ext[queue] = model.ext.start, model.ext.end
     seen.index = [(file.path and file.path.name, file.header) for file in prediction.index.files]
     seen.filled = prediction.index.filled
     seen.checkpoint = fields(prediction.snapshot.settings.dialect.versions[-1], prediction.checkpoint)
@@ -239,7 +260,7 @@ def differences(expected: Seen, seen: Seen) -> list[str]:
         late = seen.checkpoint.index_msg_timestamp
         expected.checkpoint = replace(expected.checkpoint, index_msg_timestamp=late)
     found = []
-    for what in ("log", "segments", "queues", "files", "checkpoint"):
+    for what in ("log", "segments", "queues", "files", "ext", "checkpoint"):
         one, other = getattr(expected, what), getattr(seen, what)
         if isinstance(one, dict):
             for key in sorted(set(one) | set(other)):

@@ -18,14 +18,16 @@ from reput.format import commitlog, names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.indexfile import IndexHeader
+from reput.job.mending import MendOptions, mend
 from reput.recovery import ahead
 from reput.recovery import queue as queue_module
 from reput.recovery.files import StoreFile, listed, number
 from reput.recovery.index import IndexModel
 from reput.recovery.plan import Plan, plan, problems
+from reput.recovery.problem import StartFailsError
 from reput.recovery.queue import QueueModel
 from reput.recovery.record import Kind, judge
-from reput.recovery.snapshot import take
+from reput.recovery.snapshot import QUEUE_EXT, take
 from reput.settings import StoreSettings
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage
@@ -49,7 +51,7 @@ def planned(store: GoldenStore, harm: Damage, tmp_path: Path) -> Plan:
     store.write_broker_conf(conf)
     text = conf.read_text(encoding="utf-8").replace(str(store.root), str(root))
     conf.write_text(text, encoding="utf-8")
-    return plan(take(StoreSettings.load(root, conf, store.version)))
+    return plan(take(StoreSettings.load(root, conf, store.version, queue_ext=True)))
 
 
 def kinds(result: Plan) -> set[str]:
@@ -514,7 +516,7 @@ def test_a_closing_record_must_fit_from_5_3_2_on() -> None:
 def test_a_last_file_without_units_stops_5_0_to_5_4(tmp_path: Path) -> None:
     queue = queue_of(tmp_path, *(unit(n * 100, 100, 0) for n in range(4)), bytes(20))
     queue.recover()
-    with pytest.raises(queue_module.StartFailsError, match="empty-queue-file"):
+    with pytest.raises(StartFailsError, match="empty-queue-file"):
         queue.correct_min(0, searches=True, fails_on_empty=dialect("5.3").recovery.fails_on_empty_queue_file)
     queue.correct_min(0, searches=True, fails_on_empty=dialect("5.5").recovery.fails_on_empty_queue_file)
     assert (queue.min_offset, queue.max_offset) == (0, 4)
@@ -535,3 +537,33 @@ def test_a_message_that_says_it_is_elsewhere_is_no_crash(name: str, field: int, 
             path.write_bytes(changed)
             settings = StoreSettings.load(store.root, store.write_broker_conf(tmp_path / "conf"), name[:5])
             assert plan(take(settings)).to_dict()
+
+
+# --- consumequeue_ext -------------------------------------------------------------------------------------
+
+
+def ext_gone(copy: Copy) -> None:
+    shutil.rmtree(copy.root / QUEUE_EXT)
+
+
+def last_ext_record_gone(copy: Copy) -> None:
+    path = sorted((copy.root / QUEUE_EXT / "Orders" / "0").iterdir())[-1]
+    damage.write(path, 0, bytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize("name", ["4.9.7-queue-ext", "5.3.3-queue-ext", "5.5.0-queue-ext"])
+def test_records_of_consumequeue_ext_that_are_gone_are_told(name: str, tmp_path: Path) -> None:
+    store = unpack(name, tmp_path / "golden")
+    sound = planned(store, damage.nothing, tmp_path / "sound")
+    assert (sound.exit_code, kinds(sound)) == (0, set())
+    for harm in (ext_gone, last_ext_record_gone):
+        result = planned(store, harm, tmp_path / harm.__name__)
+        assert kinds(result) == {"queue-ext-missing"}
+        assert any("enableConsumeQueueExt=false" in step for step in result.instead)
+    (one,) = result.unrepaired
+    assert (one.end, one.path[-8:]) == (result.prediction.queues["Orders", 0].max_offset, "Orders/0")
+    options = MendOptions(
+        tmp_path / "ext_gone" / "store", tmp_path / "ext_gone" / "broker.conf", store.version
+    )
+    with pytest.raises(UnsupportedError, match="enableConsumeQueueExt"):
+        mend(options, lambda: pytest.fail("it starts Spark"))

@@ -6,6 +6,7 @@ Source: ``MappedFileQueue.load``, ``MultiPathMappedFileQueue.load``, ``MappedFil
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import stat
@@ -13,6 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reput.dialect import Recovery
 from reput.errors import StoreError
@@ -205,3 +209,9 @@ def _misnamed(entry: Entry) -> Problem:
         next_step="Move it elsewhere: it is no file of the store.",
         stops=True,
     )
+
+
+def mapped(path: Path, size: int) -> NDArray[np.uint8]:
+    """uint8[size]: a file, mapped to be read."""
+    with open(path, "rb") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ), np.uint8)

@@ -15,7 +15,7 @@ from reput.recovery.files import StoreFile
 from reput.recovery.predict import LogCut, Prediction, predict
 from reput.recovery.problem import Problem
 from reput.recovery.record import Kind, judge
-from reput.recovery.snapshot import Snapshot
+from reput.recovery.snapshot import QUEUE_EXT, Snapshot
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.recovery.units import Unreached
 from reput.recovery.written import first_written
@@ -175,6 +175,7 @@ def plan(snapshot: Snapshot, most: int | None = None, release: str | None = None
                 *_unreached(prediction),
                 *_beginning_late(prediction),
                 *_hashed(prediction),
+                *_without_ext(prediction),
                 *_index_gaps(prediction),
                 *_ahead(prediction),
             ]
@@ -339,6 +340,22 @@ def _hashed(prediction: Prediction) -> Iterator[Loss]:
         )
 
 
+def _without_ext(prediction: Prediction) -> Iterator[Loss]:
+    """Units whose record in consumequeue_ext is gone: the next records come to stand in their places."""
+    for (topic, queue_id), queue in sorted(prediction.queues.items()):
+        first, last, count = queue.without_ext()
+        if count:
+            yield Loss(
+                kind="queue-ext-missing",
+                path=str(prediction.snapshot.settings.root / QUEUE_EXT / topic / str(queue_id)),
+                offset=first,
+                end=last + 1,
+                count=count,
+                text=f"{count} units of {topic}:{queue_id} ({first} to {last}) lead to no record: their "
+                "messages are given whatever their tags are, and once other records stand there, by the tags of those",
+            )
+
+
 def _ahead(prediction: Prediction) -> Iterator[Loss]:
     """A checkpoint from which the start after the next crash would begin too late."""
     walked, checkpoint = prediction.recovered, prediction.checkpoint
@@ -436,6 +453,11 @@ def _instead(plan: Plan) -> list[str]:
     kinds = {loss.kind for loss in (*plan.losses, *plan.unrepaired)}
     gone = dict.fromkeys(problem.next_step for problem in plan.snapshot.problems if problem.kind in LOG_GONE)
     steps += gone
+    if kinds - LOG_GONE and settings.recovery.queue_ext:
+        steps.append(
+            "With the broker stopped: set enableConsumeQueueExt=false in broker.conf, and leave it so for "
+            "the broker. reput can then build its queues, with the tags in the units; bit maps are gone:"
+        )
     if kinds - LOG_GONE:
         steps.append(
             f"With the broker stopped: `reput recover {settings.root} --apply{options}` mends what it can; "

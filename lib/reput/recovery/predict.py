@@ -7,6 +7,7 @@ compares the result with what the real stores do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from reput.errors import UnsupportedError
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.recovery.begin import begin
-from reput.recovery.files import StoreFile
+from reput.recovery.ext import ExtModel
+from reput.recovery.files import Listing, StoreFile
 from reput.recovery.index import IndexModel, IndexModelFile
-from reput.recovery.problem import Problem
-from reput.recovery.queue import QueueModel, StartFailsError
+from reput.recovery.problem import Problem, StartFailsError
+from reput.recovery.queue import QueueModel
 from reput.recovery.snapshot import Queue, Snapshot
 from reput.recovery.units import WalkedUnits, queue_of
 from reput.recovery.walk import LogWalk, Walked, store_timestamp
@@ -140,12 +142,16 @@ class _Start:
     def run(self) -> None:
         result, snapshot = self._result, self._snapshot
         result.queues = {
-            queue: QueueModel(listing.files, self._settings.consume_queue_file_size)
+            queue: self._new_queue(listing.files, snapshot.ext_queues.get(queue, Listing()).files)
             for queue, listing in snapshot.queues.items()
         }
         self._load_index()
-        for queue in result.queues.values():
-            queue.recover()
+        try:
+            for queue in result.queues.values():
+                queue.recover()
+        except StartFailsError as error:
+            result.problems.append(error.problem)
+            return
         result.queue_end = self._queue_end()
         if snapshot.log.files:
             self._recover_log()
@@ -155,6 +161,11 @@ class _Start:
         if result.unread is None and self._correct_min() and self._dispatch():
             self._correct_min()
         self._set_checkpoint()
+
+    def _new_queue(self, files: Sequence[StoreFile] = (), ext: Sequence[StoreFile] = ()) -> QueueModel:
+        recovery = self._settings.recovery
+        model = ExtModel(ext, recovery.queue_ext_file_size) if recovery.queue_ext else None
+        return QueueModel(files, self._settings.consume_queue_file_size, model)
 
     def _load_index(self) -> None:
         result = self._result
@@ -271,6 +282,8 @@ class _Start:
         if not len(rows):
             return
         self._last_unit = int(out.unit_position[rows[-1]])
+        # A message's own unit comes first, those of light queues follow.
+        own = np.diff(out.unit_position[:count], prepend=-1) != 0
         numbers = out.unit_queue[rows]
         order = np.argsort(numbers, kind="stable")
         rows, numbers = rows[order], numbers[order]
@@ -279,10 +292,14 @@ class _Start:
             key = queue_of(table, number)
             queue = self._result.queues.get(key)
             if queue is None:
-                queue = QueueModel((), self._settings.consume_queue_file_size)
+                queue = self._new_queue()
                 self._result.queues[key] = queue
             places = queue.put(
-                out.unit_position[part], out.unit_size[part], out.unit_offset[part], out.unit_tags[part]
+                out.unit_position[part],
+                out.unit_size[part],
+                out.unit_offset[part],
+                out.unit_tags[part],
+                own[part],
             )
             placed = int((places >= 0).sum())
             self._result.units_added += placed
@@ -330,7 +347,6 @@ def _refuse_unknown(snapshot: Snapshot) -> None:
         ("forceVerifyPropCRC", settings.force_verify_prop_crc),
         ("enableAcceleratedRecovery", settings.recovery.accelerated),
         ("enableControllerMode", settings.recovery.controller_mode),
-        ("enableConsumeQueueExt", settings.recovery.queue_ext),
     ):
         if there:
             raise UnsupportedError(

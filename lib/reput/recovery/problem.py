@@ -36,3 +36,11 @@ class Problem:
     def to_dict(self) -> dict[str, object]:
         """The problem as a JSON-ready mapping."""
         return asdict(self)
+
+
+class StartFailsError(Exception):
+    """The broker fails here, and doesn't start."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem

@@ -6,7 +6,6 @@ Source: ``ConsumeQueue``: recover, putMessagePositionInfo, truncateDirtyLogicFil
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,22 +15,15 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
-from reput.recovery.files import StoreFile
-from reput.recovery.problem import Problem
+from reput.recovery.ext import MAX_ADDRESS, ExtModel
+from reput.recovery.files import StoreFile, mapped
+from reput.recovery.problem import Problem, StartFailsError
 from reput.scan.load import i32, i64
 
 UNIT = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 _BLANK = np.frombuffer(PRE_BLANK, UNIT)
 _CHUNK = 8192  # units
 _LAST_FILES = 3
-
-
-class StartFailsError(Exception):
-    """The broker fails here, and doesn't start."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
 
 
 @dataclass(slots=True)
@@ -60,15 +52,18 @@ class QueueModel:
         min_logic: byte offset of the first unit that counts.
         deleted: files that the broker deletes.
         recovered_end: byte offset after the last unit that the recovery found.
+        ext: its files of consumequeue_ext; None when broker.conf doesn't switch them on.
     """
 
-    def __init__(self, files: Sequence[StoreFile], file_size: int) -> None:
+    def __init__(self, files: Sequence[StoreFile], file_size: int, ext: ExtModel | None = None) -> None:
         self.file_size = file_size
+        self.ext = ext
         self.files = [QueueFile(file.base, file.path, file_size) for file in files]
         self.max_physical = -1
         self.min_logic = 0
         self.deleted: list[Path] = []
         self.recovered_end = 0
+        self._put_from: int | None = None  # byte offset of the first unit that the start put
         self._fresh = False  # MappedFile.firstCreateInQueue of the last file
 
     @property
@@ -87,7 +82,11 @@ class QueueModel:
         return self.end // UNIT_LENGTH
 
     def recover(self) -> None:
-        """Find the end, in the last three files."""
+        """Find the end, in the last three files, and that of the files of consumequeue_ext.
+
+        Raises:
+            StartFailsError: the broker fails on one of the latter.
+        """
         if not self.files:
             return
         end = 0
@@ -100,6 +99,19 @@ class QueueModel:
                 break
         self._cut_files(end)
         self.recovered_end = self.end
+        if self.ext is not None:
+            self.ext.recover()
+            self.ext.truncate(self._last_address())
+
+    def _last_address(self) -> int:
+        """The last address in consumequeue_ext that a unit of the last three files has; 1 without one."""
+        for file in reversed(self.files[max(len(self.files) - _LAST_FILES, 0) :]):
+            for at in range((file.wrote // UNIT_LENGTH - 1) // _CHUNK * _CHUNK, -1, -_CHUNK):
+                tags = self._units(file, at, min(_CHUNK, file.wrote // UNIT_LENGTH - at))["tags"]
+                found = np.flatnonzero(tags <= MAX_ADDRESS)
+                if len(found):
+                    return int(tags[found[-1]])
+        return 1
 
     def _cut_files(self, end: int) -> None:
         for file in list(self.files):
@@ -115,15 +127,19 @@ class QueueModel:
         size: NDArray[np.int32],
         offset: NDArray[np.int64],
         tags: NDArray[np.int64],
+        own: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.int64]:
         """Append units, in log order.
 
         Args:
             position, size, offset, tags: [rows], physical offset, bytes, queueOffset and tagsCode.
+            own: bool[rows], the message is of this topic, and no light queue's; all are without it.
 
         Returns:
             int64[rows], the queue offset where each one went, -1 for those that were skipped.
         """
+        if self.ext is not None:
+            tags = _addresses(self.ext, tags, own)
         last = self.files[-1] if self.files else None
         places, state = _place(
             position,
@@ -150,6 +166,8 @@ class QueueModel:
             self.files[-1].wrote = int(wrote)
         taken = np.flatnonzero(places >= 0)
         if len(taken):
+            if self._put_from is None:
+                self._put_from = int(places[taken[0]])
             units = np.empty(len(taken), UNIT)
             units["offset"], units["size"], units["tags"] = position[taken], size[taken], tags[taken]
             self._write(places[taken], units)
@@ -199,8 +217,13 @@ class QueueModel:
         for at, units in self._chunks(first, 0, first.wrote // UNIT_LENGTH):
             found = np.flatnonzero(units["offset"] >= physical)
             if len(found):
-                self.min_logic = first.base + (at + int(found[0])) * UNIT_LENGTH
+                self._set_min(first, at + int(found[0]))
                 return
+
+    def _set_min(self, file: QueueFile, number: int) -> None:
+        self.min_logic = file.base + number * UNIT_LENGTH
+        if self.ext is not None:
+            self.ext.drop_before(int(self._units(file, number, 1)[0]["tags"]))
 
     def _search_min(self, physical: int, fails_on_empty: bool) -> None:
         if self.min_logic >= self.end or not self.files:
@@ -235,7 +258,7 @@ class QueueModel:
                 low = mid
         for at in range(low, high + 1):
             if int(offsets[at]) >= physical:
-                self.min_logic = first.base + start + at * UNIT_LENGTH
+                self._set_min(first, begin + at)
                 return
 
     def destroy(self) -> None:
@@ -244,6 +267,8 @@ class QueueModel:
             self._delete(file)
         self.max_physical = -1
         self.min_logic = 0
+        if self.ext is not None:
+            self.ext.destroy()
 
     def units(self, start: int = 0) -> Iterator[tuple[int, NDArray[np.void]]]:
         """(queue offset of the first, units) for all that count from byte offset ``start`` on, in chunks."""
@@ -252,6 +277,26 @@ class QueueModel:
                 begin = max(start - file.base, 0) // UNIT_LENGTH
                 for at, units in self._chunks(file, begin, file.wrote // UNIT_LENGTH):
                     yield file.base // UNIT_LENGTH + at, units
+
+    def without_ext(self) -> tuple[int, int, int]:
+        """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.
+
+        Returns:
+            The least and the greatest queueOffset among them, and how many they are; 0 without any.
+        """
+        first = last = count = 0
+        if self.ext is None or not self.files:
+            return first, last, count
+        start = max(self.files[max(len(self.files) - _LAST_FILES, 0)].base, self.min_logic)
+        for at, units in self.units(start):
+            old = len(units) if self._put_from is None else max(self._put_from // UNIT_LENGTH - at, 0)
+            tags = units["tags"][:old].astype(np.int64)
+            wrong = np.flatnonzero(tags <= MAX_ADDRESS)
+            wrong = wrong[~self.ext.held(tags[wrong])]
+            if len(wrong):
+                first, last = (first if count else at + int(wrong[0])), at + int(wrong[-1])
+                count += len(wrong)
+        return first, last, count
 
     def _delete(self, file: QueueFile) -> None:
         self.files.remove(file)
@@ -266,7 +311,7 @@ class QueueModel:
         stop = self.file_size // UNIT_LENGTH
         if file.path is not None and not file.patches:
             limit = -1 if before is None else before
-            count, last = _prefix(_mapped(file.path, self.file_size), start, stop, limit)
+            count, last = _prefix(mapped(file.path, self.file_size), start, stop, limit)
             return int(count), None if last < 0 else int(last)
         return self._valid_prefix_of_chunks(file, start, stop, before)
 
@@ -307,9 +352,13 @@ class QueueModel:
         return units
 
 
-def _mapped(path: Path, size: int) -> NDArray[np.uint8]:
-    with open(path, "rb") as file:
-        return np.frombuffer(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ), np.uint8)
+def _addresses(ext: ExtModel, tags: NDArray[np.int64], own: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """Put records into consumequeue_ext: for each message, before it is known whether it gets a unit."""
+    rows = np.arange(len(tags)) if own is None else np.flatnonzero(own)
+    put = ext.put(len(rows))
+    tags = tags.copy()
+    tags[rows] = np.where(put < 0, put, tags[rows])
+    return tags
 
 
 @njit(cache=True)
