@@ -7,6 +7,7 @@ last checkpoint.
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 import time
@@ -112,6 +113,7 @@ class Bench:
         *,
         other: Mapping[str, object] | None = None,
         filled: Callable[[JavaStore], None] = fill,
+        topics: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.version, self.tmp = version, tmp
         self.config = {**CONFIG, **(other or {})}
@@ -119,10 +121,15 @@ class Bench:
         self.conf = tmp / "broker.conf"
         self.conf.write_text(conf_text(self.config), encoding="utf-8")
         root = tmp / "written"
-        store = JavaStore(version, root, self.config, jvm=self.jvm)
+        self.topics = dict(topics or {})
+        store = JavaStore(version, root, self.config, topics=self.topics, jvm=self.jvm)
         assert store.load()
         store.start()
         filled(store)
+        if self.topics:
+            table = {topic: {"attributes": attributes} for topic, attributes in self.topics.items()}
+            (root / names.CONFIG).mkdir(exist_ok=True)
+            (root / names.CONFIG / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
         time.sleep(_FLUSHED_AFTER)  # the checkpoint of the killed one then holds something
         self.killed = tmp / "killed"
         shutil.copytree(root, self.killed)
@@ -159,7 +166,7 @@ class Bench:
     def open(self, case: Case) -> None:
         """Load and start; what comes of it is looked at later."""
         try:
-            store = JavaStore(self.version, case.root, self.config, jvm=self.jvm)
+            store = JavaStore(self.version, case.root, self.config, topics=self.topics, jvm=self.jvm)
             if not store.load():
                 return
         except Exception as error:  # noqa: BLE001 - whatever Java threw, the store doesn't start
@@ -193,7 +200,10 @@ def look(store: JavaStore) -> Seen:
     for topic in table.keySet():
         for queue_id in table.get(topic).keySet():
             queue = str(topic), int(queue_id)
-            directory = root / names.CONSUME_QUEUE / queue[0] / str(queue[1])
+            consume_queue = table.get(topic).get(queue_id)
+            batch = consume_queue.getClass().getSimpleName() == "BatchConsumeQueue"
+            kind = names.BATCH_CONSUME_QUEUE if batch else names.CONSUME_QUEUE
+            directory = root / kind / queue[0] / str(queue[1])
             seen.files[queue] = _names(directory)
             low = int(java.getMinOffsetInQueue(topic, queue_id))
             high = int(java.getMaxOffsetInQueue(topic, queue_id))
@@ -202,11 +212,14 @@ def look(store: JavaStore) -> Seen:
                 continue
             seen.queues[queue] = low, high
             seen.units[queue] = b"".join((directory / name).read_bytes() for name in seen.files[queue])
-            ext = _private(table.get(topic).get(queue_id), "consumeQueueExt")
+            ext = None if batch else _private(consume_queue, "consumeQueueExt")
             if ext is not None:
                 seen.ext[queue] = int(ext.getMinAddress()) + (1 << 63), int(ext.getMaxAddress()) + (1 << 63)
             if seen.files[queue]:
-                seen.units[queue] = seen.units[queue][: high * UNIT_LENGTH - int(seen.files[queue][0])]
+                end = high * UNIT_LENGTH
+                if batch:
+                    end = int(_private(consume_queue, "mappedFileQueue").getMaxOffset())
+                seen.units[queue] = seen.units[queue][: end - int(seen.files[queue][0])]
     for name in _names(root / names.INDEX):
         if (root / names.INDEX / name).is_file() and names.is_index_name(name):
             seen.index.append((name, read_header(root / names.INDEX / name)))
@@ -246,6 +259,11 @@ def expected(prediction: Prediction) -> Seen:
         seen.units[queue] = b"".join(units.tobytes() for _, units in model.units())
         if model.ext is not None:
             seen.ext[queue] = model.ext.start, model.ext.end
+    for queue, batch in prediction.batch_queues.items():
+        if batch.files:
+            seen.queues[queue] = batch.min_offset, batch.max_offset
+            seen.files[queue] = [names.offset_name(file.base) for file in batch.files]
+            seen.units[queue] = b"".join(file.counting.tobytes() for file in batch.files)
     seen.index = [(file.path and file.path.name, file.header) for file in prediction.index.files]
     seen.filled = prediction.index.filled
     seen.checkpoint = fields(prediction.snapshot.settings.dialect.versions[-1], prediction.checkpoint)

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.recovery.predict import predict
 from reput.recovery.snapshot import QUEUE_EXT, take
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage, write
 from tests.compat.jars import VERSIONS
+from tests.compat.java_store import JavaStore
+from tests.compat.message import Message
 from tests.compat.starts import Bench, Case, batched, differences, expected
 
 pytestmark = pytest.mark.compat
@@ -97,6 +100,84 @@ def test_a_start_with_consumequeue_ext_is_predicted(version: str, tmp_path: Path
         assert all(case.predicted.ext for case in tried)
         assert not any(case.predicted.starts for case in stopped)
         _compare(bench, tried + stopped)
+    finally:
+        bench.close()
+
+
+BATCH_UNIT = 46
+BATCH_FILE = 10 * BATCH_UNIT
+TOPICS = {"Batches": {"queue.type": "BatchCQ"}}
+
+
+def fill_batches(store: JavaStore) -> None:
+    """The usual messages, batches of one to eight among them, and some of that topic that are none."""
+    for n in range(140):
+        store.put(Message("Orders", n % 2, b"body" * (n % 30 + 1), tags=f"t{n % 3}", keys=f"k{n}"))
+        if n % 9 == 0:
+            store.put(Message("Batches", n % 2, b"no batch", tags="single"))
+        else:
+            inner = {"INNER_NUM": str(n % 8 + 1)}
+            store.put(Message("Batches", n % 2, b"many" * (n % 20 + 1), sys_flag=0x80, properties=inner))
+    store.wait_dispatched()
+
+
+def batch_files(copy: Copy, queue_id: int = 0) -> list[Path]:
+    return sorted((copy.root / names.BATCH_CONSUME_QUEUE / "Batches" / str(queue_id)).iterdir())
+
+
+def batch_queues_gone(copy: Copy) -> None:
+    """All batch queues are gone."""
+    shutil.rmtree(copy.root / names.BATCH_CONSUME_QUEUE)
+
+
+def all_queues_gone(copy: Copy) -> None:
+    """Not one queue is left."""
+    batch_queues_gone(copy)
+    damage.queues_gone(copy)
+
+
+def batch_queues_shorter(copy: Copy) -> None:
+    """The last unit of one was never written, the last two files of the other are gone."""
+    last = batch_files(copy, 0)[-1]
+    units = -(-len(last.read_bytes().rstrip(b"\0")) // BATCH_UNIT)
+    write(last, (units - 1) * BATCH_UNIT, bytes(BATCH_UNIT))
+    for path in batch_files(copy, 1)[-2:]:
+        path.unlink()
+
+
+def batch_unit_without_messages(copy: Copy) -> None:
+    """A unit of the last file but one says that it holds none, one of the first file likewise."""
+    for path in (batch_files(copy, 0)[-2], batch_files(copy, 1)[0]):
+        write(path, 4 * BATCH_UNIT + 36, bytes(2))
+
+
+def batch_files_empty(copy: Copy) -> None:
+    """Zeros in the last two files of one, in all of the other."""
+    for path in (*batch_files(copy, 0)[-2:], *batch_files(copy, 1)):
+        write(path, 0, bytes(BATCH_FILE))
+
+
+BATCH_DAMAGES: tuple[Damage, ...] = (
+    damage.nothing,
+    batch_queues_shorter,
+    batch_files_empty,
+    batch_unit_without_messages,
+    batch_queues_gone,
+    damage.queues_gone,
+    all_queues_gone,
+    damage.zeroed_tail,
+    expired_head,
+)
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if not version.startswith("4.")])
+def test_a_start_with_batch_queues_is_predicted(version: str, tmp_path: Path) -> None:
+    other = {"mapperFileSizeBatchConsumeQueue": BATCH_FILE}
+    bench = Bench(version, tmp_path, other=other, filled=fill_batches, topics=TOPICS)
+    try:
+        tried = [_tried(bench, harm, crash) for harm in BATCH_DAMAGES for crash in (None, "killed")]
+        assert all(("Batches", 0) in case.predicted.queues for case in tried if "gone" not in case.name)
+        _compare(bench, tried)
     finally:
         bench.close()
 

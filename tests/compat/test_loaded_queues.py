@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from reput.errors import UnsupportedError
 from reput.recovery.plan import plan
 from reput.recovery.snapshot import take
 from reput.settings import StoreSettings
@@ -71,10 +70,6 @@ def test_a_load_is_foretold(name: str, harm: Callable[[Path], None], tmp_path: P
     snapshot = take(StoreSettings.load(store.root, conf, version, queue_ext=True))
     assert (snapshot.ext_queues if kind == "queue-ext" else snapshot.batch_queues) != {}
     assert all(setting in str(one) or "stray" in one.kind for one in snapshot.problems if one.stops)
-    if kind == "batch-queue":
-        with pytest.raises(UnsupportedError, match="batch consume queues"):
-            plan(snapshot)
-    else:
-        assert plan(snapshot).prediction.starts is snapshot.starts
+    assert plan(snapshot).prediction.starts is snapshot.starts
     with JavaStore(version, store.root, store.config, topics=store.manifest["topics"]) as java:
         assert java.load() is snapshot.starts, [str(one) for one in snapshot.problems]

@@ -7,6 +7,7 @@ it for an operator, and the corners that small stores don't reach.
 from __future__ import annotations
 
 import shutil
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,12 @@ import pytest
 
 from reput.dialect import DIALECTS, dialect
 from reput.errors import StoreError, UnsupportedError
-from reput.format import commitlog, names
+from reput.format import commitlog, names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.indexfile import IndexHeader
 from reput.job.mending import MendOptions, mend
-from reput.recovery import ahead
+from reput.recovery import ahead, batch
 from reput.recovery import queue as queue_module
 from reput.recovery.files import StoreFile, listed, number
 from reput.recovery.index import IndexModel
@@ -567,3 +568,56 @@ def test_records_of_consumequeue_ext_that_are_gone_are_told(name: str, tmp_path:
     )
     with pytest.raises(UnsupportedError, match="enableConsumeQueueExt"):
         mend(options, lambda: pytest.fail("it starts Spark"))
+
+
+# --- Batch queues -----------------------------------------------------------------------------------------
+
+
+def batch_queue_gone(copy: Copy) -> None:
+    shutil.rmtree(copy.root / names.BATCH_CONSUME_QUEUE / "Batches" / "0")
+
+
+@pytest.mark.parametrize("name", ["5.3.3-batch-queue", "5.5.0-batch-queue"])
+def test_messages_that_a_batch_queue_lacks_are_told(name: str, tmp_path: Path) -> None:
+    store = unpack(name, tmp_path / "golden")
+    store.write_topics_json()
+    sound = planned(store, damage.nothing, tmp_path / "sound")
+    assert (sound.exit_code, kinds(sound)) == (0, set())
+    result = planned(store, batch_queue_gone, tmp_path / "damaged")
+    assert kinds(result) == {"units-missing"}
+    (one,) = result.unrepaired
+    whole = sound.prediction.batch_queues["Batches", 0]
+    last = whole.files[-1].counting[-1]  # the walk meets no other of this queue
+    assert (one.offset, one.end, one.count) == (last["first"], whole.max_offset, 1)
+    options = MendOptions(tmp_path / "damaged" / "store", tmp_path / "damaged" / "broker.conf", store.version)
+    with pytest.raises(UnsupportedError, match=r"topic Batches .*BatchCQ"):
+        mend(options, lambda: pytest.fail("it starts Spark"))
+
+
+def test_numbers_of_batches_are_read_as_by_the_slow_parser() -> None:
+    pieces = [
+        b"INNER_NUM\x013",
+        b"INNER_BASE\x01+41",
+        b"INNER_NUM\x01-2",
+        b"INNER_BASE\x010",
+        b"INNER_NUM\x01",
+    ]
+    pieces += [b"INNER_BASE1\x017", b"TAGS\x01INNER_NUM\x019", b"\x01", b"x"]
+    chosen = [some for count in range(4) for some in permutations(pieces, count)]
+    hosts = ("127.0.0.1", 0), ("::1", 0)
+    expected, log, positions = [], b"", []
+    for n, some in enumerate(chosen):
+        text = b"\x02".join(some) + b"\x02" * (n % 2)
+        positions.append(len(log))
+        record = commitlog.Record(b"t" * (n % 100 + 1), b"body" * (n % 3), text, queue_offset=n)
+        record.version = 2 if n % 7 == 0 else 1
+        record.born_host, record.store_host = hosts[n % 2], hosts[n // 2 % 2]
+        record.store_timestamp = n + 5
+        log += commitlog.encode(record)
+        values = properties.parse(text)
+        first, count = n, 1
+        if properties.INNER_NUM in values and properties.INNER_BASE in values:
+            first, count = int(values[properties.INNER_BASE]), int(values[properties.INNER_NUM])
+        expected.append((first, count, n + 5))
+    found = batch._inner(np.frombuffer(log + bytes(200), np.uint8), np.array(positions))
+    assert list(zip(*(column.tolist() for column in found), strict=True)) == expected

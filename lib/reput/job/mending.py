@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.errors import SettingsError, StoreError, StoreInUseError
+from reput.errors import SettingsError, StoreError, StoreInUseError, UnsupportedError
 from reput.format import names
 from reput.job.log_copies import LogCopies
 from reput.job.mend_log import Change, mend_log
@@ -131,6 +131,7 @@ def mend(
     shown(mended.plan)
     if not mended.plan.exit_code:
         return mended
+    _refuse_batch_queues(mended.plan)
     _refuse_problems(mended.plan.prediction.problems, settings)
     _refuse_other_settings(snapshot)
     _refuse_without_log(snapshot)
@@ -160,6 +161,21 @@ def _locked(settings: StoreSettings) -> Iterator[Owner]:
     owner.check_can_apply(settings.root)
     with StoreLock(settings.root, owner), OutputLock(settings.root, owner):
         yield owner
+
+
+def _refuse_batch_queues(wanted: Plan) -> None:
+    """A rebuild can't write them, and would leave them as they are."""
+    snapshot = wanted.snapshot
+    queues = {queue for queue, listing in snapshot.batch_queues.items() if listing.files}
+    queues |= set(wanted.prediction.batch_queues)
+    if queues:
+        topic, _ = min(queues)
+        raise UnsupportedError(
+            f"topic {topic} has batch consume queues (queue.type=BatchCQ), which --apply doesn't write",
+            path=snapshot.settings.topics_json,
+            found=f"{len(queues)} batch queues",
+            next_step="`reput rebuild --in-place` builds the other queues and the index, and leaves those",
+        )
 
 
 def _refuse_problems(problems: list[Problem], settings: StoreSettings) -> None:

@@ -10,12 +10,14 @@ from reput.dialect import Dialect
 from reput.format import names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import file_length
+from reput.recovery.batch import BatchModel
 from reput.recovery.begin import SAFETY_MS
 from reput.recovery.files import StoreFile
 from reput.recovery.predict import LogCut, Prediction, predict
 from reput.recovery.problem import Problem
+from reput.recovery.queue import QueueModel
 from reput.recovery.record import Kind, judge
-from reput.recovery.snapshot import QUEUE_EXT, Snapshot
+from reput.recovery.snapshot import QUEUE_EXT, Queue, Snapshot
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.recovery.units import Unreached
 from reput.recovery.written import first_written
@@ -135,10 +137,10 @@ class Plan:
             "log_end": prediction.log_end,
             "units_added": prediction.units_added,
             "keys_added": prediction.index.added,
-            "queues": len(prediction.queues),
+            "queues": len(prediction.queues) + len(prediction.batch_queues),
             "next_offsets": {
                 f"{topic}:{queue_id}": [queue.min_offset, queue.max_offset]
-                for (topic, queue_id), queue in sorted(prediction.queues.items())
+                for (topic, queue_id), queue in sorted(_all_queues(prediction).items())
             },
             "index_left": [str(file.path) for file in prediction.index.files if file.path is not None],
             "checkpoint": _checkpoint(prediction.checkpoint),
@@ -268,6 +270,18 @@ def _queue_losses(prediction: Prediction) -> Iterator[Loss]:
                 text=f"queue {topic}:{queue_id} is cut to {queue.max_offset}: {lost} units go",
             )
 
+    for (topic, queue_id), batch in sorted(prediction.batch_queues.items()):
+        lost = batch.recovered_max - batch.max_offset
+        if lost > 0:
+            yield Loss(
+                kind="queue-cut",
+                path=str(_queue_path(prediction, topic, queue_id)),
+                offset=batch.max_offset,
+                end=batch.recovered_max,
+                count=lost,
+                text=f"batch queue {topic}:{queue_id} is cut to {batch.max_offset}: {lost} messages go",
+            )
+
 
 def _index_losses(prediction: Prediction) -> Iterator[Loss]:
     headers = {entry.path: entry.header for entry in prediction.snapshot.index}
@@ -288,7 +302,11 @@ def _index_losses(prediction: Prediction) -> Iterator[Loss]:
 
 
 def _unreached(prediction: Prediction) -> Iterator[Loss]:
-    for one in prediction.walked.unreached(prediction.queues, prediction.log_end):
+    walked, end = prediction.walked, prediction.log_end
+    for one in (
+        *walked.unreached(prediction.queues, end),
+        *walked.unreached_batches(prediction.batch_queues, end),
+    ):
         topic, queue_id = one.queue
         yield Loss(
             kind="units-displaced" if one.displaced == one.count else "units-missing",
@@ -308,9 +326,10 @@ def _beginning_late(prediction: Prediction) -> Iterator[Loss]:
     if prediction.dispatched is not None:
         unseen = min(unseen, prediction.dispatched.start)
     start = prediction.snapshot.log.files[0].base
-    for queue, model in sorted(prediction.queues.items()):
-        listing = prediction.snapshot.queues.get(queue)
-        if (listing is not None and listing.files) or not model.min_offset or unseen <= start:
+    listings = {**prediction.snapshot.queues, **prediction.snapshot.batch_queues}
+    for queue, model in sorted(_all_queues(prediction).items()):
+        listing = listings.get(queue)
+        if (listing is not None and listing.files) or model.min_offset <= 0 or unseen <= start:
             continue
         topic, queue_id = queue
         text = (
@@ -352,7 +371,7 @@ def _without_ext(prediction: Prediction) -> Iterator[Loss]:
                 end=last + 1,
                 count=count,
                 text=f"{count} units of {topic}:{queue_id} ({first} to {last}) lead to no record: their "
-                "messages are given whatever their tags are, and once other records stand there, by the tags of those",
+                "messages are given whatever their tags are, or by those of records that come there",
             )
 
 
@@ -441,7 +460,14 @@ def _first_keyed(prediction: Prediction, before: int) -> int | None:
 
 
 def _queue_path(prediction: Prediction, topic: str, queue_id: int) -> Path:
-    return names.queue_directory(prediction.snapshot.settings.root, topic, queue_id)
+    root = prediction.snapshot.settings.root
+    if (topic, queue_id) in prediction.batch_queues:
+        return root / names.BATCH_CONSUME_QUEUE / topic / str(queue_id)
+    return names.queue_directory(root, topic, queue_id)
+
+
+def _all_queues(prediction: Prediction) -> dict[Queue, QueueModel | BatchModel]:
+    return {**prediction.queues, **prediction.batch_queues}
 
 
 def _instead(plan: Plan) -> list[str]:
@@ -453,6 +479,12 @@ def _instead(plan: Plan) -> list[str]:
     kinds = {loss.kind for loss in (*plan.losses, *plan.unrepaired)}
     gone = dict.fromkeys(problem.next_step for problem in plan.snapshot.problems if problem.kind in LOG_GONE)
     steps += gone
+    batch = sorted({topic for topic, _ in prediction.batch_queues})
+    if kinds - LOG_GONE and batch:
+        steps.append(
+            f"reput doesn't write batch consume queues (queue.type=BatchCQ: {', '.join(batch)}). --apply is "
+            "refused with them, and a rebuild leaves them as they are:"
+        )
     if kinds - LOG_GONE and settings.recovery.queue_ext:
         steps.append(
             "With the broker stopped: set enableConsumeQueueExt=false in broker.conf, and leave it so for "

@@ -7,15 +7,17 @@ compares the result with what the real stores do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from reput.errors import UnsupportedError
+from reput.errors import SettingsError, UnsupportedError
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
+from reput.recovery.batch import BatchModel, inner
 from reput.recovery.begin import begin
 from reput.recovery.ext import ExtModel
 from reput.recovery.files import Listing, StoreFile
@@ -29,6 +31,7 @@ from reput.recovery.written import last_written
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.table import QueueTable
+from reput.topics import batch_queue_topics
 
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.decode()
 _CONFIRM_FIELDS = 5  # longs of the checkpoint from which on it holds confirmPhyOffset
@@ -61,8 +64,8 @@ class Prediction:
         began_at: the segment where the walk begins; None without segments.
         queue_end: the greatest physical offset that a queue knew of before the walk, -1 if none did.
         unread: physical offsets, half open, of a part of the log that the start walks or dispatches and that
-            wasn't read, for it is too long; None as a rule. Else ``queues``, ``index`` and ``checkpoint`` are
-            empty, and ``log_end`` is the greatest offset that the log can end at.
+            wasn't read, for it is too long; None as a rule. Else ``queues``, ``batch_queues``, ``index`` and
+            ``checkpoint`` are empty, and ``log_end`` is the greatest offset that the log can end at.
         tail: a walk of the last segment alone, when the walk itself wasn't read.
         recovered: the walk.
         dispatched: the dispatch from the end of the queues; None where the release doesn't do it.
@@ -70,7 +73,8 @@ class Prediction:
         segments: those that are left.
         cuts: what the log loses.
         queues_cut: the queues were cut to the log's end.
-        queues: every queue.
+        queues: every plain queue.
+        batch_queues: every batch queue.
         index: the index.
         index_dropped: index files that a start after a crash deletes.
         checkpoint: what the broker holds in it once it runs.
@@ -93,6 +97,7 @@ class Prediction:
     cuts: list[LogCut] = field(default_factory=list)
     queues_cut: bool = False
     queues: dict[Queue, QueueModel] = field(default_factory=dict)
+    batch_queues: dict[Queue, BatchModel] = field(default_factory=dict)
     index: IndexModel = field(default_factory=lambda: IndexModel((), 2))
     index_dropped: list[Path] = field(default_factory=list)
     checkpoint: StoreCheckpoint = field(default_factory=StoreCheckpoint)
@@ -122,7 +127,8 @@ def predict(snapshot: Snapshot, most: int | None = None) -> Prediction:
     if result.starts:
         _Start(snapshot, result, most).run()
     if result.unread is not None:
-        result.queues, result.index, result.checkpoint = {}, IndexModel((), 2), StoreCheckpoint()
+        result.queues, result.batch_queues = {}, {}
+        result.index, result.checkpoint = IndexModel((), 2), StoreCheckpoint()
         result.walked = WalkedUnits()
     return result
 
@@ -137,7 +143,7 @@ class _Start:
         self._rules = snapshot.settings.dialect.recovery
         self._result = result
         self._last_unit = -1  # physical offset of the last message that was given to a queue
-        self._files: dict[Queue, int] = {}
+        self._batch_topics = _batch_topics(snapshot)
 
     def run(self) -> None:
         result, snapshot = self._result, self._snapshot
@@ -145,9 +151,13 @@ class _Start:
             queue: self._new_queue(listing.files, snapshot.ext_queues.get(queue, Listing()).files)
             for queue, listing in snapshot.queues.items()
         }
+        result.batch_queues = {
+            queue: BatchModel(listing.files, self._batch_file_size)
+            for queue, listing in snapshot.batch_queues.items()
+        }
         self._load_index()
         try:
-            for queue in result.queues.values():
+            for queue in self._all_queues():
                 queue.recover()
         except StartFailsError as error:
             result.problems.append(error.problem)
@@ -156,11 +166,19 @@ class _Start:
         if snapshot.log.files:
             self._recover_log()
         else:
-            for queue in result.queues.values():
+            for queue in self._all_queues():
                 queue.destroy()
         if result.unread is None and self._correct_min() and self._dispatch():
             self._correct_min()
         self._set_checkpoint()
+
+    @property
+    def _batch_file_size(self) -> int:
+        return self._settings.recovery.batch_queue_file_size
+
+    def _all_queues(self) -> Iterator[QueueModel | BatchModel]:
+        yield from self._result.queues.values()
+        yield from self._result.batch_queues.values()
 
     def _new_queue(self, files: Sequence[StoreFile] = (), ext: Sequence[StoreFile] = ()) -> QueueModel:
         recovery = self._settings.recovery
@@ -194,7 +212,7 @@ class _Start:
         end = self._queue_end() if self._rules.cuts_by_new_end else result.queue_end
         if end >= walked.end:
             result.queues_cut = True
-            for queue in result.queues.values():
+            for queue in self._all_queues():
                 queue.truncate(walked.end)
         self._cut_log(walked.end)
 
@@ -209,7 +227,11 @@ class _Start:
 
     def _take(self, out: OutputArrays, table: QueueTable) -> None:
         """What the recovery does with the records of its walk."""
-        self._result.walked.add(out, table)
+        self._result.walked.add(out, table, self._batch_topics)
+        for queue, part in self._batch_rows(out, table, np.arange(int(out.counts[output.UNITS]))):
+            position = out.unit_position[part]
+            read = inner(self._snapshot.log.files, self._snapshot.segment_size, position)
+            self._result.walked.add_batches(queue, position, read)
         if not self._snapshot.clean:
             self._give(out, table, hashes=not self._rules.knows_delay_levels)
         elif self._rules.dispatches_after_clean:
@@ -238,6 +260,8 @@ class _Start:
                 )
         except StartFailsError as error:
             self._result.problems.append(error.problem)
+        for batch in self._result.batch_queues.values():
+            batch.correct_min(self._result.log_start)
         return self._result.starts
 
     def _dispatch(self) -> bool:
@@ -256,7 +280,7 @@ class _Start:
         return result.starts
 
     def _queue_end(self) -> int:
-        return max((queue.max_physical for queue in self._result.queues.values()), default=-1)
+        return max((queue.max_physical for queue in self._all_queues()), default=-1)
 
     def _give(
         self, out: OutputArrays, table: QueueTable, after: int = -(1 << 63), *, hashes: bool = False
@@ -281,15 +305,19 @@ class _Start:
         rows = np.flatnonzero(out.unit_position[:count] > after)
         if not len(rows):
             return
-        self._last_unit = int(out.unit_position[rows[-1]])
+        last = -1
+        for key, part in self._batch_rows(out, table, rows):
+            last = max(last, self._give_batch_queue(key, out, part))
         # A message's own unit comes first, those of light queues follow.
         own = np.diff(out.unit_position[:count], prepend=-1) != 0
         numbers = out.unit_queue[rows]
         order = np.argsort(numbers, kind="stable")
         rows, numbers = rows[order], numbers[order]
         for part in np.split(rows, np.flatnonzero(np.diff(numbers)) + 1):
-            number = int(out.unit_queue[part[0]])
-            key = queue_of(table, number)
+            key = queue_of(table, int(out.unit_queue[part[0]]))
+            if key[0] in self._batch_topics:
+                continue
+            last = max(last, int(part[-1]))
             queue = self._result.queues.get(key)
             if queue is None:
                 queue = self._new_queue()
@@ -305,6 +333,32 @@ class _Start:
             self._result.units_added += placed
             if hashes and key[0] == _SCHEDULE_TOPIC and placed:
                 self._result.hashed[key] = self._result.hashed.get(key, 0) + placed
+        if last >= 0:
+            self._last_unit = int(out.unit_position[last])
+
+    def _batch_rows(
+        self, out: OutputArrays, table: QueueTable, rows: NDArray[np.int64]
+    ) -> Iterator[tuple[Queue, NDArray[np.int64]]]:
+        """Those of the rows that belong to batch queues, by queue."""
+        if not self._batch_topics:
+            return
+        numbers = out.unit_queue[rows]
+        for number in np.unique(numbers).tolist():
+            key = queue_of(table, number)
+            if key[0] in self._batch_topics:
+                yield key, rows[numbers == number]
+
+    def _give_batch_queue(self, key: Queue, out: OutputArrays, rows: NDArray[np.int64]) -> int:
+        """Dispatch messages of a batch queue; the last row that it takes, or has, -1 if there is none."""
+        queue = self._result.batch_queues.get(key)
+        if queue is None:
+            queue = BatchModel((), self._batch_file_size)
+            self._result.batch_queues[key] = queue
+        position = out.unit_position[rows]
+        read = inner(self._snapshot.log.files, self._snapshot.segment_size, position)
+        self._result.units_added += queue.put(position, out.unit_size[rows], out.unit_tags[rows], read)
+        placed = rows[read.placed]
+        return int(placed[-1]) if len(placed) else -1
 
     def _set_checkpoint(self) -> None:
         result, snapshot = self._result, self._snapshot
@@ -355,9 +409,13 @@ def _refuse_unknown(snapshot: Snapshot) -> None:
                 found=f"{name}=true",
                 next_step="Run `reput check`, which doesn't need that.",
             )
-    if any(listing.files for listing in snapshot.batch_queues.values()):
-        raise UnsupportedError(
-            "the store has batch consume queues, and reput doesn't know how a broker recovers those",
-            path=settings.root,
-            next_step="Run `reput check`, which doesn't need that.",
-        )
+
+
+def _batch_topics(snapshot: Snapshot) -> frozenset[str]:
+    """Topics whose queues the broker makes as batch queues."""
+    if not snapshot.settings.dialect.recovery.switches_queue_types:
+        return frozenset()
+    try:
+        return frozenset(batch_queue_topics(snapshot.settings.topics_json))
+    except SettingsError:
+        return frozenset()  # broken: a problem of its own

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
+from reput.recovery.batch import BatchModel, Inner
 from reput.recovery.queue import QueueModel
 from reput.recovery.snapshot import Queue
 from reput.scan import output
@@ -42,10 +43,15 @@ class WalkedUnits:
 
     def __init__(self) -> None:
         self._parts: dict[Queue, list[NDArray[np.int64]]] = {}
+        self._batches: dict[Queue, list[NDArray[np.int64]]] = {}
         self._keyed: list[NDArray[np.int64]] = []
 
-    def add(self, out: OutputArrays, table: QueueTable) -> None:
-        """Take a scan's units and index rows; 16 and 8 bytes each are kept."""
+    def add(self, out: OutputArrays, table: QueueTable, left_out: frozenset[str] = frozenset()) -> None:
+        """Take a scan's units and index rows; 16 and 8 bytes each are kept.
+
+        Args:
+            left_out: topics whose units aren't taken, for their queues are batch queues.
+        """
         self._keyed.append(out.row_position[: out.counts[output.ROWS]].copy())
         count = int(out.counts[output.UNITS])
         order = np.argsort(out.unit_queue[:count], kind="stable")
@@ -53,7 +59,37 @@ class WalkedUnits:
         for rows in np.split(order, np.flatnonzero(np.diff(numbers)) + 1):
             if len(rows):
                 pair = np.stack((out.unit_offset[rows], out.unit_position[rows]))
-                self._parts.setdefault(queue_of(table, int(out.unit_queue[rows[0]])), []).append(pair)
+                queue = queue_of(table, int(out.unit_queue[rows[0]]))
+                if queue[0] not in left_out:
+                    self._parts.setdefault(queue, []).append(pair)
+
+    def add_batches(self, queue: Queue, position: NDArray[np.int64], read: Inner) -> None:
+        """Take messages of a batch queue: those that it has to have units of."""
+        placed = read.placed
+        parts = position[placed], read.first[placed], read.messages[placed]
+        self._batches.setdefault(queue, []).append(np.stack(parts))
+
+    def unreached_batches(self, queues: dict[Queue, BatchModel], end: int) -> list[Unreached]:
+        """Which of them the batch queues lack; a message of many counts once."""
+        found = []
+        for queue, parts in sorted(self._batches.items()):
+            position, first, count = np.concatenate(parts, axis=1)
+            model = queues.get(queue)
+            lost = position < end
+            if model is not None:
+                lost &= ~model.held(position)
+            if lost.any():
+                found.append(
+                    Unreached(
+                        queue,
+                        count=int(lost.sum()),
+                        first=int(first[lost].min()),
+                        last=int((first[lost] + count[lost]).max()) - 1,
+                        displaced=0,
+                        position=int(position[lost].min()),
+                    )
+                )
+        return found
 
     def unreached(self, queues: dict[Queue, QueueModel], end: int) -> list[Unreached]:
         """Which of them the queues lack.
