@@ -243,7 +243,8 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     elif prediction.starts:
         yield f"  log        {prediction.log_start} to {prediction.log_end} afterwards"
         units = counted(prediction.units_added, "unit")
-        yield f"  queues     {counted(len(prediction.queues), 'queue')}, {units} added"
+        queues = len(prediction.queues) + len(prediction.batch_queues)
+        yield f"  queues     {counted(queues, 'queue')}, {units} added"
         index = counted(len(prediction.index.files), "file")
         yield f"  index      {index} afterwards, {counted(prediction.index.added, 'key')} added"
         rate = f"{human(plan.rate)}/s, with the files in memory"
@@ -263,8 +264,9 @@ def _bounds(plan: Plan, unread: tuple[int, int]) -> Iterator[str]:
     size = human(end - start)
     yield f"  not read   {size}: the broker {does} {start} to {end} of the log; --full reads that, too"
     yield f"  log        {prediction.log_start} to {prediction.log_end} afterwards, or less"
-    queues = f"{counted(len(plan.snapshot.queues), 'queue')} now, up to {prediction.queue_end} of the log"
-    yield f"  queues     {queues if plan.snapshot.queues else 'none now'}"
+    number = len(plan.snapshot.queues) + len(plan.snapshot.batch_queues)
+    queues = f"{counted(number, 'queue')} now, up to {prediction.queue_end} of the log"
+    yield f"  queues     {queues if number else 'none now'}"
     yield f"  takes      up to some {plan.seconds:.1f} s of reading, reckoned with {human(plan.rate)}/s"
     yield from _listed("loses", [_said(loss) for loss in plan.losses], "nothing that was seen so far")
     if plan.unrepaired:
