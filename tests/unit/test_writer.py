@@ -326,7 +326,8 @@ def test_what_fails_ahead_fails_the_batch(store: Store, tmp_path: Path) -> None:
         (4400, 4400, 4096, 2200),
         (8192, 8192, 4096, 4096),
         (5120, 4300, 4096, 5120),  # what is allocated and not written costs no batch
-        (9216, 8500, 4096, 4608),
+        (9216, 8500, 4096, 4250),
+        (1024, 340, 64, 68),
         (1, 1, 4096, 1),
         (0, 0, 4096, 1),
         (7, 7, 1, 1),

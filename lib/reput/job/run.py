@@ -183,8 +183,8 @@ def bytes_per_batch(total: int, written: int, wanted: int) -> int:
             own, which would cost as much time as 300 MB of log.
     """
     most = wanted + wanted // 16
-    batches = max(-(-written // most), 1)
-    return max(-(-total // batches), 1)
+    batches = -(-written // most)
+    return max(total if batches <= 1 else -(-written // batches), 1)
 
 
 def _is_done(plan: Plan) -> bool:

@@ -25,7 +25,6 @@ from reput.settings import StoreSettings
 _LOOK_AT = 1 << 20
 #: No segment begins behind it: a mapped file has up to 2 GiB, and offsets are longs.
 _MAX_BASE = (1 << 63) - (1 << 31)
-_PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,23 +133,23 @@ def without_unwritten_end(log: CommitLog) -> CommitLog:
 
 
 def likely_end(log: CommitLog) -> int:
-    """Near which physical offset the written part of the last segment ends, by a page here and there.
+    """Near which physical offset the written part of the last segment ends, by a megabyte here and there.
 
-    Only for what need not be exact: messages that hold pages of zeros lead it astray.
+    Only for what need not be exact: messages that hold megabytes of zeros lead it astray.
 
     Raises:
         StoreError: the segment can't be read.
     """
     last = log.segments[-1]
     data = map_segment(last.path, last.length)
-    written, beyond = 0, -(-last.length // _PAGE)
+    written, beyond = 0, -(-last.length // _LOOK_AT)
     while written < beyond:
-        page = (written + beyond) // 2
-        if data[page * _PAGE : (page + 1) * _PAGE].any():
-            written = page + 1
+        middle = (written + beyond) // 2
+        if data[middle * _LOOK_AT : (middle + 1) * _LOOK_AT].any():
+            written = middle + 1
         else:
-            beyond = page
-    return last.base + min(written * _PAGE, last.length)
+            beyond = middle
+    return last.base + min(written * _LOOK_AT, last.length)
 
 
 def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
