@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reput.format import commitlog
 from reput.scan import kernel, output, reference
 from reput.scan.output import OutputArrays, Stop
 from reput.scan.rules import Rules
@@ -109,4 +110,12 @@ def test_searches_and_walks_agree(segment: tuple[int, np.ndarray], start: int, v
     start = min(start, len(data))
     found = kernel.find_record(data, base, start, len(data), v2)
     assert found == reference.find_record(data, base, start, len(data), v2)
+    times = []
+    while found >= 0:
+        times.append((found, commitlog.decode(data.data, found).store_timestamp))
+        after = found + int.from_bytes(data[found : found + 4].tobytes(), "big")
+        found = kernel.find_record(data, base, after, len(data), v2)
+    for not_before in {0, *(time for _, time in times), *(time + 1 for _, time in times)}:
+        expected = next((at for at, time in times if time >= not_before), -1)
+        assert kernel.find_record_since(data, base, start, len(data), v2, not_before) == expected
     assert kernel.walk(data, base, start, len(data), v2) == reference.walk(data, base, start, len(data), v2)

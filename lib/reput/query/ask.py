@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from reput.query.keys import MOST_OFFSETS, Verdict
 from reput.query.message import Message
-from reput.query.pull import Found, Status
+from reput.query.pull import MOST_MESSAGES, Found, Status
 from reput.query.store import ALWAYS, QueryStore
 from reput.query.tags import TagFilter
 from reput.query.times import Boundary
@@ -84,7 +84,7 @@ def by_id(store: QueryStore, text: str, topic: str | None) -> Answer:
         hint = "" if found.by_key else "; if it is the id that the client printed, give --topic, too"
         return Answer(False, f"{where}{hint}", facts)
     shown = _sound(found.message)
-    if not found.host_fits:
+    if not found.host_fits and found.message.body_is_sound:
         shown = Shown(found.message, "OTHER_HOST", "stored by another broker than the id names")
     return Answer(True, facts=facts, messages=(shown,))
 
@@ -110,7 +110,9 @@ def by_key(
     # A broker's own limit protects the broker.
     hits = store.by_key(topic, key, begin, end, most, index_type=index_type, limit=max(most, MOST_OFFSETS))
     shown = tuple(
-        Shown(hit.message, hit.verdict.name, None if hit.verdict is Verdict.MATCH else hit.verdict.value)
+        _sound(hit.message)
+        if hit.verdict is Verdict.MATCH
+        else Shown(hit.message, hit.verdict.name, hit.verdict.value)
         for hit in hits
         if hit.message is not None
     )
@@ -220,7 +222,7 @@ def _consumed(
     first: Status | None = None
     kept = 0
     while kept < count:
-        pulled = store.pull(topic, queue_id, at, count - kept, tags)
+        pulled = store.pull(topic, queue_id, at, min(count - kept, MOST_MESSAGES), tags)
         first = first or pulled.status
         taken += pulled.found
         kept += sum(one.tag_fits for one in pulled.found)

@@ -73,7 +73,7 @@ class IndexReader:
         settings: the store's.
 
     Raises:
-        StoreError: a file can't be read, or has another length than broker.conf says.
+        StoreError: a file can't be read, or is longer than broker.conf says, or all are shorter.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -82,21 +82,20 @@ class IndexReader:
         self._dialect = settings.dialect.name
         length = indexfile.file_length(self._slots, settings.max_index_num)
         self._files: list[_File] = []
+        found_lengths: list[int] = []
         for entry in sorted(entries(settings.root / names.INDEX), key=lambda entry: entry.path.name):
             if entry.is_dir or number(entry.path.name) is None:
                 continue
-            if entry.length != length:
-                raise StoreError(
-                    "the index file has another length than it should",
-                    path=entry.path,
-                    expected=f"{length} bytes (maxHashSlotNum, maxIndexNum)",
-                    found=f"{entry.length} bytes",
-                    next_step="Give the broker.conf of the broker that wrote this store",
-                )
+            found_lengths.append(entry.length)
+            if entry.length > length:
+                raise _wrong_length(entry.path, length, entry.length)
             try:
                 self._files.append(_File(entry.path, read_header(entry.path)))
             except OSError as error:
                 raise _unreadable(entry.path, error) from error
+        # A shorter one is torn, and a broker fills it up with zeros. All of them shorter: other settings.
+        if found_lengths and max(found_lengths) < length:
+            raise _wrong_length(self._files[-1].path, length, max(found_lengths))
 
     def offsets(
         self,
@@ -211,6 +210,16 @@ def look_up(log: LogReader, offsets: list[int], topic: str, key: str, *, tags: b
             verdict = Verdict.COLLISION
         hits.append(KeyHit(offset, verdict, message))
     return hits
+
+
+def _wrong_length(path: Path, expected: int, found: int) -> StoreError:
+    return StoreError(
+        "the index file has another length than it should",
+        path=path,
+        expected=f"{expected} bytes (maxHashSlotNum, maxIndexNum)",
+        found=f"{found} bytes",
+        next_step="Give the broker.conf of the broker that wrote this store",
+    )
 
 
 def _pread(fd: int, length: int, at: int) -> bytes:

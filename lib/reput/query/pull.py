@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # MessageStoreConfig: maxTransferBytesOnMessageInMemory, maxTransferCountOnMessageInMemory,
 # maxFilterMessageSize.
 _MOST_BYTES = 256 << 10
-_MOST_MESSAGES = 32
+MOST_MESSAGES = 32
 _SCAN_LIMIT = 16_000
 
 _EVERYTHING = TagFilter()
@@ -163,4 +163,4 @@ def _take(
 def _is_full(found: list[Found], total: int, size: int, wanted: int) -> bool:
     if not total or not found:
         return False
-    return len(found) >= min(wanted, _MOST_MESSAGES) or total + size > _MOST_BYTES
+    return len(found) >= min(wanted, MOST_MESSAGES) or total + size > _MOST_BYTES

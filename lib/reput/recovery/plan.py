@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from reput.dialect import Dialect
 from reput.format import names, properties
 from reput.format.checkpoint import StoreCheckpoint
@@ -20,7 +22,7 @@ from reput.recovery.record import Kind, judge
 from reput.recovery.snapshot import QUEUE_EXT, Queue, Snapshot
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.recovery.units import Unreached
-from reput.recovery.written import first_written
+from reput.recovery.written import first_written, written_ranges
 from reput.scan import kernel
 from reput.scan.reference import Frame, frame
 from reput.scan.status import Status
@@ -30,6 +32,7 @@ from reput.store.segments import map_segment
 _RATE_4_9 = 600_000_000
 _RATE_5 = 200_000_000
 _MOST_LOOKED_AT = 10_000
+_PIECE = 1 << 20
 #: Bytes of log that a plan reads unless all is asked for: what a 4.9 broker walks after a stop in good order,
 #: three segments of the default size.
 MOST_READ = 3 << 30
@@ -240,7 +243,7 @@ def _messages_in(prediction: Prediction, cut: LogCut, not_before: int) -> tuple[
     segment = StoreFile(cut.path, base)
     if first_written(segment, size, position) == size:
         return 0, 0
-    count, end = 0, position
+    count, start, end = 0, position, position
     while position < size:
         found = first_whole(prediction.snapshot, segment, position, not_before)
         if found < 0:
@@ -252,7 +255,18 @@ def _messages_in(prediction: Prediction, cut: LogCut, not_before: int) -> tuple[
                 break
             count, stop = count + 1, stop + length
         position, end = max(stop, found + 1), stop
-    return count, max(end - (cut.start - base), 1)
+    return count, (end if count else _last_written(segment, start, size)) - start
+
+
+def _last_written(segment: StoreFile, start: int, size: int) -> int:
+    """Where the last byte in [start, size) that isn't zero ends, else ``start``."""
+    data = map_segment(segment.path, size)
+    for first, stop in reversed(written_ranges(segment, start, size)):
+        for at in range(stop, first, -_PIECE):
+            written = np.flatnonzero(data[max(at - _PIECE, first) : at])
+            if len(written):
+                return max(at - _PIECE, first) + int(written[-1]) + 1
+    return start
 
 
 def _queue_losses(prediction: Prediction) -> Iterator[Loss]:

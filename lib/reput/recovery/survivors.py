@@ -25,10 +25,9 @@ def first_whole(snapshot: Snapshot, segment: StoreFile, start: int, not_before: 
     for first, stop in written_ranges(segment, start, size):
         # The upper bytes of a record's size are zeros, and may lie in the hole before.
         found = max(first - commitlog.MAGIC, start)
-        while (found := kernel.find_record(data, segment.base, found, stop, v2)) >= 0:
-            if commitlog.decode(data.data, found).store_timestamp >= not_before:
-                return found
-            found += 1
+        found = kernel.find_record_since(data, segment.base, found, stop, v2, not_before)
+        if found >= 0:
+            return found
     return -1
 
 

@@ -789,6 +789,28 @@ def find_record(data: NDArray[np.uint8], base: int, start: int, end: int, topic_
 
 
 @_kernel
+def _find_record_since(data, base, start, end, topic_length_v2, not_before):  # type: ignore[no-untyped-def]
+    position = np.int64(start)
+    while position < end:
+        position = _find_record(data, base, position, end, topic_length_v2)
+        if position < 0:
+            break
+        sys_flag = i32(data, position + SYS_FLAG)
+        store_at = position + BORN_HOST + (20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8)
+        if i64(data, store_at) >= not_before:
+            return position
+        position += np.int64(i32(data, position))
+    return np.int64(-1)
+
+
+def find_record_since(
+    data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool, not_before: int
+) -> int:
+    """What :func:`find_record` finds, past records whose storeTimestamp, ms, is below ``not_before``."""
+    return int(_find_record_since(data, base, start, end, topic_length_v2, not_before))
+
+
+@_kernel
 def _first_written(data, start, end):  # type: ignore[no-untyped-def]
     position = np.int64(start)
     while position + 8 <= end and u64(data, position) == np.uint64(0):
