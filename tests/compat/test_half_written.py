@@ -31,6 +31,7 @@ def test_half_written_properties(version: str, missing: int, tmp_path: Path) -> 
         store.start()
         for n in range(3):
             store.put(Message("Orders", 0, b"body", tags="aTag", keys="a-key another", uniq_key=f"unique{n}"))
+        store.wait_dispatched()
         end = int(store.store.getMaxPhyOffset())
         store.kill()
     with (root / names.COMMIT_LOG / names.offset_name(0)).open("r+b") as log:
