@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from reput.dialect import Dialect
 from reput.format import names, properties
 from reput.format.checkpoint import StoreCheckpoint
@@ -22,17 +20,17 @@ from reput.recovery.record import Kind, judge
 from reput.recovery.snapshot import QUEUE_EXT, Queue, Snapshot
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.recovery.units import Unreached
-from reput.recovery.written import first_written, written_ranges
+from reput.recovery.written import first_written
 from reput.scan import kernel
 from reput.scan.reference import Frame, frame
 from reput.scan.status import Status
+from reput.source.written import written_end
 from reput.store.segments import map_segment
 
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
 _RATE_4_9 = 600_000_000
 _RATE_5 = 200_000_000
 _MOST_LOOKED_AT = 10_000
-_PIECE = 1 << 20
 #: Bytes of log that a plan reads unless all is asked for: what a 4.9 broker walks after a stop in good order,
 #: three segments of the default size.
 MOST_READ = 3 << 30
@@ -234,7 +232,10 @@ def _is_closing(prediction: Prediction, cut: LogCut) -> bool:
 
 
 def _messages_in(prediction: Prediction, cut: LogCut, not_before: int) -> tuple[int, int]:
-    """(whole messages stored at ``not_before`` or later, bytes up to the last of them) in a cut range."""
+    """(whole messages stored at ``not_before`` or later, bytes up to the last of them) in a cut range.
+
+    Without one, the bytes are those up to the last that isn't zero.
+    """
     size = prediction.snapshot.segment_size
     base = cut.end - size
     data = map_segment(cut.path, size)
@@ -255,18 +256,10 @@ def _messages_in(prediction: Prediction, cut: LogCut, not_before: int) -> tuple[
                 break
             count, stop = count + 1, stop + length
         position, end = max(stop, found + 1), stop
-    return count, (end if count else _last_written(segment, start, size)) - start
-
-
-def _last_written(segment: StoreFile, start: int, size: int) -> int:
-    """Where the last byte in [start, size) that isn't zero ends, else ``start``."""
-    data = map_segment(segment.path, size)
-    for first, stop in reversed(written_ranges(segment, start, size)):
-        for at in range(stop, first, -_PIECE):
-            written = np.flatnonzero(data[max(at - _PIECE, first) : at])
-            if len(written):
-                return max(at - _PIECE, first) + int(written[-1]) + 1
-    return start
+    if not count:
+        with open(cut.path, "rb") as file:
+            end = written_end(file.fileno(), data, start)
+    return count, end - start
 
 
 def _queue_losses(prediction: Prediction) -> Iterator[Loss]:
