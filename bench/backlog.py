@@ -22,7 +22,7 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.generate import Log, warm_page_cache
 from bench.process import run
-from reput.job import RebuildOptions, rebuild
+from bench.warm import rebuilds
 from reput.job.options import TailOptions
 from reput.job.tail import tail
 from reput.sink.writer import BatchWriter
@@ -75,12 +75,7 @@ def measure(home: Path, log: Log, version: str) -> dict[str, object]:
 def main(store: str, version: str, master: str, end: str, *outs: str) -> None:
     """Rebuild into the first two directories, and let a tail catch up in the third."""
     *rebuilt, followed = map(Path, outs)
-    seconds = 0.0
-    for out in rebuilt:
-        began = time.perf_counter()
-        options = RebuildOptions(store=Path(store), out=out, rocketmq_version=version)
-        rebuild(options, lambda: session("reput bench", master))
-        seconds = time.perf_counter() - began
+    *_, (seconds, _summary) = rebuilds(Path(store), version, master, rebuilt)
     stopping = threading.Event()
     batches: list[dict[str, float]] = []
 

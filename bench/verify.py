@@ -20,9 +20,9 @@ from pathlib import Path
 from bench.__main__ import size
 from bench.errors import BenchError
 from bench.generate import Log, log_directory, warm_page_cache, write_log
+from bench.warm import rebuilds
 from reput.errors import ReputError
 from reput.format import names
-from reput.job import RebuildOptions, rebuild
 from reput.spark import session
 from reput.verify import VerifyOptions, verify
 from tests.compat.jars import VERSIONS, JarsUnavailableError
@@ -54,31 +54,28 @@ def measure(log: Log, home: Path, version: str, repeat: int) -> dict[str, object
         BenchError: a verification found something, or looked at less than all.
         ReputError: a run failed.
     """
-    store, out = home / "verify-store", home / "verify-out"
-    for directory in (store, out):
+    store, *outs = (home / f"verify-{name}" for name in ("store", "first", "second"))
+    for directory in (store, *outs):
         shutil.rmtree(directory, ignore_errors=True)
     (store / names.COMMIT_LOG).mkdir(parents=True)
     for segment in log.segments:
         os.link(segment, store / names.COMMIT_LOG / segment.name)
     warm_page_cache(log)
-    spark = session("reput bench", f"local[{len(os.sched_getaffinity(0))}]")
-    rebuilt = 0.0
-    for _ in range(2):
-        shutil.rmtree(out, ignore_errors=True)
-        began = time.perf_counter()
-        rebuild(RebuildOptions(store=store, out=out, rocketmq_version=version), lambda: spark)
-        rebuilt = time.perf_counter() - began
+    master = f"local[{len(os.sched_getaffinity(0))}]"
+    *_, (rebuilt, _summary) = rebuilds(store, version, master, outs)
     for name in _DERIVED:
-        (out / name).rename(store / name)
+        (outs[-1] / name).rename(store / name)
     seconds = []
     for _ in range(repeat):
         began = time.perf_counter()
-        report = verify(VerifyOptions(store=store, rocketmq_version=version), lambda: spark)
+        report = verify(
+            VerifyOptions(store=store, rocketmq_version=version), lambda: session("reput bench", master)
+        )
         seconds.append(time.perf_counter() - began)
         if report.findings or report.messages != log.messages:
             raise BenchError(f"{report.messages} messages verified, {len(report.findings)} findings")
-    shutil.rmtree(store)
-    shutil.rmtree(out)
+    for directory in (store, *outs):
+        shutil.rmtree(directory)
     median = sorted(seconds)[len(seconds) // 2]
     return {
         "bytes": log.end,

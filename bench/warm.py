@@ -8,21 +8,26 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reput.job import RebuildOptions, rebuild
+from reput.job import RebuildOptions, Summary, rebuild
 from reput.spark import session
 
 
-def main(store: str, version: str, master: str, *outs: str) -> None:
-    """Rebuild into each of the directories."""
-    rebuilds = []
+def rebuilds(store: Path, version: str, master: str, outs: Iterable[Path]) -> Iterator[tuple[float, Summary]]:
+    """Rebuild into each of the directories; the seconds that it took, and its summary."""
     for out in outs:
-        options = RebuildOptions(store=Path(store), out=Path(out), rocketmq_version=version)
+        options = RebuildOptions(store=store, out=out, rocketmq_version=version)
         began = time.perf_counter()
         summary = rebuild(options, lambda: session("reput bench", master))
-        rebuilds.append({"seconds": time.perf_counter() - began, "summary": summary.to_dict()})
-    print(json.dumps(rebuilds))
+        yield time.perf_counter() - began, summary
+
+
+def main(store: str, version: str, master: str, *outs: str) -> None:
+    """Rebuild into each of the directories, and print what came of it."""
+    done = rebuilds(Path(store), version, master, map(Path, outs))
+    print(json.dumps([{"seconds": seconds, "summary": summary.to_dict()} for seconds, summary in done]))
 
 
 if __name__ == "__main__":
