@@ -7,6 +7,7 @@ there, so a store's directory holds the store and nothing else.
 from __future__ import annotations
 
 import atexit
+import functools
 import shutil
 import subprocess
 import tempfile
@@ -64,6 +65,7 @@ class Jvm:
     ) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+        _leave_exceptions_of_other_jvms_to_py4j()
         self.version = version
         self.home = Path(tempfile.mkdtemp(prefix=f"rocketmq-{version}-"))
         self._closed = False
@@ -180,6 +182,29 @@ def java_options(home: Path, *, heap: str = "512m", log_level: str = "WARN") -> 
         "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
         "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
     ]
+
+
+@functools.cache
+def _leave_exceptions_of_other_jvms_to_py4j() -> None:
+    """Have PySpark convert only the exceptions that come from Spark's own JVM.
+
+    A Spark session replaces py4j's handling of Java exceptions in the whole process: each one is looked up
+    in Spark's JVM by its object's number. An exception of a JVM of ours has a number of ours, which may be
+    any object of Spark's, at times an exception: then the end of a Java list (py4j stops its iteration at a
+    ``Py4JError``) arrives as a failed streaming query.
+    """
+    from pyspark import SparkContext
+    from pyspark.errors.exceptions import captured
+
+    convert = captured.convert_exception
+
+    def convert_sparks(e: Any) -> captured.CapturedException:
+        gateway = SparkContext._gateway
+        if gateway is not None and e._gateway_client is gateway._gateway_client:
+            return convert(e)
+        return captured.UnknownException(desc="of another JVM", stackTrace="")  # raised as it came
+
+    captured.convert_exception = convert_sparks
 
 
 @atexit.register
