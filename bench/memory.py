@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -33,7 +35,7 @@ class MemorySampler:
         self._tree = {root}
         self._others: set[int] = set()
         self._peak = 0
-        self._seen: list[tuple[float, int]] = []
+        self._seen: list[tuple[float, Counter[str]]] = []
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bench-memory", daemon=True)
 
@@ -44,7 +46,14 @@ class MemorySampler:
 
     def peak_between(self, begin: float, end: float) -> int:
         """The greatest sum, bytes, seen in [begin, end), seconds of ``time.time``; 0 if none was."""
-        return max((total for at, total in self._seen if begin <= at < end), default=0)
+        return max((by_name.total() for at, by_name in self._seen if begin <= at < end), default=0)
+
+    def median_between(self, begin: float, end: float) -> dict[str, int]:
+        """By the name of the program: the median of the sums, bytes, seen in [begin, end); none that is 0."""
+        seen = [by_name for at, by_name in self._seen if begin <= at < end]
+        names = sorted({name for by_name in seen for name in by_name})
+        medians = {name: int(statistics.median(by_name[name] for by_name in seen)) for name in names}
+        return {name: median for name, median in medians.items() if median}
 
     def sample(self) -> int:
         """Look once; returns the sum in bytes.
@@ -55,16 +64,22 @@ class MemorySampler:
         present = {int(path.name) for path in self._proc.iterdir() if path.name.isdecimal()}
         self._tree &= present
         self._others &= present
-        parents = {pid: self._field(pid, "PPid") for pid in present - self._tree - self._others}
+        parents = {
+            pid: status_field(self._status(pid), "PPid") for pid in present - self._tree - self._others
+        }
         while found := {pid for pid, parent in parents.items() if parent in self._tree}:
             self._tree |= found
             for pid in found:
                 del parents[pid]
         self._others |= parents.keys()
-        total = sum(self._field(pid, "RssAnon") for pid in self._tree) << 10
-        self._peak = max(self._peak, total)
-        self._seen.append((time.time(), total))
-        return total
+        by_name: Counter[str] = Counter()
+        for pid in self._tree:
+            status = self._status(pid)
+            name = status.partition("\n")[0].removeprefix("Name:").strip()
+            by_name[name] += status_field(status, "RssAnon") << 10
+        self._peak = max(self._peak, by_name.total())
+        self._seen.append((time.time(), by_name))
+        return by_name.total()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -81,13 +96,12 @@ class MemorySampler:
             self.sample()
             self._done.wait(INTERVAL)
 
-    def _field(self, pid: int, name: str) -> int:
-        """A number of ``/proc/PID/status``; 0 when the process is gone or is a kernel thread."""
+    def _status(self, pid: int) -> str:
+        """``/proc/PID/status``; empty when the process is gone."""
         try:
-            text = (self._proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+            return (self._proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
         except OSError:
-            return 0
-        return status_field(text, name)
+            return ""
 
 
 def status_field(status: str, name: str) -> int:

@@ -175,13 +175,19 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
 
 def _tenths(
     by_second: dict[int, list[list[int]]], memory: MemorySampler, began: float, ended: float
-) -> list[dict[str, float]]:
+) -> list[dict[str, object]]:
     """Latency and memory of each tenth of the run: whether they depend on how much came before."""
-    found = []
+    found: list[dict[str, object]] = []
     for number in range(10):
         begin, end = (began + (ended - began) * (number + step) / 10 for step in (0, 1))
         counts = [pair for second, pairs in by_second.items() if begin <= second < end for pair in pairs]
-        found.append({**percentiles(counts), "peak_bytes": memory.peak_between(begin, end)})
+        found.append(
+            {
+                **percentiles(counts),
+                "peak_bytes": memory.peak_between(begin, end),
+                "median_bytes": memory.median_between(begin, end),
+            }
+        )
     return found
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,7 +147,7 @@ class Proc:
         directory = self.root / str(pid)
         directory.mkdir(exist_ok=True)
         memory = "" if kib is None else f"VmRSS:\t  999999 kB\nRssAnon:\t  {kib} kB\n"
-        (directory / "status").write_text(f"Name:\tx\nPPid:\t{parent}\n{memory}Threads:\t1\n")
+        (directory / "status").write_text(f"Name:\tp{pid}\nPPid:\t{parent}\n{memory}Threads:\t1\n")
 
     def end(self, pid: int) -> None:
         (self.root / str(pid) / "status").unlink()
@@ -186,6 +187,19 @@ def test_the_peak_stays_and_orphans_count_on(proc: Proc) -> None:
     proc.end(30)
     assert sampler.sample() == 5 << 10
     assert sampler.peak_bytes == 65 << 10
+
+
+def test_memory_over_time_is_told_by_program(proc: Proc) -> None:
+    proc.put(10, 1, 5)
+    proc.put(20, 10, 7)
+    sampler = MemorySampler(10, proc.root)
+    began = time.time()
+    for kilobytes in (7, 9, 8):
+        proc.put(20, 10, kilobytes)
+        sampler.sample()
+    assert sampler.median_between(began, time.time() + 1) == {"p10": 5 << 10, "p20": 8 << 10}
+    assert sampler.peak_between(began, time.time() + 1) == 14 << 10
+    assert sampler.median_between(0, began) == {}
 
 
 def test_a_number_that_another_process_gets_is_looked_at_again(proc: Proc) -> None:
