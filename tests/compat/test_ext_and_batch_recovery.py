@@ -11,7 +11,7 @@ import pytest
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.recovery.predict import predict
-from reput.recovery.snapshot import QUEUE_EXT, take
+from reput.recovery.snapshot import take
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage, write
 from tests.compat.jars import VERSIONS
@@ -27,7 +27,7 @@ EXT_RECORD = 20
 
 
 def ext_files(copy: Copy, topic: str = "Orders", queue_id: int = 0) -> list[Path]:
-    return sorted((copy.root / QUEUE_EXT / topic / str(queue_id)).iterdir())
+    return sorted((copy.root / names.CONSUME_QUEUE_EXT / topic / str(queue_id)).iterdir())
 
 
 def used(path: Path) -> int:
@@ -37,7 +37,7 @@ def used(path: Path) -> int:
 
 def ext_gone(copy: Copy) -> None:
     """The records of all queues are gone."""
-    shutil.rmtree(copy.root / QUEUE_EXT)
+    shutil.rmtree(copy.root / names.CONSUME_QUEUE_EXT)
 
 
 def ext_damaged(copy: Copy) -> None:

@@ -50,6 +50,8 @@ def test_index_names_increase() -> None:
 
 def test_a_queue_has_a_directory(tmp_path: Path) -> None:
     assert names.queue_directory(tmp_path, "T", 3) == tmp_path / "consumequeue" / "T" / "3"
+    assert names.batch_queue_directory(tmp_path, "T", 3) == tmp_path / "batchconsumequeue" / "T" / "3"
+    assert names.queue_ext_directory(tmp_path, "T", 3) == tmp_path / "consumequeue_ext" / "T" / "3"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from reput.recovery.plan import Plan, plan, problems
 from reput.recovery.problem import StartFailsError
 from reput.recovery.queue import QueueModel
 from reput.recovery.record import Kind, judge
-from reput.recovery.snapshot import QUEUE_EXT, take
+from reput.recovery.snapshot import take
 from reput.settings import StoreSettings
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage
@@ -544,11 +544,11 @@ def test_a_message_that_says_it_is_elsewhere_is_no_crash(name: str, field: int, 
 
 
 def ext_gone(copy: Copy) -> None:
-    shutil.rmtree(copy.root / QUEUE_EXT)
+    shutil.rmtree(copy.root / names.CONSUME_QUEUE_EXT)
 
 
 def last_ext_record_gone(copy: Copy) -> None:
-    path = sorted((copy.root / QUEUE_EXT / "Orders" / "0").iterdir())[-1]
+    path = sorted((copy.root / names.CONSUME_QUEUE_EXT / "Orders" / "0").iterdir())[-1]
     damage.write(path, 0, bytes(path.stat().st_size))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
@@ -72,6 +73,16 @@ def is_index_name(name: str) -> bool:
 def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
     """``consumequeue/TOPIC/QUEUEID`` under ``root``. The topic has passed :func:`topic_problem`."""
     return root / f"{CONSUME_QUEUE}/{topic}/{queue_id}"
+
+
+def batch_queue_directory(root: Path, topic: str, queue_id: int) -> Path:
+    """The same for a batch queue: ``batchconsumequeue/TOPIC/QUEUEID``."""
+    return root / f"{BATCH_CONSUME_QUEUE}/{topic}/{queue_id}"
+
+
+def queue_ext_directory(root: Path, topic: str, queue_id: int) -> Path:
+    """The same for what belongs to a queue's units: ``consumequeue_ext/TOPIC/QUEUEID``."""
+    return root / f"{CONSUME_QUEUE_EXT}/{topic}/{queue_id}"
 
 
 def queue_file(root: Path, topic: str, queue_id: int, base: int) -> Path:

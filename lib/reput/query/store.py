@@ -173,7 +173,7 @@ class QueryStore:
             raise SettingsError("no topic can have this name", expected="a topic", found=problem)
         if not settings.dialect.recovery.switches_queue_types:
             return
-        batch = settings.root / names.BATCH_CONSUME_QUEUE / topic / str(queue_id)
+        batch = names.batch_queue_directory(settings.root, topic, queue_id)
         if batch.is_dir() or topic in batch_queue_topics(settings.topics_json):
             raise UnsupportedError(
                 "this is a batch queue, whose units reput doesn't read",

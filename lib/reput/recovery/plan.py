@@ -17,7 +17,7 @@ from reput.recovery.predict import LogCut, Prediction, predict
 from reput.recovery.problem import Problem
 from reput.recovery.queue import QueueModel
 from reput.recovery.record import Kind, judge
-from reput.recovery.snapshot import QUEUE_EXT, Queue, Snapshot
+from reput.recovery.snapshot import Queue, Snapshot
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.recovery.units import Unreached
 from reput.recovery.written import first_written
@@ -373,7 +373,7 @@ def _without_ext(prediction: Prediction) -> Iterator[Loss]:
         if count:
             yield Loss(
                 kind="queue-ext-missing",
-                path=str(prediction.snapshot.settings.root / QUEUE_EXT / topic / str(queue_id)),
+                path=str(names.queue_ext_directory(prediction.snapshot.settings.root, topic, queue_id)),
                 offset=first,
                 end=last + 1,
                 count=count,
@@ -469,7 +469,7 @@ def _first_keyed(prediction: Prediction, before: int) -> int | None:
 def _queue_path(prediction: Prediction, topic: str, queue_id: int) -> Path:
     root = prediction.snapshot.settings.root
     if (topic, queue_id) in prediction.batch_queues:
-        return root / names.BATCH_CONSUME_QUEUE / topic / str(queue_id)
+        return names.batch_queue_directory(root, topic, queue_id)
     return names.queue_directory(root, topic, queue_id)
 
 

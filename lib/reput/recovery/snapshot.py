@@ -115,7 +115,10 @@ def take(settings: StoreSettings) -> Snapshot:
     ext = {}
     if recovery_settings.queue_ext:
         found = _queues(
-            settings.root / QUEUE_EXT, settings, recovery_settings.queue_ext_file_size, _EXT_SETTING
+            settings.root / names.CONSUME_QUEUE_EXT,
+            settings,
+            recovery_settings.queue_ext_file_size,
+            _EXT_SETTING,
         )
         ext = {queue: listing for queue, listing in found.items() if queue in queues}  # as ConsumeQueue.load
     index, index_problems = _index(settings)
@@ -189,8 +192,6 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
 
 _QUEUE_SETTING = "mappedFileSizeConsumeQueue"
 _EXT_SETTING = "mappedFileSizeConsumeQueueExt"
-#: StorePathConfigHelper.getStorePathConsumeQueueExt
-QUEUE_EXT = "consumequeue_ext"
 
 
 def _segment_size(settings: StoreSettings) -> tuple[int, bool]:

@@ -17,7 +17,7 @@ from reput.errors import StoreError
 from reput.format import consumequeue, indexfile, names
 from reput.format.checkpoint import StoreCheckpoint
 
-QUEUE_DIRECTORIES = (names.CONSUME_QUEUE, "consumequeue_ext", "batchconsumequeue")
+QUEUE_DIRECTORIES = (names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT, names.BATCH_CONSUME_QUEUE)
 """Directories whose files have derivable names (``StorePathConfigHelper``, rocketmq-all-5.3.3)."""
 
 _CHUNK = 8 << 20

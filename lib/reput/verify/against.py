@@ -30,7 +30,7 @@ from reput.verify.index_file import IndexInfo, index_files
 from reput.verify.index_map import IndexMap, find_entries
 from reput.verify.options import VerifyOptions
 from reput.verify.pieces import pieces
-from reput.verify.plan import BATCH_QUEUES, QUEUE_EXT, files_of, may_be_running, open_store, queues_on_disk
+from reput.verify.plan import files_of, may_be_running, open_store, queues_on_disk
 from reput.verify.queue_reader import QueueReader
 from reput.verify.report import INDEX, QUEUE, Difference, Note, Report
 from reput.verify.units import EXT_ADDRESSES_BELOW, MOST_RANGES, PRE_BLANK_SIZE, units_of
@@ -123,7 +123,7 @@ def prepare_pair(options: VerifyOptions) -> Pair:
         start=start,
         end=max(start, end),
         running=any(may_be_running(settings.root) for settings in stores),
-        queue_ext=any((settings.root / QUEUE_EXT).is_dir() for settings in stores),
+        queue_ext=any((settings.root / names.CONSUME_QUEUE_EXT).is_dir() for settings in stores),
     )
 
 
@@ -294,10 +294,10 @@ def compare_pair(
     else:
         report.not_checked.append(Note("index", "the index: queues were chosen, or --no-index"))
     if pair.queue_ext:
-        text = f"{QUEUE_EXT}, and the tagsCode of {ext:,} units that are addresses in it"
+        text = f"{names.CONSUME_QUEUE_EXT}, and the tagsCode of {ext:,} units that are addresses in it"
         report.not_checked.append(Note("queue-ext", text, count=ext))
-    if any((settings.root / BATCH_QUEUES).is_dir() for settings in (pair.first, pair.second)):
-        report.not_checked.append(Note("batch-queue", f"batch queues ({BATCH_QUEUES})"))
+    if any((settings.root / names.BATCH_CONSUME_QUEUE).is_dir() for settings in (pair.first, pair.second)):
+        report.not_checked.append(Note("batch-queue", f"batch queues ({names.BATCH_CONSUME_QUEUE})"))
     if report.findings:
         report.next = [
             f"to see which of them is as its log says: reput verify {root}"

@@ -20,8 +20,6 @@ from reput.store.swap import is_pending
 from reput.topics import batch_queue_topics, known_topics
 from reput.verify.options import VerifyOptions
 
-QUEUE_EXT = "consumequeue_ext"
-BATCH_QUEUES = "batchconsumequeue"
 _QUEUE_ID = re.compile(r"-?\d{1,10}", re.ASCII)
 
 
@@ -78,7 +76,7 @@ def prepare(options: VerifyOptions) -> Plan:
     running = may_be_running(settings.root)
     known = known_topics(settings.topics_json)
     batch = batch_queue_topics(settings.topics_json) | {
-        topic for topic, _ in queues_on_disk(settings.root / BATCH_QUEUES)
+        topic for topic, _ in queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE)
     }
     parsed = Selection.parse(options.queues)
     return Plan(
@@ -89,7 +87,7 @@ def prepare(options: VerifyOptions) -> Plan:
         running=running,
         selection=Selection(parsed.queues, None, frozenset(batch)),
         known=None if known is None else frozenset(known),
-        queue_ext=(settings.root / QUEUE_EXT).is_dir(),
+        queue_ext=(settings.root / names.CONSUME_QUEUE_EXT).is_dir(),
     )
 
 

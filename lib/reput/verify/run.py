@@ -30,7 +30,7 @@ from reput.verify.index_file import IndexProblem, index_files
 from reput.verify.index_map import IndexMap, find_entries
 from reput.verify.options import VerifyOptions
 from reput.verify.outside import Known, Outside
-from reput.verify.plan import BATCH_QUEUES, QUEUE_EXT, Plan, prepare, queues_on_disk
+from reput.verify.plan import Plan, prepare, queues_on_disk
 from reput.verify.report import Difference, Note, Report, next_steps
 from reput.verify.tasks import (
     ChainsTask,
@@ -503,7 +503,7 @@ class _Verification:
             found.append(
                 Note(
                     "batch-queue",
-                    f"{topic}: batch queues ({BATCH_QUEUES}), {count:,} messages",
+                    f"{topic}: batch queues ({names.BATCH_CONSUME_QUEUE}), {count:,} messages",
                     topic,
                     count=count,
                 )
@@ -512,7 +512,8 @@ class _Verification:
             found.append(
                 Note(
                     "queue-ext",
-                    f"{QUEUE_EXT}, and the tagsCode of {self._ext:,} units that are addresses in it",
+                    f"{names.CONSUME_QUEUE_EXT}, and the tagsCode of {self._ext:,} units that are addresses "
+                    "in it",
                     count=self._ext,
                 )
             )
