@@ -15,7 +15,8 @@ from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, co
 from reput.errors import SettingsError
 from reput.job.mend_log import Change
 from reput.job.mending import Mended, MendOptions, mend
-from reput.recovery.plan import MOST_READ, Loss, Plan, problems
+from reput.recovery.loss import Loss
+from reput.recovery.plan import MOST_READ, Plan, problems
 from reput.recovery.plan import plan as plan_restart
 from reput.recovery.problem import Problem
 from reput.recovery.snapshot import Snapshot, take

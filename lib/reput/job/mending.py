@@ -23,7 +23,8 @@ from reput.job.plan import prepare
 from reput.job.run import stage
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.job.summary import Summary, summarize
-from reput.recovery.plan import LOG_GONE, Loss, Plan, plan
+from reput.recovery.loss import LOG_GONE, Loss
+from reput.recovery.plan import Plan, plan
 from reput.recovery.problem import Problem
 from reput.recovery.snapshot import Snapshot, take
 from reput.settings import StoreSettings

@@ -110,6 +110,11 @@ class Prediction:
         """Whether the broker starts."""
         return not self.problems
 
+    @property
+    def all_queues(self) -> dict[Queue, QueueModel | BatchModel]:
+        """Plain and batch queues; no topic has both."""
+        return {**self.queues, **self.batch_queues}
+
 
 def predict(snapshot: Snapshot, most: int | None = None) -> Prediction:
     """What the start of the broker of this release does.
