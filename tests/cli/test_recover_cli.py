@@ -59,6 +59,43 @@ def test_what_stops_a_broker(reput: Command, store: GoldenStore) -> None:
     assert (planned["exit_code"], planned["starts"], len(planned["instead"])) == (1, False, 1)
 
 
+def test_what_many_files_have_in_common_is_said_once(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    for number in range(25):
+        (store.root / names.COMMIT_LOG / f"notes-{number}.txt").write_text("hello")
+    planned = reput("recover", *words, "--plan").stdout
+    assert (planned.count("stray-file: "), planned.count("    and 5 more; --json")) == (20, 1)
+    assert planned.count("\n    Move it elsewhere") == 1
+    assert len(json.loads(reput("recover", *words, "--plan", "--json").stdout)["problems"]) == 25
+
+
+def test_commands_fit_a_shell(reput: Command, store: GoldenStore) -> None:
+    _, *words = options(store)
+    root = store.root.rename(store.root.with_name("a store"))
+    shutil.rmtree(root / names.INDEX)
+    planned = reput("recover", str(root), "--plan", *words).stdout
+    for command in ("recover", "rebuild", "verify"):
+        assert f"`reput {command} '{root}'" in planned
+
+
+def test_a_store_without_a_log_has_no_bounds(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    for segment in (store.root / names.COMMIT_LOG).iterdir():
+        segment.unlink()
+    assert "\n  log        none\n" in reput("recover", *words, "--plan").stdout
+
+
+@pytest.mark.parametrize("ignored", [("--apply", "--full"), ("--plan", "--master", "local[2]")])
+def test_options_that_would_change_nothing_are_refused(
+    reput: Command, store: GoldenStore, ignored: tuple[str, ...]
+) -> None:
+    before = tree(store.root)
+    refused = reput("recover", *options(store), *ignored)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert ignored[1] in refused.stderr
+    assert tree(store.root) == before
+
+
 def test_a_lost_index_is_told_with_the_way_out(reput: Command, store: GoldenStore) -> None:
     words = options(store)
     shutil.rmtree(store.root / names.INDEX)

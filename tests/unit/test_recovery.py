@@ -101,6 +101,23 @@ def test_a_cut_leaves_queues_index_and_checkpoint_behind(
     assert kinds(result) == expected
 
 
+def half_a_message(copy: Copy) -> None:
+    last = copy.records()[-1]
+    data = last.segment.read_bytes()[last.position : last.position + last.size // 2]
+    damage.write(last.segment, last.position + last.size, data)
+
+
+@pytest.mark.parametrize("harm", [half_a_message, damage.bad_magic, damage.zeroed_units])
+def test_each_step_is_there_once_and_the_last_one_announces_nothing(
+    harm: Damage, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    steps = planned(stores["5.3.3-restart"], harm, tmp_path).instead
+    assert len(set(steps)) == len(steps)
+    (number,) = [number for number, step in enumerate(steps) if "--apply" in step]
+    assert steps[number].endswith("Or by hand:") is (number < len(steps) - 1)
+    assert (harm is half_a_message) is (number == len(steps) - 1)
+
+
 @pytest.mark.parametrize("name", RESTARTED)
 def test_a_checkpoint_from_the_future_is_told(
     name: str, stores: dict[str, GoldenStore], tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,7 +65,9 @@ def recover_command(
     full: Annotated[
         bool,
         typer.Option(
-            "--full", help="With --plan: read all that the broker would, not 3 GiB of the log at most."
+            "--full",
+            help="With --plan: read all that the broker would, not 3 GiB of the log at most. "
+            "--apply always does.",
         ),
     ] = False,
     broker_conf: BrokerConf = None,
@@ -92,6 +95,7 @@ def recover_command(
                 found="both" if plan else "neither",
                 next_step="Begin with --plan, which changes nothing.",
             )
+        _refuse_ignored(apply=apply, full=full, master=master)
         if not apply:
             snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version, queue_ext=True))
             result = plan_restart(snapshot, None if full else MOST_READ, rocketmq_version)
@@ -108,6 +112,24 @@ def recover_command(
     else:
         printed(*_plan_lines(result))
     raise typer.Exit(result.exit_code)
+
+
+def _refuse_ignored(*, apply: bool, full: bool, master: str | None) -> None:
+    """Refuse options that would change nothing: who gives them expects something of them."""
+    if apply and full:
+        raise SettingsError(
+            "--full belongs to --plan",
+            expected="--apply alone, which reads all that the broker would",
+            found="--apply --full",
+            next_step="Leave --full out.",
+        )
+    if not apply and master is not None:
+        raise SettingsError(
+            "--master belongs to --apply",
+            expected="--plan alone, which runs without Spark",
+            found="--plan --master",
+            next_step="Leave --master out.",
+        )
 
 
 def _mended(options: MendOptions, master: str | None, *, as_json: bool) -> Mended:
@@ -146,7 +168,8 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
         yield f"  index      {counted(rebuilt.index_files, 'file')} with {entries}, rebuilt"
         if rebuilt.findings:
             yield from _listed("findings", [str(finding) for finding in rebuilt.findings])
-    yield f"  replaced   the old files are kept in {mended.kept}; `reput undo {settings.root}` puts them back"
+    undo = shlex.join(["reput", "undo", str(settings.root)])
+    yield f"  replaced   the old files are kept in {mended.kept}; `{undo}` puts them back"
 
 
 def _changed(change: Change) -> str:
@@ -229,7 +252,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
     if prediction.problems:
         yield f"  starts     no: {counted(len(prediction.problems), 'thing')} to see to first"
-        yield from (f"    {problem}" for problem in prediction.problems)
+        yield from _at_most([str(problem) for problem in prediction.problems])
     if prediction.began_at is not None:
         yield f"  begins     at {prediction.began_at.path.name}, {_why(plan)}"
     if walked is not None:
@@ -242,7 +265,10 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     if prediction.starts and prediction.unread is not None:
         yield from _bounds(plan, prediction.unread)
     elif prediction.starts:
-        yield f"  log        {prediction.log_start} to {prediction.log_end} afterwards"
+        there = (
+            f"{prediction.log_start} to {prediction.log_end} afterwards" if prediction.segments else "none"
+        )
+        yield f"  log        {there}"
         units = counted(prediction.units_added, "unit")
         queues = len(prediction.queues) + len(prediction.batch_queues)
         yield f"  queues     {counted(queues, 'queue')}, {units} added"
@@ -251,11 +277,12 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         rate = f"{human(plan.rate)}/s, with the files in memory"
         yield f"  takes      some {plan.seconds:.1f} s of reading, reckoned with {rate}"
         yield from _listed("loses", [_said(loss) for loss in plan.losses], "nothing")
-        title = "not repaired"
-        yield from _listed(title, [_said(loss) for loss in plan.unrepaired], "nothing that its walk passes")
+        nothing = "nothing that its walk goes through"
+        yield from _listed("not repaired", [_said(loss) for loss in plan.unrepaired], nothing)
     yield "  instead"
-    yield from (f"    {step}" for step in plan.instead)
-    yield f"  not seen   what the walk passes: `reput verify {settings.root}` compares all with the log"
+    yield from _at_most(plan.instead)
+    verify = shlex.join(["reput", "verify", str(settings.root)])
+    yield f"  not seen   what the walk doesn't go through: `{verify}` compares all with the log"
 
 
 def _bounds(plan: Plan, unread: tuple[int, int]) -> Iterator[str]:
@@ -288,6 +315,12 @@ def _listed(title: str, lines: list[str], nothing: str = "none") -> Iterator[str
         yield f"  {title:<10} {nothing}"
         return
     yield f"  {title:<10} {len(lines):,}"
+    yield from _at_most(lines)
+
+
+def _at_most(lines: list[str]) -> Iterator[str]:
+    """Lines, each once, as many as somebody reads."""
+    lines = list(dict.fromkeys(lines))
     yield from (f"    {line}" for line in lines[:_MOST_LINES])
     if len(lines) > _MOST_LINES:
         yield f"    and {len(lines) - _MOST_LINES:,} more; --json prints all"

@@ -6,6 +6,7 @@ again, about the copies. So nothing is changed that a start doesn't meet, and th
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -168,9 +169,8 @@ def _refuse_whole(mended: MendedLog, position: int, segment: StoreFile, found: i
 
 
 def _rebuild_out(view: Snapshot) -> str:
-    return (
-        f"`reput rebuild {view.settings.root} --out DIR` goes around the damage, into a directory of its own."
-    )
+    command = shlex.join(["reput", "rebuild", str(view.settings.root), "--out", "DIR"])
+    return f"`{command}` goes around the damage, into a directory of its own."
 
 
 def _refused(view: Snapshot, result: Plan, found: str) -> StoreError:

@@ -7,6 +7,7 @@ of it takes its place in one swap. ``reput undo`` is that swap the other way rou
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -355,6 +356,10 @@ def _refuse_unproven(result: Plan, settings: StoreSettings) -> None:
         "what --apply can do isn't enough: a start would still lose something, or leave it broken",
         path=first.path,
         found=f"{first.kind}: {first.found if isinstance(first, Problem) else first.text}",
-        next_step=f"`reput rebuild {settings.root} --in-place` mends queues and index alone; "
-        f"`reput rebuild {settings.root} --out DIR` takes all that the log has into a directory of its own.",
+        next_step=f"`{_rebuild(settings, '--in-place')}` mends queues and index alone; "
+        f"`{_rebuild(settings, '--out', 'DIR')}` takes all that the log has into a directory of its own.",
     )
+
+
+def _rebuild(settings: StoreSettings, *options: str) -> str:
+    return shlex.join(["reput", "rebuild", str(settings.root), *options])

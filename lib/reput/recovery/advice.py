@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from reput.recovery.loss import DERIVED_GONE, LOG_GONE, Loss
 from reput.recovery.predict import Prediction
 
@@ -20,46 +22,60 @@ _REBUILT = DERIVED_GONE | {
 
 
 def steps_instead(prediction: Prediction, found: list[Loss], release: str) -> list[str]:
-    """Steps, one a line, for what a restart of this release loses or leaves broken."""
+    """Steps, one a line, for what a restart of this release loses or leaves broken; none is there twice."""
     settings = prediction.snapshot.settings
-    steps = [problem.next_step for problem in prediction.problems]
-    options = f" --rocketmq-version {release}"
-    if settings.broker_conf is not None:
-        options = f" --broker-conf {settings.broker_conf}{options}"
     kinds = {loss.kind for loss in found}
-    gone = dict.fromkeys(
-        problem.next_step for problem in prediction.snapshot.problems if problem.kind in LOG_GONE
-    )
-    steps += gone
+    steps = [problem.next_step for problem in prediction.problems]
+    steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in LOG_GONE]
     batch = sorted({topic for topic, _ in prediction.batch_queues})
     if kinds - LOG_GONE and batch:
         steps.append(
             f"reput doesn't write batch consume queues (queue.type=BatchCQ: {', '.join(batch)}). --apply is "
-            "refused with them, and a rebuild leaves them as they are:"
+            "refused with them, and a rebuild leaves them as they are."
         )
     if kinds - LOG_GONE and settings.recovery.queue_ext:
         steps.append(
             "With the broker stopped: set enableConsumeQueueExt=false in broker.conf, and leave it so for "
-            "the broker. reput can then build its queues, with the tags in the units; bit maps are gone:"
+            "the broker. reput can then build its queues, with the tags in the units; bit maps are gone."
         )
+    by_hand = _by_hand(prediction, found, kinds, release)
     if kinds - LOG_GONE:
+        apply = _command(prediction, release, "recover", "--apply")
         steps.append(
-            f"With the broker stopped: `reput recover {settings.root} --apply{options}` mends what it can; "
-            "`reput undo` takes it back. Or by hand:"
+            f"With the broker stopped: `{apply}` mends what it can; `reput undo` takes it back."
+            + (" Or by hand:" if by_hand else "")
         )
-    cut = sum(loss.count for loss in found if loss.kind in ("log-cut", "segment-deleted"))
-    if cut:
-        steps.append(
-            f"Before the broker starts: `reput rebuild {settings.root} --out DIR{options}` goes around the "
-            f"damage and takes the {cut} messages behind it, which the broker cuts off."
-        )
-    if kinds & _REBUILT:
-        steps.append(
-            f"With the broker stopped: `reput rebuild {settings.root} --in-place{options}` builds all queues "
-            "and the index from the log; `reput undo` takes it back."
-        )
+    steps += by_hand
     if prediction.unread is not None:
-        steps.append(f"`reput recover {settings.root} --plan --full{options}` reads the rest as well.")
+        full = _command(prediction, release, "recover", "--plan", "--full")
+        steps.append(f"`{full}` reads the rest as well.")
     if not steps:
         steps.append("Nothing: this restart loses nothing that the walk can see.")
+    return list(dict.fromkeys(steps))
+
+
+def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str], release: str) -> list[str]:
+    steps = []
+    cut = sum(loss.count for loss in found if loss.kind in ("log-cut", "segment-deleted"))
+    if cut:
+        out = _command(prediction, release, "rebuild", "--out", "DIR")
+        steps.append(
+            f"Before the broker starts: `{out}` goes around the damage and takes the {cut} messages behind "
+            "it, which the broker cuts off."
+        )
+    if kinds & _REBUILT:
+        in_place = _command(prediction, release, "rebuild", "--in-place")
+        steps.append(
+            f"With the broker stopped: `{in_place}` builds all queues and the index from the log; "
+            "`reput undo` takes it back."
+        )
     return steps
+
+
+def _command(prediction: Prediction, release: str, command: str, *options: str) -> str:
+    """A command about this store, as a shell takes it."""
+    settings = prediction.snapshot.settings
+    words = ["reput", command, str(settings.root), *options]
+    if settings.broker_conf is not None:
+        words += ["--broker-conf", str(settings.broker_conf)]
+    return shlex.join([*words, "--rocketmq-version", release])
