@@ -135,6 +135,29 @@ def test_what_a_truncation_left_behind_isnt_brought_back(case: Case, tmp_path: P
         assert [change.kind for change in mend_log(take(settings), copies).changes] == [kind]
 
 
+@pytest.mark.parametrize(("newer", "found"), [(-1, 0), (0, 1)])
+def test_what_a_truncation_left_behind_is_no_loss(case: Case, newer: int, found: int) -> None:
+    """A log that ends within the rest of an old record; or messages that are as new as the log's last one."""
+    last = case.last
+    old = commitlog.decode(last.segment.read_bytes(), last.position)
+    old.store_timestamp = last.timestamp + newer
+    end = last.position + last.size
+    rest = last.segment.read_bytes()[last.position + 50 : end]
+    damage.write(last.segment, end, rest)
+    for number in range(3):
+        at = end + len(rest) + number * last.size
+        old.physical_offset = last.offset - last.position + at
+        damage.write(last.segment, at, commitlog.encode(old))
+    settings = StoreSettings.load(case.root, case.options.broker_conf, case.options.rocketmq_version)
+    planned = plan(take(settings))
+    assert [(loss.kind, loss.count) for loss in planned.losses] == [("log-cut", 3)] * found
+    assert planned.prediction.log_end == last.offset + last.size
+    if not found:
+        before = tree(case.root)
+        assert case.mend().kept is None
+        assert tree(case.root) == before
+
+
 def test_a_file_that_is_no_segment_is_moved_away(case: Case) -> None:
     case.mend()
     before = tree(case.root, *OURS)

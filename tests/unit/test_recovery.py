@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from itertools import permutations
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -24,11 +25,14 @@ from reput.recovery import ahead, batch
 from reput.recovery import queue as queue_module
 from reput.recovery.files import StoreFile, listed, number
 from reput.recovery.index import IndexModel
+from reput.recovery.log_losses import messages_in
 from reput.recovery.plan import Plan, plan, problems
 from reput.recovery.problem import StartFailsError
 from reput.recovery.queue import QueueModel
 from reput.recovery.record import Kind, judge
 from reput.recovery.snapshot import take
+from reput.scan import reference
+from reput.scan.reference import Frame, frame
 from reput.settings import StoreSettings
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage
@@ -555,6 +559,49 @@ def test_a_message_that_says_it_is_elsewhere_is_no_crash(name: str, field: int, 
             path.write_bytes(changed)
             settings = StoreSettings.load(store.root, store.write_broker_conf(tmp_path / "conf"), name[:5])
             assert plan(take(settings)).to_dict()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_messages_behind_a_cut_are_counted_as_one_by_one(
+    seed: int, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    random, places = Random(seed), []
+
+    def damaged(copy: Copy) -> None:
+        records = [record for record in copy.records() if record.segment == copy.segments[-2]]
+        places.extend(random.sample(records, 4))
+        for record in places:
+            damage.write(record.segment, record.position + random.choice([0, 4, 28, 90]), b"oops")
+
+    snapshot = planned(stores["5.3.3-restart"], damaged, tmp_path).snapshot
+    segment, size = snapshot.log.files[-2], snapshot.segment_size
+    v2 = snapshot.settings.dialect.topic_length_v2
+    data = np.frombuffer(segment.path.read_bytes(), np.uint8)
+    for start in (0, places[0].position, places[1].position + 1, size - 1):
+        for not_before in (0, places[2].timestamp, 1 << 62):
+            assert messages_in(snapshot, segment, start, not_before) == _slowly_counted(
+                data, segment.base, start, not_before, v2
+            )
+
+
+def _slowly_counted(data: np.ndarray, base: int, start: int, not_before: int, v2: bool) -> tuple[int, int]:
+    count, position, end = 0, start, start
+    while position < len(data):
+        found = reference.find_record(data, base, position, len(data), v2)
+        if found < 0:
+            break
+        record = frame(data.data, base, found, v2)
+        assert isinstance(record, Frame)
+        if commitlog.decode(data.data, found).store_timestamp < not_before:
+            position = found + record.size
+            continue
+        position = found
+        while isinstance(record := frame(data.data, base, position, v2), Frame):
+            count, position = count + 1, position + record.size
+        end = position
+    return count, (
+        end if count else len(data.tobytes().rstrip(b"\0")) if data[start:].any() else start
+    ) - start
 
 
 # --- consumequeue_ext -------------------------------------------------------------------------------------
