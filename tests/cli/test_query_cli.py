@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shlex
+import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from reput.cli.query import _time
+from reput.errors import SettingsError
+from reput.format import commitlog
 from tests.golden.store import GoldenStore
+from tests.local import write_store
 from tests.rebuilds import Command, Outcome, broker_conf, golden, run, tree
 
 if TYPE_CHECKING:
@@ -66,3 +73,156 @@ def test_found_not_found_and_refused(reput: Command, store: GoldenStore) -> None
     refused = query(reput, store, "--key", "order")
     assert refused.code == 2
     assert "expected --topic beside it" in refused.stderr
+
+
+QUEUE = ("--queue", "t:0")
+KEY = ("--topic", "t", "--key", "k")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "expected one of --offset, --id, --key, --queue, found none"),
+        (("--offset", "1", "--key", "k"), "found --offset and --key"),
+        (("--offset", "1", "--max", "5"), "expected --key beside it, found --max"),
+        (("--id", "0", "--from", "0", "--to", "0"), "expected --key beside them, found --to and --from"),
+        ((*QUEUE, "--index-type", "T"), "expected --key beside it, found --index-type"),
+        (("--offset", "1", "--at", "5"), "expected --queue beside it, found --at"),
+        ((*KEY, "--boundary", "upper"), "expected --queue beside it, found --boundary"),
+        ((*QUEUE, "--count", "5"), "expected --at beside it, found --count"),
+        ((*QUEUE, "--tags", "a"), "expected --at beside it, found --tags"),
+        ((*QUEUE, "--count", "5", "--tags", "a"), "expected --at beside them, found --count and --tags"),
+        (
+            (*QUEUE, "--time", "0", "--count", "5"),
+            "expected --at instead of --time beside it, found --count",
+        ),
+        ((*QUEUE, "--at", "0", "--time", "0"), "expected one of them, found --at and --time"),
+        ((*QUEUE, "--at", "0", "--boundary", "lower"), "expected --time beside it, found --boundary"),
+        ((*QUEUE, "--body"), "expected --at or --time beside --queue"),
+        ((*QUEUE, "--topic", "t"), "expected --key or --id beside it, found --topic"),
+        (("--offset", "1", "--topic", "t"), "expected --key or --id beside it, found --topic"),
+        (("--key", "k"), "expected --topic beside it: keys are indexed by topic, found --key alone"),
+        (("--queue", "t"), "expected TOPIC:ID, e.g. orders:3, found t"),
+        ((*QUEUE, "--time", "soon"), "--time can't be understood"),
+        (
+            (*KEY, "--from", "2026-11-21T10:00", "--to", "2026-11-21T09:59:59.999"),
+            "found --from 2026-11-21T10:00, which is later than --to 2026-11-21T09:59:59.999",
+        ),
+    ],
+)
+def test_options_that_have_no_meaning_together(reput: Command, words: tuple[str, ...], said: str) -> None:
+    refused = reput("query", "/nowhere", *words)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert said in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("0", 0),
+        ("1795257416506", 1795257416506),
+        ("2026-11-21", 1795219200000),
+        ("20261121", 1795219200000),
+        ("2026-11-21T10:36:56.506Z", 1795257416506),
+        ("20261121T103656.506Z", 1795257416506),
+        ("2026-11-21 11:36:56.506+01:00", 1795257416506),
+        ("1969-12-31T23:59:59.999", -1),
+    ],
+)
+def test_times(text: str, ms: int) -> None:
+    assert _time("--time", text) == ms
+
+
+@pytest.mark.parametrize(
+    "text", ["1", "-1", "1795257416", "20261121103656", "20261121103656506", "٣", "", "x"]
+)
+def test_numbers_that_may_be_anything_are_no_times(text: str) -> None:
+    with pytest.raises(SettingsError, match="expected ms since 1970 in 13 digits, or ISO 8601") as error:
+        _time("--time", text)
+    assert (error.value.next_step is not None) is (text == "1795257416")
+
+
+def damaged(root: Path) -> list[int]:
+    """A store of three messages with the same tag, the second's body cut off; their physical offsets."""
+    places, log = [], b""
+    for n, body in enumerate((b"first\nline", zlib.compress(b"second" * 50)[:-6], b"third")):
+        places.append(len(log))
+        log += commitlog.encode(
+            commitlog.Record(
+                b"t\x1b[31m",
+                body,
+                b"TAGS\x01a\n  queue      forged\x02KEYS\x01k\x07\r\x02",
+                queue_offset=n,
+                physical_offset=len(log),
+                sys_flag=n % 2,
+            )
+        )
+    write_store(root, [(0, log)])
+    return places
+
+
+def test_a_body_that_is_cut_off_is_said_of_its_message(reput: Command, tmp_path: Path) -> None:
+    _, second, third = damaged(tmp_path)
+    words = ("query", tmp_path, "--offset", second, "--body")
+    shown = reput(*words)
+    assert shown.code == 1
+    assert "  base64     eJ" in shown.stdout
+    problem = (
+        f"offset {second}: the body doesn't uncompress; expected ZLIB data to their end, by the message's "
+        "sysFlag, found the data are cut off, after "
+    )
+    assert f"  but        {problem}" in shown.stdout
+    answer = json.loads(reput(*words, "--json").stdout)
+    (message,) = answer["messages"]
+    assert (answer["exit_code"], answer["found"]) == (1, True)
+    assert message["bodyProblem"].startswith(problem)
+    assert message["bodyProblem"].endswith("; shown as it is stored")
+    assert base64.b64decode(message["bodyBase64"]) == zlib.compress(b"second" * 50)[:-6]
+    assert reput(*words[:-1]).code == 0, "nobody asked for the body"
+    assert "bodyProblem" not in reput("query", tmp_path, "--offset", third, "--body", "--json").stdout
+
+
+def test_a_body_with_a_wrong_crc(reput: Command, tmp_path: Path) -> None:
+    first, *_ = damaged(tmp_path)
+    segment = next((tmp_path / "commitlog").iterdir())
+    segment.write_bytes(segment.read_bytes().replace(b"first", b"First"))
+    words = ("query", tmp_path, "--offset", first)
+    assert [reput(*words).code, reput(*words, "--body").code] == [0, 1]
+    assert "  but        the body doesn't have its CRC" in reput(*words).stdout
+
+
+def test_no_text_of_a_store_begins_a_line(reput: Command, tmp_path: Path) -> None:
+    first, *_ = damaged(tmp_path)
+    shown = reput("query", tmp_path, "--offset", first, "--body").stdout
+    assert [line[:13] for line in shown.splitlines()] == [
+        "Stored 1970-0",
+        *(f"  {what:<10} " for what in ("queue", "place", "tags", "keys", "id", "body", "")),
+        " " * 13,
+    ]
+    assert "t\\x1b[31m:0" in shown
+    assert "a\\n  queue      forged" in shown
+    assert "k\\x07\\r" in shown
+    assert "             first\n             line\n" in shown
+    (message,) = json.loads(reput("query", tmp_path, "--offset", first, "--json").stdout)["messages"]
+    assert (message["topic"], message["tags"]) == ("t\x1b[31m", "a\n  queue      forged")
+
+
+def test_one_bad_body_does_not_end_the_answer(
+    reput: Command, store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--queue", "t:0", "--at", "17", "--count", "3", "--body", "--json")
+    whole = json.loads(query(reput, store, *words).stdout)
+    assert whole["exit_code"] == 0
+    assert len(whole["messages"]) > 1
+    real = commitlog.decode
+
+    def packed(view: memoryview, position: int) -> commitlog.Record:
+        one = real(view, position)
+        return replace(one, sys_flag=one.sys_flag | 1) if one.queue_offset == 17 else one
+
+    monkeypatch.setattr(commitlog, "decode", packed)
+    found = query(reput, store, *words)
+    assert found.code == 1
+    one, *others = json.loads(found.stdout)["messages"]
+    assert "bodyProblem" in one
+    assert [other["body"] for other in others] == [other["body"] for other in whole["messages"][1:]]

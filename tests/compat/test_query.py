@@ -38,6 +38,10 @@ CONFIG: dict[str, object] = {
     "maxIndexNum": 300,
     "cleanFileForciblyEnable": False,
 }
+#: For one release its units' tagsCodes are addresses.
+QUEUE_EXT: dict[str, dict[str, object]] = {
+    "5.3.3": {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 4096}
+}
 SEED = 20_261_121
 MESSAGES = 800
 PAUSES = 6
@@ -321,11 +325,12 @@ class Bench:
 
     def __init__(self, version: str, tmp: Path) -> None:
         self.version = version
+        self.config = {**CONFIG, **QUEUE_EXT.get(version, {})}
         self.jvm = Jvm(version)
         self.conf = tmp / "broker.conf"
-        self.conf.write_text(conf_text(CONFIG), encoding="utf-8")
+        self.conf.write_text(conf_text(self.config), encoding="utf-8")
         self.whole, self.expired = tmp / "whole", tmp / "expired"
-        with JavaStore(version, self.whole, CONFIG, jvm=self.jvm) as store:
+        with JavaStore(version, self.whole, self.config, jvm=self.jvm) as store:
             assert store.load()
             store.start()
             fill(store)
@@ -350,7 +355,7 @@ class Bench:
                 return known
 
     def opened(self, root: Path) -> QueryStore:
-        return QueryStore(StoreSettings.load(root, self.conf, self.version))
+        return QueryStore(StoreSettings.load(root, self.conf, self.version, queue_ext=True))
 
     def compare(self, root: Path) -> Compared:
         """Ask both sides."""
@@ -358,7 +363,7 @@ class Bench:
         spread_file_times(root, known.times)
         questions = [question for kind in QUESTIONS for question in kind(known)]
         # Nobody writes to it, and it ends with the JVM.
-        store = JavaStore(self.version, root, CONFIG, jvm=self.jvm)
+        store = JavaStore(self.version, root, self.config, jvm=self.jvm)
         assert store.load()
         store.start()
         text = "\n".join("\t".join(map(str, question)) for question in questions)

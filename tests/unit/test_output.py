@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.cli.output import TextOutput, printed, told
+from reput.cli.output import TextOutput, inline, printed, told
 from reput.job.summary import nothing_followed
 from reput.settings import StoreSettings
 
@@ -18,6 +18,10 @@ def test_what_would_steer_the_terminal_is_shown(capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr()
     assert shown.out == "topic \\x1b[31mred\\x07 \\x9b0m\na\tb\n"
     assert shown.err == "reput: topic \\r\\x1b]0;title\\x07\n"
+
+
+def test_a_text_of_a_store_stays_in_its_line() -> None:
+    assert inline("a\nb\tc\r\x1b\x85\u2028d标é") == "a\\nb\\tc\\r\\x1b\\x85\\u2028d标é"
 
 
 def test_what_was_salvaged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.dialect import dialect
 from reput.errors import SettingsError, StoreError, UnsupportedError
-from reput.format import commitlog, indexfile, names
+from reput.format import commitlog, indexfile, javastring, names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.query import Boundary, MessageId, QueryStore, Status, TagFilter, Verdict, ask
+from reput.query import Boundary, MessageId, QueryStore, Status, TagFilter, Verdict, ask, message
+from reput.query import log as query_log
+from reput.query.ext import QueueExt
 from reput.query.message import Message
 from reput.settings import StoreSettings
 from tests.golden.store import GoldenStore
@@ -69,20 +74,49 @@ def test_tag_expressions() -> None:
     assert two.wants_code(2112), "of Aa, and of BB"
     assert two.wants_code(2112 + (7 << 32)), "only the low 32 bits count"
     assert not two.wants_code(0)
-    assert two.wants_code(-(1 << 63)), "an address in consumequeue_ext fits everything"
+    assert two.wants_code(None), "what isn't known fits"
     assert (two.wants("Aa"), two.wants("BB"), two.wants(None)) == (True, False, False)
     assert TagFilter().wants(None)
     with pytest.raises(SettingsError, match="names no tag"):
         TagFilter.parse(" || ")
 
 
-def test_a_body_is_uncompressed() -> None:
-    packed = zlib.compress(b"hello" * 100)
-    zipped = Message(commitlog.Record(b"t", packed, sys_flag=1), 0)
-    assert zipped.body() == b"hello" * 100
-    assert Message(commitlog.Record(b"t", b"plain", sys_flag=1 | 0x100), 0).body() == b"plain", "LZ4"
-    with pytest.raises(StoreError, match="doesn't uncompress"):
-        Message(commitlog.Record(b"t", b"broken", sys_flag=1), 0).body()
+def lz4(data: bytes) -> bytes:
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(sink, "lz4") as stream:
+        stream.write(data)
+    return bytes(sink.getvalue())
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pyarrow.compress(data, "zstd"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "pack"),
+    [(0x001, zlib.compress), (0x301, zlib.compress), (0x101, lz4), (0x201, zstd)],
+)
+def test_a_body_is_uncompressed_to_its_end_or_not_at_all(flags: int, pack: Callable[[bytes], bytes]) -> None:
+    def body(stored: bytes) -> bytes:
+        return Message(commitlog.Record(b"t", stored, physical_offset=7, sys_flag=flags), 0).body()
+
+    text = random.Random(1).randbytes(3 << 20) + b"hello" * 1000
+    packed = pack(text)
+    assert body(packed) == text
+    assert body(b"") == b""
+    short = pack(b"hello" * 100)
+    for stored in (*(short[:cut] for cut in range(1, len(short))), packed[:-1], packed[:-9], b"broken"):
+        with pytest.raises(StoreError, match=r"offset 7: the body doesn't uncompress; .* after \d+ "):
+            body(stored)
+
+
+def test_bodies_that_are_compressed_in_no_known_way_or_too_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StoreError, match=r"expected LZ4, ZSTD or ZLIB, .* found type 5"):
+        Message(commitlog.Record(b"t", b"x", sys_flag=0x501), 0).body()
+    monkeypatch.setattr(message, "_MOST_BODY", 1 << 20)
+    for flags, pack in ((0x001, zlib.compress), (0x101, lz4)):
+        with pytest.raises(StoreError, match="expected at most 1048576 bytes"):
+            Message(commitlog.Record(b"t", pack(bytes((1 << 20) + 1)), sys_flag=flags), 0).body()
 
 
 @pytest.fixture
@@ -164,6 +198,204 @@ def test_a_chain_without_end(lost_head: GoldenStore) -> None:
             file.write(struct.pack(">i", other))
     with pytest.raises(StoreError, match="a chain of the index has no end"):
         opened(lost_head).by_key("t", "order")
+
+
+def test_a_key_that_a_running_broker_has_put_since(lost_head: GoldenStore) -> None:
+    """Entry, slot and count are written in this order, by IndexFile.putKey."""
+    store = opened(lost_head)
+    slots = int(str(lost_head.config["maxHashSlotNum"]))
+    last = max((lost_head.root / names.INDEX).iterdir())
+    header = indexfile.IndexHeader.decode(last.read_bytes())
+    before = store.by_key("t", "order")
+    key_hash = indexfile.key_hash(javastring.hash_code(b"t#order"))
+    slot = indexfile.HEADER_LENGTH + key_hash % slots * indexfile.SLOT_LENGTH
+    entry = indexfile.file_length(slots, header.index_count)
+    assert len(before) == 1
+    with last.open("r+b") as file:
+        file.seek(slot)
+        (previous,) = struct.unpack(">i", file.read(4))
+        file.seek(entry)
+        time = (header.end_timestamp - header.begin_timestamp) // 1000
+        file.write(struct.pack(">iqii", key_hash, before[0].physical_offset, time, previous))
+        file.seek(slot)
+        file.write(struct.pack(">i", header.index_count))
+        file.flush()
+        assert len(store.by_key("t", "order")) == 2, "a slot may lead to the entry that isn't counted yet"
+        file.seek(0)
+        file.write(replace(header, index_count=header.index_count + 1).encode())
+    assert len(store.by_key("t", "order")) == 2
+
+
+def test_a_segment_that_a_running_broker_has_made_since(tmp_path: Path) -> None:
+    log = records([10, 20, 30])
+    root = tmp_path / "store"
+    settings = write_store(root, [(0, log)], segment_size=len(log)).settings
+    store = QueryStore(settings)
+    assert store.message_at(len(log)) is None
+    (root / names.COMMIT_LOG / names.offset_name(len(log))).write_bytes(records([40], start=len(log)))
+    found = store.message_at(len(log))
+    assert found is not None
+    assert found.record.store_timestamp == 40
+
+
+def records(times: list[int], start: int = 0) -> bytes:
+    """Messages of t:0, with these times, at the begin of a segment."""
+    log = b""
+    for n, time in enumerate(times):
+        one = commitlog.Record(b"t", b"b", queue_offset=n, physical_offset=start + len(log))
+        log += commitlog.encode(replace(one, store_timestamp=time))
+    return log
+
+
+def test_what_is_near_an_offset_where_no_message_begins(tmp_path: Path) -> None:
+    one = len(records([1]))
+    log, room = records([1, 2, 3]), 1000
+    # The second record's frame is broken; two more segments were made ahead of time.
+    log = log[: one + 4] + b"\0" + log[one + 5 :]
+    base = 5 * room
+    segments = [(base, b""), (base + room, bytes(room)), (base + 2 * room, bytes(room))]
+    segments[0] = (base, b"".join((_moved(log, base, one), bytes(room - len(log)))))
+    store = QueryStore(write_store(tmp_path / "store", segments, segment_size=room).settings)
+    bounds = {"minPhysicalOffset": base, "maxPhysicalOffset": base + 3 * one}
+
+    def asked(offset: int) -> tuple[str | None, object, object]:
+        answer = ask.by_offset(store, offset)
+        assert not answer.found
+        assert answer.facts.items() >= bounds.items()
+        return answer.why, answer.facts["before"], answer.facts["after"]
+
+    third = base + 2 * one
+    tail = f"; the log begins at {base}, and its last message ends at {base + 3 * one}"
+    inside = f"it lies within the one at {base}, of {one} bytes"
+    assert asked(base + 1) == (
+        f"no message begins at physical offset {base + 1}: {inside}{tail}",
+        base,
+        third,
+    )
+    nearest = f"{tail}; the nearest messages begin at {base} and {third}"
+    assert asked(base + one) == (f"no message begins at physical offset {base + one}{nearest}", base, third)
+    for offset in (0, -1):
+        assert asked(offset)[1:] == (None, base)
+    for offset in (base + 3 * one, base + 3 * room - 1, base + 3 * room, 1 << 70):
+        why, *near = asked(offset)
+        assert near == [third, None]
+        assert why is not None
+        assert why.endswith(f"the nearest message begins at {third}")
+    gone = ask.by_id(store, MessageId("127.0.0.1", 10911, base + one).encode(), None)
+    assert gone.why is not None
+    assert nearest in gone.why
+    empty = QueryStore(write_store(tmp_path / "empty", [(0, bytes(room))], segment_size=room).settings)
+    assert (empty.log.end, empty.log.before(room), empty.log.after(0)) == (0, None, None)
+
+
+def _moved(log: bytes, base: int, size: int) -> bytes:
+    """Records of one size, with the places that they have in the segment at ``base``."""
+    moved = bytearray(log)
+    for at in range(0, len(log), size):
+        struct.pack_into(">q", moved, at + commitlog.PHYSICAL_OFFSET, base + at)
+    return bytes(moved)
+
+
+def test_a_search_for_messages_goes_over_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = records([*range(1, 40)])
+    store = QueryStore(write_store(tmp_path / "store", [(0, log)], segment_size=len(log)).settings)
+    one = len(records([1]))
+    for piece in (1, 2, 3, 5, 7, one - 1, one, one + 1, 1000):
+        monkeypatch.setattr(query_log, "_PIECE", piece)
+        for offset in (0, 1, 4, one, one + 1, 20 * one - 1, len(log) - 1, len(log)):
+            before, after = store.log.before(offset), store.log.after(offset)
+            found = [None if x is None else x.record.physical_offset for x in (before, after)]
+            earlier = [at for at in range(0, len(log), one) if at < offset]
+            later = [at for at in range(0, len(log), one) if at > offset]
+            assert found == [max(earlier, default=None), min(later, default=None)]
+
+
+@pytest.mark.parametrize("boundary", [*Boundary])
+def test_a_time_that_leads_to_no_message_is_not_found(tmp_path: Path, boundary: Boundary) -> None:
+    root = tmp_path / "store"
+    log = records([10, 20, 30])
+    store = write_store(root, [(0, log)])
+    rebuild_locally(store, tmp_path / "out", index=False)
+    shutil.copytree(tmp_path / "out" / names.CONSUME_QUEUE, root / names.CONSUME_QUEUE)
+    asked = QueryStore(store.settings)
+    for time, offset in ((0, 0), (10, 0), (30, 2)):
+        answer = ask.by_time(asked, "t", 0, time, boundary)
+        assert (answer.exit_code, answer.facts["queueOffset"], len(answer.messages)) == (0, offset, 1)
+    late = ask.by_time(asked, "t", 0, 31, boundary)
+    if boundary is Boundary.UPPER:
+        assert (late.found, late.facts["queueOffset"]) == (True, 2)
+    else:
+        assert (late.exit_code, late.facts["queueOffset"], late.messages) == (1, 3, ())
+        assert late.why is not None
+        assert late.why.startswith("a broker answers with queueOffset 3, but the offset is the queue's end")
+    # The unit of that time leads to bytes that are no message.
+    segment = root / names.COMMIT_LOG / names.offset_name(0)
+    segment.write_bytes(log[: len(log) // 3 * 2 + 4] + b"\0" + log[len(log) // 3 * 2 + 5 :])
+    broken = ask.by_time(QueryStore(store.settings), "t", 0, 30, boundary)
+    assert (broken.exit_code, broken.facts["queueOffset"]) == (1, 2)
+    assert broken.why is not None
+    assert "no whole message is where the queue points" in broken.why
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+def test_a_store_with_consumequeue_ext(version: str, tmp_path: Path) -> None:
+    golden_store = golden(f"{version}-queue-ext", tmp_path)
+    conf = broker_conf(golden_store)
+    settings = StoreSettings.load(golden_store.root, conf, version, queue_ext=True)
+    store = QueryStore(settings)
+    files = sorted((golden_store.root / names.CONSUME_QUEUE_EXT).glob("[!S]*/*/*"))  # tags, and no times
+    assert len(files) > 10
+    filtered = 0
+    for topic, queue_id in sorted({(file.parts[-3], int(file.parts[-2])) for file in files}):
+        high = store.queue(topic, queue_id).max_offset
+        every = ask.by_queue(store, topic, queue_id, 0, high, None)
+        assert len(every.messages) == high
+        for tags in {shown.message.tags for shown in every.messages} - {None, "*", "a||b"}:
+            own = [shown.message for shown in every.messages if shown.message.tags == tags]
+            found = ask.by_queue(store, topic, queue_id, 0, high, tags)
+            assert [shown.message for shown in found.messages] == own
+            assert found.facts["tagCollisions"] == 0, "the broker looks at hashes"
+            filtered += len(every.messages) - len(own)
+    assert filtered > 50
+    offset = every.messages[0].message.record.physical_offset
+    assert ask.by_offset(store, offset).found
+    # Without its files, or without the setting, every address fits, and the client sorts out.
+    shutil.rmtree(golden_store.root / names.CONSUME_QUEUE_EXT)
+    lost = QueryStore(settings)
+    off = QueryStore(replace(settings, recovery=replace(settings.recovery, queue_ext=False)))
+    for asked in (lost, off):
+        again = ask.by_queue(asked, topic, queue_id, 0, high, str(tags))
+        assert [shown.message for shown in again.messages] == own
+    files[0].parent.mkdir(parents=True)
+    files[0].write_bytes(b"short")
+    cut = QueryStore(settings)
+    with pytest.raises(StoreError, match="mappedFileSizeConsumeQueueExt"):
+        ask.by_queue(cut, files[0].parts[-3], int(files[0].parts[-2]), 0, 1000, "x")
+    assert cut.pull(files[0].parts[-3], int(files[0].parts[-2]), 0, 1).found, "nobody asked for tags"
+
+
+@pytest.mark.parametrize(
+    ("record", "code"),
+    [
+        (struct.pack(">hqqh", 20, -7, 5, 0), -7),
+        (struct.pack(">hqqh", 30, 1 << 40, 5, 10), 1 << 40),
+        (struct.pack(">hqqh", 0, 7, 5, 0), None),
+        (struct.pack(">hqqh", -1, 7, 5, 0), None),
+    ],
+)
+def test_a_record_of_consumequeue_ext(tmp_path: Path, record: bytes, code: int | None) -> None:
+    settings = write_store(tmp_path, [(0, records([1]))]).settings
+    settings = replace(settings, recovery=replace(settings.recovery, queue_ext=True, queue_ext_file_size=100))
+    directory = names.queue_ext_directory(tmp_path, "t", 0)
+    directory.mkdir(parents=True)
+    (directory / names.offset_name(200)).write_bytes(record.ljust(91, b"\0") + record[:9])
+    ext = QueueExt(settings, "t", 0)
+    assert ext.tags_code(200 - (1 << 63)) == code
+    assert ext.tags_code(-(1 << 63)) == code, "place 0 is the first file's: findMappedFileByOffset"
+    assert ext.tags_code(291 - (1 << 63)) is None, "its tagsCode is cut off"
+    for missing in (199, 300, 1 << 62):
+        assert ext.tags_code(missing - (1 << 63)) is None
+    assert (ext.tags_code(-(1 << 31)), ext.tags_code(0)) == (-(1 << 31), 0), "no addresses"
 
 
 def test_a_pull_looks_at_so_many_units_by_release(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from reput.store.space import human
 _LINE_EVERY_SECONDS = 5.0
 #: What would steer a terminal, such as from a topic's name; line feeds and tabs are meant.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+#: What would begin another line or column, in a text from the store that is part of a line.
+_BREAK = re.compile("[\t\n\u2028\u2029]")
 _MOST_FINDINGS = 20
 _MOST_NAMES = 20
 
@@ -103,7 +105,16 @@ def told(message: object) -> None:
 
 
 def _tamed(text: str) -> str:
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(_escaped, text)
+
+
+def inline(text: str) -> str:
+    """A text from a store as part of a line: what would end the line or steer a terminal shows as escapes."""
+    return _BREAK.sub(_escaped, _tamed(text))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 def _headline(summary: Summary) -> str:

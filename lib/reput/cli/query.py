@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -13,8 +16,8 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, counted, moment, printed
-from reput.errors import SettingsError
+from reput.cli.output import JsonOutput, Output, TextOutput, counted, inline, moment, printed
+from reput.errors import SettingsError, StoreError
 from reput.query import Boundary, QueryStore, ask
 from reput.query.ask import Answer, Shown
 from reput.query.keys import MOST_OFFSETS
@@ -95,11 +98,14 @@ def query_command(
         str | None, typer.Option("--to", metavar="TIME", help="For --key: stored at this time or earlier.")
     ] = None,
     most: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--max", metavar="N", min=1, help="For --key: so many answers of the index, the newest."
+            "--max",
+            metavar="N",
+            min=1,
+            help=f"For --key: so many answers of the index, the newest (default: {MOST_OFFSETS}).",
         ),
-    ] = MOST_OFFSETS,
+    ] = None,
     index_type: Annotated[
         str | None,
         typer.Option("--index-type", metavar="T", help="For --key: T for the index of tags, from 5.4 on."),
@@ -112,100 +118,148 @@ def query_command(
     """Look for messages in a store at rest or beside its broker: by offset, by queue, by id, by key, by time.
 
     Answers are those of the broker of that release, but only of messages that are whole and where they say.
-    Nothing is changed. TIME is ms since 1970 or ISO 8601, UTC unless it says otherwise.
+    Nothing is changed. TIME is ms since 1970 in 13 digits, or ISO 8601, UTC unless it says otherwise.
 
-    Exit code 0: found. 1: not found. 2: refused or failed.
+    Exit code 0: found. 1: not found, or a body that --body asks for is damaged. 2: refused or failed.
     """
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="nothing was changed"):
         _one_of(offset=offset, id=message_id, key=key, queue=queue)
-        _only_with(queue, "--queue", at=at, count=count, tags=tags, time=when, boundary=boundary)
-        _only_with(key, "--key", to=end, index_type=index_type, **{"from": begin})
-        if topic is not None and key is None and message_id is None:
-            raise _unclear("--topic", "--key or --id beside it")
-        settings = StoreSettings.load(store, broker_conf, rocketmq_version)
+        _only_with("--queue", queue, at=at, count=count, tags=tags, time=when, boundary=boundary)
+        _only_with("--key", key, max=most, index_type=index_type, to=end, **{"from": begin})
+        _only_with("--at" if when is None else "--at instead of --time", at, count=count, tags=tags)
+        _only_with("--time", when, boundary=boundary)
+        _only_with("--key or --id", message_id if key is None else key, topic=topic)
+        if key is not None and topic is None:
+            raise _unclear("--key alone", "--topic beside it: keys are indexed by topic")
+        if at is not None and when is not None:
+            raise _unclear("--at and --time", "one of them")
+        if body and queue is not None and at is None and when is None:
+            raise _unclear("--body without them", "--at or --time beside --queue: else no message is shown")
         place = None if queue is None else _queue(queue)
+        moment_asked = _time("--time", when)
+        since, until = _time("--from", begin), _time("--to", end)
+        if since is not None and until is not None and since > until:
+            raise _unclear(f"--from {begin}, which is later than --to {end}", "--from at --to or earlier")
+        settings = StoreSettings.load(store, broker_conf, rocketmq_version, queue_ext=True)
         asked = QueryStore(settings)
         if offset is not None:
             answer = ask.by_offset(asked, offset)
         elif message_id is not None:
             answer = ask.by_id(asked, message_id, topic)
-        elif key is not None:
-            if topic is None:
-                raise _unclear("--key", "--topic beside it: keys are indexed by topic")
+        elif key is not None and topic is not None:
             answer = ask.by_key(
-                asked, topic, key, _time("--from", begin), _time("--to", end), most, index_type=index_type
+                asked, topic, key, since, until, MOST_OFFSETS if most is None else most, index_type=index_type
             )
         elif place is not None:
-            answer = _of_queue(asked, place, at, count, tags, _time("--time", when), boundary)
-        bodies = [_body(shown) if body else {} for shown in answer.messages]
+            if at is not None:
+                answer = ask.by_queue(asked, *place, at, count, tags)
+            elif moment_asked is not None:
+                answer = ask.by_time(asked, *place, moment_asked, boundary)
+            else:
+                answer = ask.queue_range(asked, *place)
+        shown = shown_of(answer, bodies=body)
     if as_json:
-        found = [
-            {**shown.message.to_dict(), "verdict": shown.verdict, **more}
-            for shown, more in zip(answer.messages, bodies, strict=True)
-        ]
-        head = {"exit_code": answer.exit_code, "store": str(settings.root)}
-        version = {"rocketmq_version": settings.dialect.name, "found": answer.found, "why": answer.why}
-        printed(json.dumps({**head, **version, **answer.facts, "messages": found}, indent=2))
+        printed(json.dumps(shown.document(settings), indent=2))
     else:
-        printed(*_lines(answer, bodies))
-    raise typer.Exit(answer.exit_code)
+        printed(*shown.lines())
+    raise typer.Exit(shown.exit_code)
 
 
-def _of_queue(
-    store: QueryStore,
-    place: tuple[str, int],
-    at: int | None,
-    count: int | None,
-    tags: str | None,
-    when: int | None,
-    boundary: Boundary | None,
-) -> Answer:
-    if at is not None and when is not None:
-        raise _unclear("--at and --time", "one of them")
-    if at is None and (count is not None or tags is not None):
-        raise _unclear("--count and --tags", "--at beside them")
-    if when is None and boundary is not None:
-        raise _unclear("--boundary", "--time beside it")
-    if at is not None:
-        return ask.by_queue(store, *place, at, count, tags)
-    if when is not None:
-        return ask.by_time(store, *place, when, boundary)
-    return ask.queue_range(store, *place)
+@dataclass(frozen=True, slots=True)
+class Display:
+    """An answer, and how it is shown.
+
+    Attributes:
+        answer: the answer.
+        bodies: of each message what is said of its body, by JSON names.
+    """
+
+    answer: Answer
+    bodies: tuple[dict[str, str], ...]
+
+    @property
+    def exit_code(self) -> int:
+        """That of the answer; 1, too, when a body that was asked for isn't what the producer gave."""
+        damaged = (
+            body and (_PROBLEM in body or not shown.message.body_is_sound)
+            for shown, body in zip(self.answer.messages, self.bodies, strict=True)
+        )
+        return 1 if any(damaged) else self.answer.exit_code
+
+    def document(self, settings: StoreSettings) -> dict[str, object]:
+        """For programs."""
+        answer = self.answer
+        return {
+            "exit_code": self.exit_code,
+            "store": str(settings.root),
+            "rocketmq_version": settings.dialect.name,
+            "found": answer.found,
+            "why": answer.why,
+            **answer.facts,
+            "messages": [
+                {**shown.message.to_dict(), "verdict": shown.verdict, **body}
+                for shown, body in zip(answer.messages, self.bodies, strict=True)
+            ],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """For people. No text of the store can begin a line."""
+        answer, facts = self.answer, self.answer.facts
+        if not answer.found:
+            yield inline(f"Not found: {answer.why}")
+        elif "queueOffset" in facts:
+            yield f"queueOffset {facts['queueOffset']}"
+        elif "status" not in facts and "maxOffset" in facts:
+            yield f"minOffset {facts['minOffset']}, maxOffset {facts['maxOffset']}"
+        for shown, body in zip(answer.messages, self.bodies, strict=True):
+            yield f"Stored {moment(shown.message.record.store_timestamp)}"
+            yield from (_line(what, inline(text)) for what, text in ask.lines(shown))
+            yield from (_line(_LABELS[what], _indented(text)) for what, text in body.items())
+        for name, what in (("collisions", "with other keys"), ("tagCollisions", "with other tags")):
+            if isinstance(number := facts.get(name), int) and number:
+                yield f"{counted(number, 'hash collision')} {what}"
+        if gone := facts.get("gone"):
+            yield f"No message begins any more at {', '.join(map(str, _list(gone)))}, which the index names"
+        if unreadable := facts.get("unreadable"):
+            yield f"No whole message is where the queue points at {', '.join(map(str, _list(unreadable)))}"
 
 
-def _lines(answer: Answer, bodies: list[dict[str, object]]) -> Iterator[str]:
-    facts = answer.facts
-    if not answer.found:
-        yield f"Not found: {answer.why}"
-    elif "queueOffset" in facts:
-        yield f"queueOffset {facts['queueOffset']}"
-    elif "status" not in facts and "maxOffset" in facts:
-        yield f"minOffset {facts['minOffset']}, maxOffset {facts['maxOffset']}"
-    for shown, body in zip(answer.messages, bodies, strict=True):
-        record = shown.message.record
-        yield f"Stored {moment(record.store_timestamp)}"
-        yield from (f"  {what:<10} {text}" for what, text in ask.lines(shown))
-        yield from (f"  {what:<10} {text}" for what, text in body.items())
-    for name, what in (("collisions", "with other keys"), ("tagCollisions", "with other tags")):
-        if isinstance(number := facts.get(name), int) and number:
-            yield f"{counted(number, 'hash collision')} {what}"
-    if gone := facts.get("gone"):
-        yield f"No message begins any more at {', '.join(map(str, _list(gone)))}, which the index names"
-    if unreadable := facts.get("unreadable"):
-        yield f"No whole message is where the queue points at {', '.join(map(str, _list(unreadable)))}"
+def shown_of(answer: Answer, *, bodies: bool) -> Display:
+    """An answer as it is to be shown, its messages with their bodies or without."""
+    return Display(answer, tuple(_body(shown) if bodies else {} for shown in answer.messages))
+
+
+_PROBLEM = "bodyProblem"
+_LABELS = {"body": "", "bodyBase64": "base64", _PROBLEM: "but"}
+_COLUMN = 13
+
+
+def _line(what: str, text: str) -> str:
+    return f"  {what:<{_COLUMN - 3}} {text}"
+
+
+def _indented(text: str) -> str:
+    """A text of several lines, each in its column."""
+    return text.replace("\u2028", "\n").replace("\u2029", "\n").replace("\n", "\n" + " " * _COLUMN)
 
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-def _body(shown: Shown) -> dict[str, object]:
-    data = shown.message.body()
+def _body(shown: Shown) -> dict[str, str]:
+    """The body as text or in base64; as it is stored, and why, when it doesn't uncompress."""
+    problem = {}
     try:
-        return {"body": data.decode()}
-    except UnicodeDecodeError:
-        return {"bodyBase64": base64.b64encode(data).decode()}
+        data = shown.message.body()
+    except StoreError as error:
+        data = shown.message.record.body
+        problem[_PROBLEM] = f"{error}; shown as it is stored"
+    if not problem:
+        with suppress(UnicodeDecodeError):
+            return {"body": data.decode()}
+    return {"bodyBase64": base64.b64encode(data).decode(), **problem}
 
 
 def _queue(text: str) -> tuple[str, int]:
@@ -215,20 +269,25 @@ def _queue(text: str) -> tuple[str, int]:
     return topic, int(number)
 
 
+# From 2001 to 2286. Fewer or more digits are seconds, or a date that somebody wrote in another order.
+_MS_DIGITS = 13
+_SECONDS = re.compile("[0-9]{10}", re.ASCII)
+
+
 def _time(option: str, text: str | None) -> int | None:
     """Ms of a time."""
     if text is None:
         return None
-    digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdecimal() and len(digits) < 20:
+    if text == "0" or (text.isascii() and text.isdecimal() and len(text) == _MS_DIGITS):
         return int(text)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise SettingsError(
             f"{option} can't be understood",
-            expected="ms since 1970, or ISO 8601 such as 2026-11-21T10:00:00.123Z",
+            expected=f"ms since 1970 in {_MS_DIGITS} digits, or ISO 8601 such as 2026-11-21T10:00:00.123Z",
             found=text,
+            next_step="Seconds since 1970 are to be multiplied by 1000" if _SECONDS.fullmatch(text) else None,
         ) from None
     when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
@@ -245,10 +304,11 @@ def _one_of(**options: object) -> None:
         )
 
 
-def _only_with(value: object, option: str, **others: object) -> None:
-    for name, other in others.items():
-        if other is not None and value is None:
-            raise _unclear(f"--{name.replace('_', '-')}", f"{option} beside it")
+def _only_with(option: str, value: object, **others: object) -> None:
+    if value is None:
+        given = [f"--{name.replace('_', '-')}" for name, other in others.items() if other is not None]
+        if given:
+            raise _unclear(" and ".join(given), f"{option} beside {'them' if len(given) > 1 else 'it'}")
 
 
 def _unclear(option: str, expected: str) -> SettingsError:

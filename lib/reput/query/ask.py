@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from reput.query.keys import MOST_OFFSETS, Verdict
 from reput.query.message import Message
+from reput.query.msgid import MessageId
 from reput.query.pull import MOST_MESSAGES, Found, Status
 from reput.query.store import ALWAYS, QueryStore
 from reput.query.tags import TagFilter
@@ -66,8 +67,29 @@ def by_offset(store: QueryStore, physical_offset: int) -> Answer:
     """
     message = store.message_at(physical_offset)
     if message is None:
-        return Answer(False, f"no message begins at physical offset {physical_offset}")
+        around, facts = _around(store, physical_offset)
+        return Answer(False, f"no message begins at physical offset {physical_offset}{around}", facts)
     return Answer(True, messages=(_sound(message),))
+
+
+def _around(store: QueryStore, offset: int) -> tuple[str, dict[str, object]]:
+    """What is near a physical offset where no message begins, and where the log is: in words and by names."""
+    before, after = store.log.before(offset), store.log.after(offset)
+    places = [one.record.physical_offset for one in (before, after) if one is not None]
+    start, end = store.log.start, store.log.end
+    facts: dict[str, object] = {
+        "minPhysicalOffset": start,
+        "maxPhysicalOffset": end,
+        "before": None if before is None else before.record.physical_offset,
+        "after": None if after is None else after.record.physical_offset,
+    }
+    text = f"; the log begins at {start}, and its last message ends at {end}"
+    if before is not None and offset < before.record.physical_offset + before.size:
+        text = f": it lies within the one at {before.record.physical_offset}, of {before.size} bytes{text}"
+    elif places:
+        text += f"; the nearest message{'s begin' if len(places) > 1 else ' begins'} at "
+        text += " and ".join(map(str, places))
+    return text, facts
 
 
 def by_id(store: QueryStore, text: str, topic: str | None) -> Answer:
@@ -80,9 +102,13 @@ def by_id(store: QueryStore, text: str, topic: str | None) -> Answer:
     found = store.by_id(text, topic)
     facts: dict[str, object] = {"byKey": found.by_key}
     if found.message is None:
-        where = f"the index has no message of {topic} with it" if found.by_key else "no message begins there"
-        hint = "" if found.by_key else "; if it is the id that the client printed, give --topic, too"
-        return Answer(False, f"{where}{hint}", facts)
+        if found.by_key:
+            return Answer(False, f"the index has no message of {topic} with it", facts)
+        offset = MessageId.decode(text).physical_offset
+        around, more = _around(store, offset)
+        hint = ". If it is the id that the client printed, give --topic, too"
+        why = f"no message begins at its physical offset, {offset}{around}{hint}"
+        return Answer(False, why, {**facts, **more})
     shown = _sound(found.message)
     if not found.host_fits and found.message.body_is_sound:
         shown = Shown(found.message, "OTHER_HOST", "stored by another broker than the id names")
@@ -185,7 +211,7 @@ def queue_range(store: QueryStore, topic: str, queue_id: int) -> Answer:
 def by_time(
     store: QueryStore, topic: str, queue_id: int, timestamp: int, boundary: Boundary | None
 ) -> Answer:
-    """The queue offset of a time, with its message.
+    """The queue offset of a time, with its message; not found when no message is there.
 
     Raises:
         SettingsError, UnsupportedError, StoreError: see :func:`by_queue`; or the release has no boundaries.
@@ -203,7 +229,14 @@ def by_time(
     shown = tuple(
         _sound(one.message) for one in pulled.found if one.message is not None and one.queue_offset == offset
     )
-    return Answer(True, facts=facts, messages=shown)
+    if shown:
+        return Answer(True, facts=facts, messages=shown)
+    said = pulled.status.value
+    if pulled.status is Status.FOUND:
+        own = any(one.queue_offset == offset for one in pulled.found)
+        said = "no whole message is where the queue points" if own else Status.MESSAGE_WAS_REMOVING.value
+    why = f"a broker answers with queueOffset {offset}, but {said}"
+    return Answer(False, f"{why}; {held(queue.min_offset, queue.max_offset)}", facts)
 
 
 def held(min_offset: int, max_offset: int) -> str:

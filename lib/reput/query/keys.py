@@ -67,7 +67,7 @@ class _File:
 
 
 class IndexReader:
-    """The index files of a store as they are when this is made.
+    """The index files of a store as they are when this is made; for one question.
 
     Args:
         settings: the store's.
@@ -145,14 +145,16 @@ class IndexReader:
         return index_type
 
     def _select(self, file: _File, key_hash: int, begin: int, end: int, most: int, found: list[int]) -> None:
-        header = file.header
-        if header.index_count <= 1:
-            return
         try:
             with open(file.path, "rb", buffering=0) as opened:
                 fd = opened.fileno()
                 slot = indexfile.HEADER_LENGTH + key_hash % self._slots * indexfile.SLOT_LENGTH
                 (ordinal,) = _SLOT.unpack(_pread(fd, _SLOT.size, slot))
+                # After the slot: a running broker counts an entry once its slot leads to it, and a slot that
+                # leads past the count is no slot.
+                header = read_header(file.path)
+                if header.index_count <= 1:
+                    return
                 steps = header.index_count + 1
                 while 0 < ordinal <= header.index_count and len(found) < most:
                     steps -= 1

@@ -8,20 +8,27 @@ whatever is at an offset; reput takes a message only where a record says of itse
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format import commitlog
+from reput.format import commitlog, names
 from reput.query.message import Message
 from reput.recovery.record import Kind, judge
 from reput.settings import StoreSettings
 from reput.store.segments import Segment, discover, map_segment
 
+# Both magics of messages begin with it.
+_MAGIC = struct.pack(">I", commitlog.MAGIC_V1)[:3]
+_PIECE = 1 << 20
+# Segments that are looked through for a message: a broker makes two ahead of time.
+_MOST_SEGMENTS = 3
+
 
 class LogReader:
-    """The segments of a store as they are when this is made.
+    """The segments of a store as they are when this is made, and those that a broker makes behind them.
 
     Attributes:
         start: physical offset where the log begins.
@@ -32,13 +39,28 @@ class LogReader:
     """
 
     def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
         self._dialect = settings.dialect
-        log = discover(settings)
+        self._maps: dict[int, NDArray[np.uint8]] = {}
+        self._discover()
+        self.start = self._segments[0].base
+
+    def _discover(self) -> None:
+        log = discover(self._settings)
         self._segments = log.segments
         self._bases = [segment.base for segment in log.segments]
         self._size = log.segment_size
-        self._maps: dict[int, NDArray[np.uint8]] = {}
-        self.start = log.start
+
+    @property
+    def end(self) -> int:
+        """Physical offset after the last message; that of the log's start when none is found.
+
+        Raises:
+            SegmentGoneError, StoreError: a segment can't be read.
+        """
+        last = self._segments[-1]
+        message = self.before(last.base + last.length)
+        return self.start if message is None else message.record.physical_offset + message.size
 
     def roll_next_file(self, offset: int) -> int:
         """Physical offset of the segment after the one that spans ``offset``."""
@@ -59,6 +81,46 @@ class LogReader:
         if judged.kind is not Kind.MESSAGE or judged.physical_offset != offset:
             return None
         return Message(commitlog.decode(data.data, position), judged.size)
+
+    def before(self, offset: int) -> Message | None:
+        """The last message that begins before a physical offset.
+
+        It is looked for in the three segments before there.
+
+        Raises:
+            SegmentGoneError, StoreError: a segment can't be read.
+        """
+        number = bisect_left(self._bases, offset)
+        for segment in reversed(self._segments[max(number - _MOST_SEGMENTS, 0) : number]):
+            high = min(offset - segment.base, segment.length)
+            while high > 0:
+                low = max(high - _PIECE, 0)
+                for position in _magics(self._map(segment), low, high, backwards=True):
+                    message = self.message(segment.base + position)
+                    if message is not None:
+                        return message
+                high = low
+        return None
+
+    def after(self, offset: int) -> Message | None:
+        """The first message that begins after a physical offset.
+
+        It is looked for in the three segments from there on.
+
+        Raises:
+            SegmentGoneError, StoreError: a segment can't be read.
+        """
+        number = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[number : number + _MOST_SEGMENTS]:
+            low = max(offset + 1 - segment.base, 0)
+            while low < segment.length:
+                high = min(low + _PIECE, segment.length)
+                for position in _magics(self._map(segment), low, high):
+                    message = self.message(segment.base + position)
+                    if message is not None:
+                        return message
+                low = high
+        return None
 
     def holds(self, offset: int, size: int) -> bool:
         """Whether ``size`` bytes at a physical offset lie within the log: what a unit points at is there.
@@ -89,14 +151,33 @@ class LogReader:
         return at + 8 <= len(data) and struct.unpack_from(">q", data.data, at)[0] == offset
 
     def _segment(self, offset: int) -> Segment | None:
+        if offset >= self._bases[-1] + self._size and self._goes_on():
+            self._discover()
         number = bisect_right(self._bases, offset) - 1
         if number < 0:
             return None
         segment = self._segments[number]
         return segment if offset < segment.base + segment.length else None
 
+    def _goes_on(self) -> bool:
+        """Whether a broker has made another segment since."""
+        name = names.offset_name(self._bases[-1] + self._size)
+        return any((directory / name).exists() for directory in self._settings.commit_log_dirs)
+
     def _map(self, segment: Segment) -> NDArray[np.uint8]:
         data = self._maps.get(segment.base)
         if data is None:
             data = self._maps[segment.base] = map_segment(segment.path, segment.length)
         return data
+
+
+def _magics(data: NDArray[np.uint8], low: int, high: int, *, backwards: bool = False) -> Iterator[int]:
+    """Positions in [low, high) behind whose size a message's magic may stand, in order or from the end on."""
+    first, end = commitlog.MAGIC, high - low + commitlog.MAGIC + len(_MAGIC) - 1
+    piece = data[low : low + end].tobytes()
+    while (at := (piece.rfind if backwards else piece.find)(_MAGIC, first, end)) >= 0:
+        yield low + at - commitlog.MAGIC
+        if backwards:
+            end = at + len(_MAGIC) - 1
+        else:
+            first = at + 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +14,10 @@ from reput.query.msgid import MessageId
 
 _COMPRESSED = 0x1  # MessageSysFlag.COMPRESSED_FLAG
 _COMPRESSION_TYPE = 0x700  # MessageSysFlag.COMPRESSION_TYPE_COMPARATOR
-_ZLIB_TYPES = (0x000, 0x300)  # before 5.0 there was no type and always zlib
+_LZ4, _ZSTD, _ZLIB = "LZ4", "ZSTD", "ZLIB"
+# CompressionType; before 5.0 there was no type and always zlib.
+_TYPES = {0x000: _ZLIB, 0x100: _LZ4, 0x200: _ZSTD, 0x300: _ZLIB}
+_PIECE = 1 << 20
 _MOST_BODY = 1 << 30  # bytes that a compressed body may become
 
 
@@ -66,24 +71,35 @@ class Message:
         return not body or commitlog.body_crc(body) == self.record.body_crc
 
     def body(self) -> bytes:
-        """The body as the producer gave it: uncompressed, when it was compressed with zlib.
+        """The body as the producer gave it: uncompressed, when it was compressed.
 
         Raises:
-            StoreError: it doesn't uncompress.
+            StoreError: it doesn't uncompress, or ends before its compressed data do.
         """
-        flags = self.record.sys_flag
-        if not flags & _COMPRESSED or flags & _COMPRESSION_TYPE not in _ZLIB_TYPES:
-            return self.record.body
+        flags, body = self.record.sys_flag, self.record.body
+        if not flags & _COMPRESSED or not body:  # MessageDecoder.decode leaves an empty one alone
+            return body
+        kind = _TYPES.get(flags & _COMPRESSION_TYPE)
+        if kind is None:
+            raise self._packed_wrongly("LZ4, ZSTD or ZLIB", f"type {(flags & _COMPRESSION_TYPE) >> 8}")
+        whole = io.BytesIO()
         try:
-            stream = zlib.decompressobj()
-            return stream.decompress(self.record.body, _MOST_BODY)
-        except zlib.error as error:
-            raise StoreError(
-                "the body doesn't uncompress",
-                offset=self.record.physical_offset,
-                expected="zlib data, by the flag COMPRESSED",
-                found=str(error),
-            ) from error
+            for piece in _unzipped(body) if kind == _ZLIB else _unpacked(body, kind):
+                whole.write(piece)
+                if whole.tell() > _MOST_BODY:
+                    raise self._packed_wrongly(f"at most {_MOST_BODY} bytes when uncompressed", "more")
+        except (zlib.error, OSError) as error:
+            found = f"{error}, after {whole.tell()} bytes of the body"
+            raise self._packed_wrongly(f"{kind} data to their end", found) from error
+        return whole.getvalue()
+
+    def _packed_wrongly(self, expected: str, found: str) -> StoreError:
+        return StoreError(
+            "the body doesn't uncompress",
+            offset=self.record.physical_offset,
+            expected=f"{expected}, by the message's sysFlag",
+            found=found,
+        )
 
     def has_key(self, topic: str, key: str) -> bool:
         """Whether the message is one of this topic with this key, or with this UNIQ_KEY.
@@ -118,6 +134,35 @@ class Message:
             "bodySize": len(record.body),
             "bodyIsSound": self.body_is_sound,
         }
+
+
+def _unzipped(data: bytes) -> Iterator[bytes]:
+    """As ``java.util.zip.InflaterInputStream``: what lies behind the stream doesn't count.
+
+    Raises:
+        zlib.error: it is no such stream, or a part of one.
+    """
+    stream = zlib.decompressobj()
+    while not stream.eof:
+        piece = stream.decompress(data, _PIECE)
+        data = stream.unconsumed_tail
+        if not piece and not data and not stream.eof:
+            raise zlib.error("the data are cut off")
+        yield piece
+
+
+def _unpacked(data: bytes, kind: str) -> Iterator[bytes]:
+    """Frames of LZ4 or Zstandard.
+
+    Raises:
+        OSError: they are none, or cut off.
+    """
+    # Most bodies need none of this, and it takes longer to load than all the rest.
+    import pyarrow as pa
+
+    with pa.CompressedInputStream(pa.BufferReader(data), kind.lower()) as stream:
+        while piece := stream.read(_PIECE):
+            yield piece
 
 
 def _text(data: bytes) -> str:

@@ -52,7 +52,7 @@ class Found:
 
     Attributes:
         queue_offset: its place in the queue.
-        physical_offset, size, tags_code: what it says.
+        physical_offset, size, tags_code: what it says; the last may be an address in consumequeue_ext.
         message: the message that it points at; None when no message begins there.
         tag_fits: a client keeps it: its tag is one of those asked for, and not only its hash.
     """
@@ -117,7 +117,7 @@ def pull(
     if file is None:
         return Pulled(Status.OFFSET_FOUND_NULL, queue.roll_next_file(offset), low, high)
     units = _units(queue, file, rules, offset, wanted)
-    status, found, looked_at = _take(log, units, rules, offset, wanted, tags)
+    status, found, looked_at = _take(log, queue, units, rules, offset, wanted, tags)
     return Pulled(status, offset + looked_at, low, high, tuple(found))
 
 
@@ -129,7 +129,13 @@ def _units(queue: QueueView, file: QueueFile, rules: Queries, offset: int, wante
 
 
 def _take(
-    log: LogReader, units: NDArray[np.void], rules: Queries, offset: int, wanted: int, tags: TagFilter
+    log: LogReader,
+    queue: QueueView,
+    units: NDArray[np.void],
+    rules: Queries,
+    offset: int,
+    wanted: int,
+    tags: TagFilter,
 ) -> tuple[Status, list[Found], int]:
     """The status, what was taken, and how many units were looked at."""
     status = Status.NO_MATCHED_MESSAGE
@@ -142,7 +148,7 @@ def _take(
             return status, found, number
         if skipped:
             continue
-        if not tags.wants_code(code):
+        if tags.tags is not None and not tags.wants_code(queue.ext.tags_code(code)):
             if not total:
                 status = Status.NO_MATCHED_MESSAGE
             continue

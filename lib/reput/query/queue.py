@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from reput.errors import SegmentGoneError, StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.query.ext import QueueExt
 from reput.recovery.files import listed
 from reput.recovery.queue import UNIT, QueueFile, QueueModel
 from reput.settings import StoreSettings
@@ -31,6 +32,7 @@ class QueueView:
         min_logic: byte offset of the first unit that counts.
         files: the files in order, each with how many of its bytes count.
         file_size: bytes of a file.
+        ext: what its units' tagsCodes stand for.
 
     Raises:
         StoreError: a file can't be read, or no broker could load it.
@@ -39,6 +41,7 @@ class QueueView:
     def __init__(self, settings: StoreSettings, topic: str, queue_id: int, log_start: int) -> None:
         rules = settings.dialect.recovery
         self.file_size = settings.consume_queue_file_size
+        self.ext = QueueExt(settings, topic, queue_id)
         self._directory = names.queue_directory(settings.root, topic, queue_id)
         listing = listed([self._directory], self.file_size, rules, "mappedFileSizeConsumeQueue")
         for problem in listing.problems:

@@ -7,7 +7,6 @@ what :mod:`reput.recovery` says; what it holds in memory alone isn't seen.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from reput.errors import SettingsError, StoreError, UnsupportedError
 from reput.format import names
@@ -44,6 +43,9 @@ class ById:
 class QueryStore:
     """A store's messages; not for use by several threads.
 
+    Of a live store the log and the index are seen as they are when a question is asked, a queue as it was
+    when it was first asked for.
+
     Args:
         settings: the store's.
 
@@ -65,9 +67,13 @@ class QueryStore:
         self._queues: dict[tuple[str, int], QueueView] = {}
         self.log = LogReader(settings)
 
-    @cached_property
+    @property
     def index(self) -> IndexReader:
-        """The index files."""
+        """The index files as they are now.
+
+        Raises:
+            StoreError: see :class:`reput.query.keys.IndexReader`.
+        """
         return IndexReader(self._settings)
 
     def queue(self, topic: str, queue_id: int) -> QueueView:

@@ -1,7 +1,7 @@
 """Tag expressions: ``*``, or tags with ``||`` between them.
 
 Source: ``FilterAPI.buildSubscriptionData``, ``DefaultMessageFilter.isMatchedByConsumeQueue``,
-``PullAPIWrapper.processPullResult``, ``ConsumeQueueExt.isExtAddr`` (rocketmq-all-4.9.7, 5.3.3).
+``PullAPIWrapper.processPullResult`` (rocketmq-all-4.9.7, 5.3.3).
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from reput.format import javastring
 _ALL = "*"
 # What String.trim takes away: every character up to the space.
 _JAVA_WHITE = "".join(map(chr, range(0x21)))
-#: A tagsCode below this is an address in consumequeue_ext, not a hash.
-_LEAST_HASH = -(1 << 31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +45,9 @@ class TagFilter:
         hashes = (javastring.hash_code(word.encode("utf-8", "replace")) for word in words)
         return cls(frozenset(words), frozenset(hashes))
 
-    def wants_code(self, tags_code: int) -> bool:
-        """What the broker asks of a unit: does its hash fit? An address tells nothing, and fits."""
-        if self.tags is None or tags_code < _LEAST_HASH:
+    def wants_code(self, tags_code: int | None) -> bool:
+        """What the broker asks of a unit: does its hash fit? One that can't be read does."""
+        if self.tags is None or tags_code is None:
             return True
         code = tags_code & 0xFFFF_FFFF
         return (code - (1 << 32) if code >> 31 else code) in self.codes

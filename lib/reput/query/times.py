@@ -7,6 +7,7 @@ Source: ``ConsumeQueue.getOffsetInQueueByTime``, ``binarySearchInQueueByTime``,
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -87,28 +88,56 @@ def _by_file_times(log: LogReader, queue: QueueView, timestamp: int) -> int:
     if file is None or not file.wrote:
         return 0
     units = _Units(log, queue, file)
+    near = _search(units, timestamp)
+    if near is None:
+        return 0
+    if near.exact is not None:
+        return units.offset(near.exact)
+    if near.left_time == -1:
+        return units.offset(near.right)
+    if near.right_time == -1:
+        return units.offset(near.left)
+    later_is_nearer = timestamp - near.left_time > near.right_time - timestamp
+    return units.offset(near.right if later_is_nearer else near.left)
+
+
+@dataclass(slots=True)
+class _Near:
+    """The units around a time: byte positions in their file, -1 without one, and times in ms.
+
+    Attributes:
+        exact: a unit of that time; None without one.
+        left: the last unit before it; left_time is -1 where its message has expired.
+        right: the first unit after it.
+    """
+
+    exact: int | None = None
+    left: int = -1
+    left_time: int = -1
+    right: int = -1
+    right_time: int = -1
+
+
+def _search(units: _Units, timestamp: int) -> _Near | None:
+    """Search a file for a time; None when a message on the way isn't there."""
+    near = _Near()
     low, high = units.low, units.high
-    left = right = -1
-    left_time = right_time = -1
     while high >= low:
-        middle = _middle(low, high)
+        middle = (low + high) // (2 * UNIT_LENGTH) * UNIT_LENGTH
         if units.expired(middle):
-            low, left = middle + UNIT_LENGTH, middle
+            low, near.left = middle + UNIT_LENGTH, middle
             continue
         time = units.time(middle)
         if time < 0:
-            return 0
+            return None
         if time == timestamp:
-            return units.offset(middle)
+            near.exact = middle
+            break
         if time > timestamp:
-            high, right, right_time = middle - UNIT_LENGTH, middle, time
+            high, near.right, near.right_time = middle - UNIT_LENGTH, middle, time
         else:
-            low, left, left_time = middle + UNIT_LENGTH, middle, time
-    if left_time == -1:
-        return units.offset(right)
-    if right_time == -1:
-        return units.offset(left)
-    return units.offset(right if timestamp - left_time > right_time - timestamp else left)
+            low, near.left, near.left_time = middle + UNIT_LENGTH, middle, time
+    return near
 
 
 def _changed_at(queue: QueueView, timestamp: int) -> QueueFile | None:
@@ -135,23 +164,12 @@ def _by_messages(log: LogReader, queue: QueueView, timestamp: int, boundary: Bou
         return queue.min_offset  # a time before 1970 in a file that has expired: the broker throws
     if units.time(floor) > timestamp:
         return units.offset(0) if lower else 0
-    low, high = floor, ceiling
-    left = right = -1
-    while high >= low:
-        middle = _middle(low, high)
-        if units.expired(middle):
-            low, left = middle + UNIT_LENGTH, middle
-            continue
-        time = units.time(middle)
-        if time < 0:
-            return 0
-        if time == timestamp:
-            return units.offset(_last_equal(units, middle, timestamp, floor, ceiling, lower=lower))
-        if time > timestamp:
-            high, right = middle - UNIT_LENGTH, middle
-        else:
-            low, left = middle + UNIT_LENGTH, middle
-    return units.offset(right if lower else left)
+    near = _search(units, timestamp)
+    if near is None:
+        return 0
+    if near.exact is not None:
+        return units.offset(_last_equal(units, near.exact, timestamp, floor, ceiling, lower=lower))
+    return units.offset(near.right if lower else near.left)
 
 
 def _last_equal(
@@ -162,10 +180,6 @@ def _last_equal(
     while floor <= position + step <= ceiling and units.time(position + step) == timestamp:
         position += step
     return position
-
-
-def _middle(low: int, high: int) -> int:
-    return (low + high) // (2 * UNIT_LENGTH) * UNIT_LENGTH
 
 
 def _first_file(log: LogReader, queue: QueueView, timestamp: int) -> QueueFile | None:
