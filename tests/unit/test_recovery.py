@@ -56,7 +56,7 @@ def planned(store: GoldenStore, harm: Damage, tmp_path: Path) -> Plan:
     store.write_broker_conf(conf)
     text = conf.read_text(encoding="utf-8").replace(str(store.root), str(root))
     conf.write_text(text, encoding="utf-8")
-    return plan(take(StoreSettings.load(root, conf, store.version, queue_ext=True)))
+    return plan(take(StoreSettings.load(root, conf, store.version)))
 
 
 def kinds(result: Plan) -> set[str]:
@@ -559,6 +559,62 @@ def test_a_message_that_says_it_is_elsewhere_is_no_crash(name: str, field: int, 
             path.write_bytes(changed)
             settings = StoreSettings.load(store.root, store.write_broker_conf(tmp_path / "conf"), name[:5])
             assert plan(take(settings)).to_dict()
+
+
+# --- Files in the place of directories --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RESTARTED)
+@pytest.mark.parametrize(
+    "place", ["index", "consumequeue", "consumequeue/Orders/0", "consumequeue/notes.txt"]
+)
+def test_a_file_in_the_place_of_a_directory_is_named(
+    name: str, place: str, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    def replaced(copy: Copy) -> None:
+        shutil.rmtree(copy.root / place, ignore_errors=True)
+        (copy.root / place).write_text("hello")
+
+    result = planned(stores[name], replaced, tmp_path)
+    path = str(result.snapshot.settings.root / place)
+    assert [(one.kind, one.path) for one in problems(result.snapshot)] == [("not-a-directory", path)]
+    assert result.prediction.starts
+    assert ("not-a-directory", path) in [(loss.kind, loss.path) for loss in result.unrepaired]
+    assert result.exit_code == 1
+
+
+def test_a_file_in_the_place_of_config_is_no_broken_config(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    def replaced(copy: Copy) -> None:
+        shutil.rmtree(copy.root / names.CONFIG, ignore_errors=True)
+        (copy.root / names.CONFIG).write_text("hello")
+
+    assert problems(planned(stores["5.3.3-restart"], replaced, tmp_path).snapshot) == []
+
+
+@pytest.mark.parametrize(("length", "outcome"), [(3, "fills it up"), (0, "fills it up"), (5000, "its start")])
+def test_a_checkpoint_of_another_length_is_named(
+    length: int, outcome: str, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    def cut(copy: Copy) -> None:
+        path = copy.root / names.CHECKPOINT
+        path.write_bytes(path.read_bytes()[:length].ljust(length, b"\0"))
+
+    (found,) = problems(planned(stores["5.3.3-restart"], cut, tmp_path).snapshot)
+    assert (found.kind, found.found, found.stops) == ("checkpoint-length", f"{length} bytes", False)
+    assert outcome in found.outcome
+
+
+def test_an_index_file_that_vanishes_after_the_look_is_no_trouble(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    snapshot = planned(stores["5.3.3-restart"], damage.index_torn, tmp_path).snapshot
+    snapshot.index[-1].path.unlink()
+    assert kinds(plan(snapshot)) == {"index-torn", "index-length"}
+
+
+# --- What lies behind a cut -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -48,8 +48,8 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
 def _broken(path: Path) -> str | None:
     try:
         text = path.read_bytes().decode("utf-8", "replace")
-    except FileNotFoundError:
-        return None
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # File.exists() says no
     except OSError as error:
         return error.strerror
     if not text:

@@ -97,6 +97,11 @@ def entries(directory: Path) -> list[Entry]:
         ) from error
 
 
+def in_order(directory: Path) -> list[Entry]:
+    """:func:`entries`, by name."""
+    return sorted(entries(directory), key=lambda entry: entry.path.name)
+
+
 def number(name: str) -> int | None:
     """The number that Java reads from a file name; None when it is none."""
     if _NUMBER.fullmatch(name) is None:

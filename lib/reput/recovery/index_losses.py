@@ -69,7 +69,7 @@ def _torn_index_files(prediction: Prediction) -> Iterator[Loss]:
     for entry in prediction.snapshot.index:
         header = entry.header
         if header.index_count > 1 and entry.path not in dropped:
-            used, length = file_length(slots, header.index_count), entry.path.stat().st_size
+            used, length = file_length(slots, header.index_count), entry.length
             if length < used:
                 text = f"the index file is filled up with zeros: {used - length} bytes of keys aren't there"
                 low, high = header.begin_physical_offset, header.end_physical_offset

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 #: Problems of a load that stand for messages which nobody can bring back from what is there.
 LOG_GONE = frozenset({"missing-log-directory", "no-log", "missing-segments"})
 #: Problems of a load that a rebuild from the log takes away, although the broker starts with them.
-DERIVED_GONE = frozenset({"missing-queue-files", "index-length"})
+DERIVED_GONE = frozenset({"missing-queue-files", "index-length", "not-a-directory"})
 
 
 @dataclass(frozen=True, slots=True)

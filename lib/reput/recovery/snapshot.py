@@ -6,7 +6,7 @@ Source: ``DefaultMessageStore.load``, ``ConsumeQueueStore.load``, ``IndexService
 
 from __future__ import annotations
 
-import re
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,19 +14,18 @@ from pathlib import Path
 
 from reput.errors import SettingsError, StoreError
 from reput.format import names
-from reput.format.checkpoint import StoreCheckpoint
+from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.recovery.config import config_problems
-from reput.recovery.files import Entry, Listing, entries, gaps, listed, number
+from reput.recovery.files import Entry, Listing, entries, gaps, in_order, listed, number
 from reput.recovery.index import read_header
+from reput.recovery.layout import is_queue_id, no_directories
 from reput.recovery.problem import Problem
 from reput.settings import StoreSettings
 from reput.store.lock import Holder, store_holder
 from reput.topics import batch_queue_topics
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
-_QUEUE_ID = re.compile(r"-?(0|[1-9][0-9]{0,9})", re.ASCII)
-_INT_MAX = 2**31 - 1
 
 #: A queue: topic and queue id.
 Queue = tuple[str, int]
@@ -39,10 +38,12 @@ class IndexEntry:
     Attributes:
         path: the file.
         header: its header.
+        length: its bytes before the broker fills it up.
     """
 
     path: Path
     header: IndexHeader
+    length: int
 
 
 @dataclass(slots=True)
@@ -123,6 +124,7 @@ def take(settings: StoreSettings) -> Snapshot:
         ext = {queue: listing for queue, listing in found.items() if queue in queues}  # as ConsumeQueue.load
     index, index_problems = _index(settings)
     checkpoint = settings.root / names.CHECKPOINT
+    stored, checkpoint_length = _checkpoint(checkpoint)
     snapshot = Snapshot(
         settings=settings,
         clean=not (settings.root / names.ABORT).exists(),
@@ -131,8 +133,8 @@ def take(settings: StoreSettings) -> Snapshot:
         log=log,
         queues=queues,
         batch_queues=batch,
-        checkpoint=_checkpoint(checkpoint),
-        checkpoint_exists=checkpoint.exists(),
+        checkpoint=stored,
+        checkpoint_exists=checkpoint_length is not None,
         index=index,
         holder=store_holder(settings.root),
         ext_queues=ext,
@@ -147,6 +149,7 @@ def take(settings: StoreSettings) -> Snapshot:
         )
     snapshot.problems += [
         *_log_directory_problems(snapshot),
+        *no_directories(settings),
         *log.problems,
         *gaps(log.files, size, "missing-segments"),
         *_queue_problems(queues, settings.consume_queue_file_size),
@@ -154,6 +157,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_queue_problems(batch, recovery_settings.batch_queue_file_size),
         *_type_problems(snapshot),
         *index_problems,
+        *_checkpoint_problems(checkpoint, checkpoint_length),
         *config_problems(settings),
     ]
     return snapshot
@@ -211,18 +215,10 @@ def _queues(root: Path, settings: StoreSettings, file_size: int, setting: str) -
         (topic.path.name, int(queue.path.name)): listed(
             [queue.path], file_size, settings.dialect.recovery, setting
         )
-        for topic in _sorted(root)
-        for queue in _sorted(topic.path)
-        if _is_queue_id(queue.path.name)
+        for topic in in_order(root)
+        for queue in in_order(topic.path)
+        if is_queue_id(queue.path.name)
     }
-
-
-def _sorted(directory: Path) -> list[Entry]:
-    return sorted(entries(directory), key=lambda entry: entry.path.name)
-
-
-def _is_queue_id(name: str) -> bool:
-    return _QUEUE_ID.fullmatch(name) is not None and -_INT_MAX - 1 <= int(name) <= _INT_MAX
 
 
 def _queue_problems(queues: dict[Queue, Listing], file_size: int) -> Iterator[Problem]:
@@ -257,14 +253,31 @@ def _type_problems(snapshot: Snapshot) -> Iterator[Problem]:
                 )
 
 
-def _checkpoint(path: Path) -> StoreCheckpoint:
+def _checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
+    """The checkpoint and its bytes, None when there is none."""
     try:
         with open(path, "rb") as file:
-            return StoreCheckpoint.decode(file.read(48))
+            return StoreCheckpoint.decode(file.read(48)), os.fstat(file.fileno()).st_size
     except FileNotFoundError:
-        return StoreCheckpoint()
+        return StoreCheckpoint(), None
     except OSError as error:
         raise StoreError("the checkpoint can't be read", path=path, found=error.strerror) from error
+
+
+def _checkpoint_problems(path: Path, length: int | None) -> Iterator[Problem]:
+    """``StoreCheckpoint`` maps a page, which makes a shorter file that long."""
+    if length is None or length == LENGTH:
+        return
+    yield Problem(
+        kind="checkpoint-length",
+        path=str(path),
+        expected=f"{LENGTH} bytes",
+        found=f"{length} bytes",
+        outcome="the broker fills it up with zeros, and takes those for times and offsets"
+        if length < LENGTH
+        else "the broker reads its start",
+        next_step="Before a start after a crash see with `reput recover --plan` how far that goes back.",
+    )
 
 
 def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Problem]]:
@@ -273,7 +286,7 @@ def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Proble
     problems: list[Problem] = []
     length = file_length(settings.max_hash_slot_num, settings.max_index_num)
     refuses = settings.dialect.recovery.index_failure_refuses
-    for entry in _sorted(settings.root / names.INDEX):
+    for entry in in_order(settings.root / names.INDEX):
         if number(entry.path.name) is None:
             problems.append(
                 Problem(
@@ -304,7 +317,7 @@ def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Proble
             if entry.length != length:
                 problems.append(_wrong_index_length(entry, length))
             try:
-                found.append(IndexEntry(entry.path, read_header(entry.path)))
+                found.append(IndexEntry(entry.path, read_header(entry.path), entry.length))
             except OSError as error:
                 raise StoreError(
                     "this index file can't be read", path=entry.path, found=error.strerror

@@ -1,0 +1,62 @@
+"""Files that lie where a broker has directories: ``File.listFiles`` gives null for them, and a load goes on.
+
+Source: ``ConsumeQueueStore.load``, ``DefaultMessageStore.loadConsumeQueue``, ``IndexService.load``,
+``MappedFileQueue.load``, ``UtilAll.ensureDirOK``, ``RunningFlags.isWriteable`` (rocketmq-all-4.9.7, 5.3.3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from reput.format import names
+from reput.recovery.files import in_order
+from reput.recovery.problem import Problem
+from reput.settings import StoreSettings
+
+_QUEUE_ID = re.compile(r"-?(0|[1-9][0-9]{0,9})", re.ASCII)
+_INT_MAX = 2**31 - 1
+
+
+def is_queue_id(name: str) -> bool:
+    """Whether a broker takes a directory of this name for a queue's."""
+    return _QUEUE_ID.fullmatch(name) is not None and -_INT_MAX - 1 <= int(name) <= _INT_MAX
+
+
+def no_directories(settings: StoreSettings) -> Iterator[Problem]:
+    """What is no directory, of those that hold queues and index files.
+
+    Raises:
+        StoreError: a directory can't be read.
+    """
+    root = settings.root
+    queues = [names.CONSUME_QUEUE]
+    if settings.dialect.recovery.switches_queue_types:
+        queues.append(names.BATCH_CONSUME_QUEUE)
+    for name in queues:
+        if _is_no_directory(root / name):
+            yield _problem(root / name, "finds no queue and can't write any")
+        for topic in in_order(root / name):
+            if not topic.is_dir:
+                yield _problem(topic.path, "can't write queues of a topic of this name")
+            for queue in in_order(topic.path):
+                if not queue.is_dir and is_queue_id(queue.path.name):
+                    yield _problem(queue.path, "takes it for an empty queue and can't write it")
+    if settings.message_index_enable and _is_no_directory(root / names.INDEX):
+        yield _problem(root / names.INDEX, "finds no index file and can't write any")
+
+
+def _is_no_directory(path: Path) -> bool:
+    return path.exists() and not path.is_dir()
+
+
+def _problem(path: Path, outcome: str) -> Problem:
+    return Problem(
+        kind="not-a-directory",
+        path=str(path),
+        expected="a directory",
+        found="no directory",
+        outcome=f"the broker starts, {outcome}: once it has tried, it takes no message any more",
+        next_step="Move it elsewhere.",
+    )
