@@ -112,6 +112,9 @@ def _units(wrong: Wrong, name: tuple[str, int], directory: Path | None, file_siz
     found: dict[int, Unit] = {}
     last = -1
     for path in sorted(directory.iterdir()) if directory is not None else []:
+        if path.is_dir():
+            wrong.files.add(("queue-stray-directory", *name))
+            continue
         if len(path.name) != 20 or int(path.name) % file_size:
             wrong.files.add(("queue-file-name", *name))
             continue

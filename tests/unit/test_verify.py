@@ -193,8 +193,14 @@ def test_files_that_a_broker_does_not_start_with(store: GoldenStore) -> None:
     path = queue_file(store, "Orders", 1)
     path.write_bytes(path.read_bytes() + b"\0")
     path.with_name("stray").write_bytes(b"")
+    path.with_name("stray-directory").mkdir()
+    (store.root / names.INDEX / "20990101000000000").mkdir()
     report = report_on(store)
-    assert [one.kind for one in report.findings] == ["queue-file-length", "queue-file-name"]
+    assert [(one.kind, one.found) for one in report.findings[-2:]] == [
+        ("queue-stray-directory", "a directory"),
+        ("index-stray-directory", "a directory"),
+    ]
+    assert [one.kind for one in report.findings[:-2]] == ["queue-file-length", "queue-file-name"]
 
 
 def test_delay_queues_after_a_recovery_of_4_9(tmp_path: Path) -> None:

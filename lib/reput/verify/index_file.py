@@ -118,6 +118,23 @@ def index_files(root: Path, slots: int, entries: int) -> list[IndexInfo]:
         raise StoreError("the index can't be read", path=error.filename, found=error.strerror) from error
 
 
+def stray_directories(root: Path) -> list[IndexProblem]:
+    """Directories among the index files: a broker fails on them, or loads none of the files behind.
+
+    Raises:
+        StoreError: the directory can't be read.
+    """
+    directory = root / names.INDEX
+    try:
+        found = sorted(path for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
+    except OSError as error:
+        raise StoreError("the index can't be read", path=error.filename, found=error.strerror) from error
+    return [
+        IndexProblem("index-stray-directory", str(path), 0, 0, 0, 1, "files only", "a directory")
+        for path in found
+    ]
+
+
 def _index_files(directory: Path, slots: int, entries: int) -> list[IndexInfo]:
     paths = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
     found: list[IndexInfo] = []

@@ -38,7 +38,7 @@ class FileProblem:
     """Something wrong with a file of a queue.
 
     Attributes:
-        kind: "queue-file-length", "queue-file-name" or "queue-file-missing".
+        kind: "queue-file-length", "queue-file-name", "queue-file-missing" or "queue-stray-directory".
         path: the file.
         first, end: queueOffsets of the places concerned, half open; 0, 0 where it has none.
         expected, found: in words.
@@ -141,6 +141,10 @@ def _files(directory: Path, file_size: int, result: Outside) -> list[tuple[int, 
         except FileNotFoundError:
             continue
         if not stat.S_ISREG(facts.st_mode):
+            there = "a directory" if stat.S_ISDIR(facts.st_mode) else "no regular file"
+            result.problems.append(
+                FileProblem("queue-stray-directory", entry.path, 0, 0, "files only", there)
+            )
             continue
         base = names.parse_offset_name(entry.name)
         if base is None or base % file_size:

@@ -10,13 +10,11 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reput.errors import Finding, SettingsError
 from reput.format import names
-from reput.format.indexfile import FIRST_ORDINAL
 from reput.scan.part import Part
 from reput.sink.chain import Chain
 from reput.sink.journal import QueueState
@@ -24,17 +22,13 @@ from reput.sink.queues import BatchQueues
 from reput.sink.runner import Runner
 from reput.source.parts import cut
 from reput.verify.checkpoint import Reached, check_checkpoint
-from reput.verify.entries import EntriesCompared, joined, joined_problems
 from reput.verify.explain import Explainer, Seen
-from reput.verify.index_file import IndexProblem, index_files
-from reput.verify.index_map import IndexMap, find_entries
+from reput.verify.index_check import IndexCheck
 from reput.verify.options import VerifyOptions
 from reput.verify.outside import Known, Outside
 from reput.verify.plan import Plan, prepare, queues_on_disk
 from reput.verify.report import Difference, Note, Report, next_steps
 from reput.verify.tasks import (
-    ChainsTask,
-    EntriesTask,
     IrregularTask,
     OutsideTask,
     PartChecked,
@@ -50,7 +44,6 @@ if TYPE_CHECKING:
 _Queue = tuple[str, int]
 Listener = Callable[[int, int, int], None]
 
-_LONG_MAX = (1 << 63) - 1
 _QUEUES_AT_ONCE = 64
 #: What is odd about a queue's messages and just as a live broker left it.
 _LEGAL = frozenset({"repeated-message", "queue-offset-jump", "queue-restarted"})
@@ -105,20 +98,17 @@ class _Verification:
         self._runner = runner
         self._listener = listener
         self._target = plan.target()
-        self._index = IndexMap()
+        self._index = IndexCheck(plan, runner)
         self._queues: dict[_Queue, QueueState] = {}
         self._restarts: dict[str, int] = {}
-        self._covered: list[tuple[int, int]] = []
         self._breaks: list[int] = []
         self._reached_log = self._reached_queues = 0
         self._last_unit = -1
         self._last_timestamp = 0
-        self._other_tags = False
         self._without: dict[bytes, tuple[int, int]] = {}
         self._log_findings: list[Finding] = list(plan.log.findings)
         self._holes: list[Finding] = []
         self._ranges: dict[_Queue, list[UnitRange]] = {}
-        self._entries = EntriesCompared()
         self._ext = 0
         self._end = plan.log.start
         self._total = sum(
@@ -130,23 +120,20 @@ class _Verification:
 
     def run(self) -> Report:
         plan = self._plan
-        self._find_entries()
+        self._index.find()
         ended = threading.Event()
         with ThreadPoolExecutor(1, "reput-chains") as pool:
             # Each file's chains are one task's work: it is begun first, beside the log's.
-            following = pool.submit(self._follow_chains, ended)
+            following = pool.submit(self._index.follow_chains, ended)
             try:
                 for batch in self._batches():
                     self._check_batch(batch)
-                self._check_leftover_entries()
+                self._index.check_leftover_entries()
                 outside = self._check_outside()
                 self._refuse_unknown(outside)
-                problems = following.result()
+                chains = following.result()
             finally:
                 ended.set()
-        dangling = self._entries.problems
-        if self._other_tags:
-            dangling = joined_problems(dangling, "dangling-entry")
         explainer = Explainer(plan, self._seen())
         findings = [Difference.of_log(finding) for finding in [*self._log_findings, *self._unsafe_topics()]]
         for queue, ranges in sorted(self._merged(outside).items()):
@@ -154,18 +141,13 @@ class _Verification:
             findings += differing
             self._notes += notes
         findings += [explainer.file(each, problem) for each in outside for problem in each.problems]
-        findings += [explainer.index(problem) for problem in [*problems, *dangling]]
-        missing = self._entries.missing
-        findings += [
-            explainer.missing_keys(one) for one in (joined(missing) if self._other_tags else missing)
-        ]
-        if plan.index:
-            self._notes += self._index_notes()
+        findings += self._index.findings(explainer, chains)
+        self._notes += self._index.notes()
         # The log is looked at first, so that a broker's checkpoint may be newer.
         if plan.selection.is_all and not plan.running:
             fields = plan.settings.dialect.checkpoint_fields
             findings += check_checkpoint(plan.settings.root, self._reached(), fields)
-        other_version = explainer.other_version if self._other_tags else None
+        other_version = explainer.other_version if self._index.other_tags else None
         return Report(
             store=str(plan.settings.root),
             against=None,
@@ -177,8 +159,8 @@ class _Verification:
             bytes=self._bytes,
             queues=len(self._queues),
             units=sum(state.next - state.first for state in self._queues.values()),
-            index_files=len(self._index.infos),
-            index_entries=sum(info.end - FIRST_ORDINAL for info in self._index.infos),
+            index_files=len(self._index.map.infos),
+            index_entries=self._index.keys,
             findings=findings,
             notes=self._notes,
             not_checked=self._not_checked(),
@@ -240,8 +222,8 @@ class _Verification:
             part=part,
             entries_from=part.start,
             entries_to=part.end,
-            runs=self._index.runs(part.start, part.end) if plan.index else None,
-            infos=self._index.infos,
+            runs=self._index.map.runs(part.start, part.end) if plan.index else None,
+            infos=self._index.map.infos,
             queue_ext=plan.queue_ext,
         )
 
@@ -255,13 +237,10 @@ class _Verification:
 
     def _add(self, checked: PartChecked, ranges: dict[_Queue, list[UnitRange]]) -> None:
         result = checked.result
-        self._covered.append((result.part.start, result.part.end))
+        self._index.add(checked)
         for queue, differing in checked.ranges.items():
             add_ranges(ranges.setdefault(queue, []), differing)
         self._ext += checked.ext
-        if checked.entries is not None:
-            self._add_entries(checked.entries)
-        self._other_tags |= checked.other_tags
         if result.messages:
             self._reached_log = max(self._reached_log, result.last_timestamp)
         for topic, count, position in result.without_unit:
@@ -307,69 +286,6 @@ class _Verification:
                     self._log_findings.append(finding)
                 else:
                     self._notes.append(filled)
-
-    # --- the index ----------------------------------------------------------------------------------------
-
-    def _find_entries(self) -> None:
-        plan, settings = self._plan, self._plan.settings
-        if not plan.index:
-            return
-        infos = index_files(settings.root, settings.max_hash_slot_num, settings.max_index_num)
-        self._index = find_entries(self._runner, infos)
-
-    def _follow_chains(self, ended: threading.Event) -> list[IndexProblem]:
-        """What is wrong with the chains of all index files; cut short once the run has ended without it."""
-        problems: list[IndexProblem] = []
-        tasks = [ChainsTask(info) for info in self._index.infos]
-        with closing(in_waves(self._runner, tasks)) as results:
-            for checked in results:
-                problems += checked.problems
-                if ended.is_set():
-                    break
-        return problems
-
-    def _check_leftover_entries(self) -> None:
-        """Entries that point to where no part was: before 0, between parts, past the end."""
-        if not self._index.infos:
-            return
-        plan = self._plan
-        ranges, at = [(-_LONG_MAX - 1, 0)], plan.log.start
-        for start, end in sorted(self._covered):
-            if start > at:
-                ranges.append((at, start))
-            at = max(at, end)
-        ranges.append((at, _LONG_MAX))
-        if plan.running:
-            ranges = [(start, min(end, plan.end)) for start, end in ranges if start < plan.end]
-        tasks = [
-            EntriesTask(start, end, runs, self._index.infos)
-            for start, end in ranges
-            if (runs := self._index.runs(start, end))
-        ]
-        for compared in in_waves(self._runner, tasks):
-            self._add_entries(compared)
-
-    def _add_entries(self, compared: EntriesCompared) -> None:
-        known = self._entries
-        missing = compared.missing
-        if known.missing and missing and known.missing[-1].at_end and missing[0].at_start:
-            known.missing[-1] = joined([known.missing[-1], missing[0]])[0]
-            missing = missing[1:]
-        known.missing += missing
-        known.problems += compared.problems
-        if compared.duplicates and known.first_duplicate < 0:
-            known.first_duplicate = compared.first_duplicate
-        known.duplicates += compared.duplicates
-        known.entries += compared.entries
-
-    def _index_notes(self) -> Iterator[Note]:
-        if self._entries.duplicates:
-            yield Note(
-                "indexed-twice",
-                f"{self._entries.duplicates:,} index entries stand twice in a row, first of the message at "
-                f"{self._entries.first_duplicate}: a broker that is started indexes its last message again",
-                count=self._entries.duplicates,
-            )
 
     # --- queues -------------------------------------------------------------------------------------------
 
@@ -428,8 +344,7 @@ class _Verification:
         wrong = any(problem.kind == "queue-file-length" for each in outside for problem in each.problems)
         if wrong and not any(each.fitting for each in outside):
             return False
-        fitting = [info.length == info.expected_length for info in self._index.infos]
-        return any(fitting) or not fitting
+        return self._index.files_fit
 
     def _merged(self, outside: list[Outside]) -> dict[_Queue, list[UnitRange]]:
         merged = {queue: list(ranges) for queue, ranges in self._ranges.items() if ranges}
@@ -456,20 +371,15 @@ class _Verification:
             ),
             holes=self._holes,
             restarts=self._restarts,
-            infos=self._index.infos,
-            other_tags=self._other_tags,
+            infos=self._index.map.infos,
+            other_tags=self._index.other_tags,
         )
 
     def _reached(self) -> Reached:
-        headers = [info.header for info in self._index.infos]
-        # An index that isn't looked at is taken at its word.
-        index = max(
-            (header.end_timestamp for header in headers), default=0 if self._plan.index else _LONG_MAX
-        )
         queues = self._reached_queues
         if any(self._without.values()) or self._ext:
             queues = max(queues, self._reached_log)  # batch queues count, too
-        return Reached(self._reached_log, queues, index, self._last_unit_or_batch())
+        return Reached(self._reached_log, queues, self._index.end_timestamp, self._last_unit_or_batch())
 
     def _last_unit_or_batch(self) -> int:
         return self._end if self._without else self._last_unit

@@ -1,0 +1,139 @@
+"""The index of a verification: what its files hold, which keys they lack, what is wrong in themselves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+from reput.format.indexfile import FIRST_ORDINAL
+from reput.sink.runner import Runner
+from reput.verify.entries import EntriesCompared, joined, joined_problems
+from reput.verify.explain import Explainer
+from reput.verify.index_file import IndexProblem, index_files, stray_directories
+from reput.verify.index_map import IndexMap, find_entries
+from reput.verify.plan import Plan
+from reput.verify.report import Difference, Note
+from reput.verify.tasks import ChainsTask, EntriesTask, PartChecked
+from reput.verify.waves import in_waves
+
+_LONG_MAX = (1 << 63) - 1
+
+
+class IndexCheck:
+    """The index side of one run. Without files until :meth:`find`, and for good where none is looked at.
+
+    Attributes:
+        map: the files, and where in the log their entries point to.
+        other_tags: keys are indexed as another release does it.
+    """
+
+    def __init__(self, plan: Plan, runner: Runner) -> None:
+        self._plan = plan
+        self._runner = runner
+        self.map = IndexMap()
+        self.other_tags = False
+        self._entries = EntriesCompared()
+        self._covered: list[tuple[int, int]] = []
+        self._strays: list[IndexProblem] = []
+
+    def find(self) -> None:
+        """Look at which files there are, and where their entries point to.
+
+        Raises:
+            ReputError: a file can't be read.
+        """
+        settings = self._plan.settings
+        if not self._plan.index:
+            return
+        infos = index_files(settings.root, settings.max_hash_slot_num, settings.max_index_num)
+        self._strays = stray_directories(settings.root)
+        self.map = find_entries(self._runner, infos)
+
+    def follow_chains(self, ended: threading.Event) -> list[IndexProblem]:
+        """What is wrong with the chains of all index files; cut short once the run has ended without it."""
+        problems: list[IndexProblem] = []
+        tasks = [ChainsTask(info) for info in self.map.infos]
+        with closing(in_waves(self._runner, tasks)) as results:
+            for checked in results:
+                problems += checked.problems
+                if ended.is_set():
+                    break
+        return problems
+
+    def add(self, checked: PartChecked) -> None:
+        """Take what came of a part of the log."""
+        self._covered.append((checked.result.part.start, checked.result.part.end))
+        if checked.entries is not None:
+            self._add_entries(checked.entries)
+        self.other_tags |= checked.other_tags
+
+    def check_leftover_entries(self) -> None:
+        """Entries that point to where no part was: before 0, between parts, past the end."""
+        if not self.map.infos:
+            return
+        plan = self._plan
+        ranges, at = [(-_LONG_MAX - 1, 0)], plan.log.start
+        for start, end in sorted(self._covered):
+            if start > at:
+                ranges.append((at, start))
+            at = max(at, end)
+        ranges.append((at, _LONG_MAX))
+        if plan.running:
+            ranges = [(start, min(end, plan.end)) for start, end in ranges if start < plan.end]
+        tasks = [
+            EntriesTask(start, end, runs, self.map.infos)
+            for start, end in ranges
+            if (runs := self.map.runs(start, end))
+        ]
+        for compared in in_waves(self._runner, tasks):
+            self._add_entries(compared)
+
+    def _add_entries(self, compared: EntriesCompared) -> None:
+        known = self._entries
+        missing = compared.missing
+        if known.missing and missing and known.missing[-1].at_end and missing[0].at_start:
+            known.missing[-1] = joined([known.missing[-1], missing[0]])[0]
+            missing = missing[1:]
+        known.missing += missing
+        known.problems += compared.problems
+        if compared.duplicates and known.first_duplicate < 0:
+            known.first_duplicate = compared.first_duplicate
+        known.duplicates += compared.duplicates
+        known.entries += compared.entries
+
+    def findings(self, explainer: Explainer, chains: list[IndexProblem]) -> Iterator[Difference]:
+        """What is wrong, ``chains`` being what :meth:`follow_chains` found."""
+        dangling, missing = self._entries.problems, self._entries.missing
+        if self.other_tags:
+            dangling, missing = joined_problems(dangling, "dangling-entry"), joined(missing)
+        yield from (explainer.index(problem) for problem in [*self._strays, *chains, *dangling])
+        yield from (explainer.missing_keys(one) for one in missing)
+
+    def notes(self) -> Iterator[Note]:
+        """What is odd and legal."""
+        if self._entries.duplicates:
+            yield Note(
+                "indexed-twice",
+                f"{self._entries.duplicates:,} index entries stand twice in a row, first of the message at "
+                f"{self._entries.first_duplicate}: a broker that is started indexes its last message again",
+                count=self._entries.duplicates,
+            )
+
+    @property
+    def keys(self) -> int:
+        """Entries that the files hold."""
+        return sum(info.end - FIRST_ORDINAL for info in self.map.infos)
+
+    @property
+    def end_timestamp(self) -> int:
+        """The greatest endTimestamp of a file, ms; an index that isn't looked at is taken at its word."""
+        headers = [info.header for info in self.map.infos]
+        nothing = 0 if self._plan.index else _LONG_MAX
+        return max((header.end_timestamp for header in headers), default=nothing)
+
+    @property
+    def files_fit(self) -> bool:
+        """Whether some file has the length that the settings ask for, or there is none."""
+        fitting = [info.length == info.expected_length for info in self.map.infos]
+        return any(fitting) or not fitting
