@@ -26,6 +26,8 @@ class BrokerMemory:
         end: physical offset where the next record goes.
         block: bytes that appear together.
         spoil: how often some bytes of what is written are wrong.
+        direct: how often a broker with buffers (``transientStorePoolEnable``) has none left for a segment,
+            and writes it before what is still in the buffers of earlier ones.
     """
 
     root: Path
@@ -34,8 +36,10 @@ class BrokerMemory:
     end: int = 0
     block: int = 8
     spoil: float = 0.0
+    direct: float = 0.0
     _queue: list[tuple[int, bytes]] = field(default_factory=list)
     _hidden: list[tuple[int, bytes]] = field(default_factory=list)
+    _directs: dict[int, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.disk = LogWriter(self.root, self.segment_size)
@@ -64,15 +68,17 @@ class BrokerMemory:
     def issue(self, most: int) -> None:
         """Write the next bytes, up to ``most``; some blocks of them are not seen before the next nap."""
         while most > 0 and self._queue:
-            offset, data = self._queue.pop(0)
+            number = self._next()
+            offset, data = self._queue.pop(number)
             base = offset - offset % self.segment_size
-            self.disk.preallocate(base)
+            for made in range(0, base + 1, self.segment_size):
+                self.disk.preallocate(made)
             if offset - base > self.segment_size // 2:
                 self.disk.preallocate(base + self.segment_size)
             now, rest = data[:most], data[most:]
             most -= len(now)
             if rest:
-                self._queue.insert(0, (offset + len(now), rest))
+                self._queue.insert(number, (offset + len(now), rest))
             blocks = []
             at = offset
             while at < offset + len(now):
@@ -84,6 +90,16 @@ class BrokerMemory:
             for at, block in blocks[:seen]:
                 self.disk.overwrite(at, block)
             self._hidden += blocks[seen:]
+
+    def _next(self) -> int:
+        """Which piece of the queue is written next: its first one, or the first that needs no buffer."""
+        if not self.direct or self.chance.random() < 0.3:
+            return 0
+        return next((number for number, (offset, _) in enumerate(self._queue) if self._is_direct(offset)), 0)
+
+    def _is_direct(self, offset: int) -> bool:
+        segment = offset // self.segment_size
+        return self._directs.setdefault(segment, self.chance.random() < self.direct)
 
     def nap(self, _seconds: float = 0.0) -> None:
         """Time passes: what was issued is seen, and more is issued."""

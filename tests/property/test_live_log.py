@@ -89,11 +89,19 @@ def stream(broker: BrokerMemory, clock: Clock) -> CommitLogStreamReader:
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 1 << 32), damage=st.booleans(), most=st.sampled_from([None, 100, 1000]))
-def test_the_batches_of_a_growing_log_are_the_log(seed: int, damage: bool, most: int | None) -> None:
+@given(
+    seed=st.integers(0, 1 << 32),
+    damage=st.booleans(),
+    most=st.sampled_from([None, 100, 1000]),
+    direct=st.sampled_from([0.0, 0.5]),
+)
+def test_the_batches_of_a_growing_log_are_the_log(
+    seed: int, damage: bool, most: int | None, direct: float
+) -> None:
     chance = random.Random(seed)
     with TemporaryDirectory() as directory:
         broker = BrokerMemory(Path(directory), chance)
+        broker.direct = direct
         if damage:
             broker.spoil = 0.1
         clock = Clock()

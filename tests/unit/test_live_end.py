@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,9 @@ from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
 from reput.settings import StoreSettings
 from reput.source import walk, walk_kernel
+from reput.source.live import LiveLog
 from reput.source.live_end import LiveEnd
+from reput.source.written import is_written_out
 from reput.store.segments import discover
 from tests.broker_memory import BrokerMemory
 from tests.property.logs import segments, with_property_crc
@@ -297,6 +300,8 @@ def test_a_segment_ends_when_the_next_one_begins(watched: Watched) -> None:
     assert watched.end() == log.end
     log.overwrite(log.end, b"\xff" * 30)
     assert watched.rest() == log.end
+    log.overwrite(4096 - 100, commitlog.encode_blank(100))
+    assert watched.rest() == log.end
     log.end = 4096
     log.append(message(2))
     assert watched.end() == log.end
@@ -323,6 +328,154 @@ def test_several_segments_may_pass_between_two_looks(watched: Watched) -> None:
     for number in range(300):
         log.append(message(number))
     assert watched.end() == log.end > 5 * 4096
+
+
+# A broker without a free buffer: a later segment is in its file before the end of an earlier one.
+
+
+class Buffered:
+    """A log of which the segments from one on appear later than the one behind them.
+
+    Attributes:
+        late: what is still in the broker's buffers, in the order in which it is written to the files.
+        held: where the first of it goes.
+        end: the log's.
+    """
+
+    def __init__(self, watched: Watched, *, empty: int = 0) -> None:
+        """``empty``: how many whole segments are missing, too."""
+        log = self.log = watched.log
+        log.append(*(message(number) for number in range(20)))
+        self.held = log.end
+        while log.end < 4096 * (empty + 1):
+            log.append(message(len(log.records)))
+        log.append(message(len(log.records)))
+        self.end = log.end
+        self.late = []
+        for base in range(0, 4096 * (empty + 1), 4096):
+            data = log.preallocate(base).read_bytes()
+            start = max(self.held - base, 0)
+            self.late.append((base + start, data[start:]))
+            log.overwrite(base + start, bytes(4096 - start))
+
+    def write(self, most: int) -> None:
+        """Write some of what is late; ``held`` is then where the record begins that is cut."""
+        offset, data = self.late.pop(0)
+        self.log.overwrite(offset, data[:most])
+        if data[most:]:
+            self.late.insert(0, (offset + most, data[most:]))
+        starts = [record.physical_offset for record in self.log.records]
+        self.held = max(start for start in starts if start <= offset + min(most, len(data)))
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["at the first look", "later"])
+@pytest.mark.parametrize("empty", [0, 2])
+def test_a_segments_end_that_is_written_after_the_next_ones_begin_is_waited_for(
+    watched: Watched, empty: int, seen: bool
+) -> None:
+    if seen:
+        assert watched.end() == 0
+    buffered = Buffered(watched, empty=empty)
+    for most in (1, 40, 100, 500, 10_000):
+        watched.rest()  # the last record before a part that isn't there, at the first look
+        for _ in range(9):
+            watched.clock.now += 0.7
+            assert watched.end() == buffered.held
+        buffered.write(most)
+    while buffered.late:
+        assert watched.end() == buffered.late[0][0]
+        buffered.write(10_000)
+    assert watched.rest() == buffered.end
+
+
+@pytest.mark.parametrize("stands", [b"", b"\xff" * 30, commitlog.encode(message(20))[:60]])
+def test_a_segments_end_that_never_comes_is_passed_after_ten_seconds(watched: Watched, stands: bytes) -> None:
+    buffered = Buffered(watched)
+    watched.log.overwrite(buffered.held, stands)
+    watched.rest()
+    assert watched.live.held_before == 4096
+    watched.clock.now += 6.9
+    assert watched.end() == buffered.held
+    assert watched.live.is_uncertain
+    watched.clock.now += 3.2
+    assert watched.live.stirs()
+    assert watched.end() > 4096
+    assert watched.rest() == buffered.end
+    assert watched.live.held_before is None
+    watched.restart()
+    assert watched.end(floor=buffered.end) == buffered.end  # an earlier reader has waited
+
+
+def test_any_change_of_the_file_begins_the_ten_seconds_anew(watched: Watched) -> None:
+    buffered = Buffered(watched)
+    path = watched.log.preallocate(0)
+    watched.rest()
+    for number in range(5):
+        watched.clock.now += 9
+        os.utime(path, ns=(number, number))
+        assert watched.end() == buffered.held
+    watched.clock.now += 10
+    assert watched.live.stirs()
+    assert watched.end() > 4096
+
+
+def test_bytes_that_come_to_a_held_segment_stir(watched: Watched) -> None:
+    buffered = Buffered(watched)
+    watched.rest()
+    assert watched.end() == buffered.held
+    assert not watched.live.stirs()
+    buffered.write(200)
+    assert watched.live.stirs()
+
+
+def test_segments_that_are_written_out_are_not_walked_at_the_first_look(watched: Watched) -> None:
+    for number in range(300):
+        watched.log.append(message(number))
+    walked: list[int] = []
+    walk = watched.live._walk
+    watched.live._walk = lambda tail, *rest, **more: (
+        walked.append(tail.segment.base)
+        or walk(  # type: ignore[method-assign,func-returns-value]
+            tail, *rest, **more
+        )
+    )
+    assert watched.rest() == watched.log.end > 5 * 4096
+    assert set(walked) == {watched.log.end // 4096 * 4096}
+
+
+def test_a_run_to_the_end_waits_for_all_segments_that_have_begun(watched: Watched) -> None:
+    class Hasty(Clock):
+        def __call__(self) -> float:
+            self.now += 0.5
+            return self.now
+
+    buffered = Buffered(watched, empty=2)
+    log = LiveLog(watched.settings)
+    log._end = LiveEnd(watched.settings, clock=Hasty(), nap=lambda _: None)
+    assert log.settle(0.0) >= 3 * 4096
+    log._end.close()
+    while buffered.late:
+        buffered.write(10_000)
+    log = LiveLog(watched.settings)
+    assert log.settle(0.0) == watched.log.records[-1].physical_offset
+    log._end.close()
+
+
+@pytest.mark.parametrize("left", [8, 9, 4095, 4096, 5000, 300_000])
+def test_a_segments_blank_is_found_whatever_stands_behind_it(tmp_path: Path, left: int) -> None:
+    size = 1 << 20
+    blank = commitlog.encode_blank(left)[: commitlog.BLANK_LENGTH]
+    magic = blank[4:]
+    path = tmp_path / "segment"
+    for rest in (b"\0", b"old ", magic, commitlog.encode_blank(4000)[:8]):
+        behind = (rest * left)[: left - len(blank)]
+        for whole, expected in ((bytes(size - left) + blank + behind, True), (bytes(size), False)):
+            path.write_bytes(whole)
+            with path.open("rb") as file:
+                assert is_written_out(file.fileno(), size) is expected
+    path.write_bytes(bytes(size - left) + commitlog.encode_blank(left + 1)[:left])
+    with path.open("rb") as file:
+        assert not is_written_out(file.fileno(), size)
 
 
 # A log that isn't what it was.

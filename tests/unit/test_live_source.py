@@ -12,11 +12,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from reput.errors import LogWentBackError, SegmentGoneError, StoreError
 from reput.format import names
 from reput.format.commitlog import Record
-from reput.source import CommitLogDataSource
+from reput.settings import StoreSettings
+from reput.source import CommitLogDataSource, live
 from reput.source import commitlog as source
 from reput.source.commitlog import CommitLogStreamReader
 from reput.source.rate import Rate
-from reput.store.segments import map_segment
+from reput.store.segments import CommitLog, map_segment
 from tests.stores import LogWriter
 
 ALL = ReadAllAvailable()
@@ -105,6 +106,22 @@ def test_a_directory_that_fills_up_while_a_broker_starts(log: LogWriter) -> None
     reader._plan.live.segments()
     assert reader.latestOffset({"offset": 0}, ALL) == {"offset": log.records[1].physical_offset}
     assert reader.latestOffset({"offset": log.end}, ALL) == {"offset": log.end}
+
+
+def test_a_first_segment_that_appears_between_two_looks_at_the_directory(
+    log: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (log.root / names.COMMIT_LOG).mkdir(parents=True)
+    listed = live.discover
+
+    def too_early(settings: StoreSettings) -> CommitLog:
+        try:
+            return listed(settings)
+        finally:
+            log.preallocate(0)
+
+    monkeypatch.setattr(live, "discover", too_early)
+    assert stream(log).latestOffset({"offset": 0}, ALL) == {"offset": 0}
 
 
 def test_a_run_to_the_end_waits_for_it_to_settle(log: LogWriter) -> None:

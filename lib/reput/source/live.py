@@ -71,14 +71,22 @@ class LiveLog:
     def settle(self, seconds: float) -> int:
         """The end once it is certain what the log's last bytes are, or after so many seconds.
 
+        It takes longer as long as the end is held before the last segment that has begun at the first look.
+
         Raises:
             StoreError: the log can't be read.
         """
         deadline = time.monotonic() + seconds
+        least: int | None = None
         while True:
             found = self.look(0)
-            if found is None or not self._end.is_uncertain or time.monotonic() >= deadline:
+            if found is None or not self._end.is_uncertain:
                 return 0 if found is None else found[1].offset
+            held_before = self._end.held_before
+            least = held_before if least is None else least
+            is_held = held_before is not None and least is not None and found[1].offset < least
+            if time.monotonic() >= deadline and not is_held:
+                return found[1].offset
             time.sleep(_LONGEST_STEP_SECONDS)
 
     def written(self, floor: int) -> CommitLog | None:
@@ -116,9 +124,8 @@ class LiveLog:
             try:
                 self._log = discover(self._settings)
             except StoreError:
-                if _has_bytes(self._settings):
-                    raise
-                self._log = None
+                # A broker that starts may have made its first segment since.
+                self._log = discover(self._settings) if _has_bytes(self._settings) else None
             self._listed = now
         return self._log
 

@@ -2,7 +2,7 @@
 
 The pipeline takes everything before this end as it finds it: whole messages, and damage that stays.
 Source: ``MappedFile.appendMessagesInner``, ``CommitLog.DefaultAppendMessageCallback`` (rocketmq-all-4.9.7,
-5.3.3), ``MappedFileQueue.truncateDirtyFiles``.
+5.3.3), ``MappedFileQueue.truncateDirtyFiles``, ``AllocateMappedFileService``, ``TransientStorePool``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
@@ -24,13 +24,15 @@ from reput.scan.status import Status
 from reput.settings import StoreSettings
 from reput.source import walk
 from reput.source.walk import Walked, store_timestamp
-from reput.source.written import Records, extents, written_end
+from reput.source.written import Records, extents, is_written_out, written_end
 from reput.store.segments import CommitLog, Segment, map_segment
 
 #: Longer than bytes that one thread writes after others take to be seen after them, seconds.
 _NAP_SECONDS = 0.0005
 #: A record whose end can't be told from unwritten bytes counts when it stays as it is for so long.
 _REST_SECONDS = 2.0
+#: A segment without its BLANK, which a later one follows, is over when its file stays as it is for so long.
+_BUFFER_SECONDS = 10.0
 #: How often the rest of a segment is searched past something that is no record, seconds.
 _SEARCH_SECONDS = 0.2
 #: How far past it, in a part of the segment that was seen unwritten. A broker's largest message is 4 MiB.
@@ -93,6 +95,20 @@ class _Survey(NamedTuple):
     is_closed: bool
 
 
+class _Held(NamedTuple):
+    """Why the end stays in a segment though a later one has begun.
+
+    Attributes:
+        looks: the position that waits to be written, what stands there, and the file's time of modification.
+        since: when it began to look like that, seconds.
+        last: physical offset of the last segment that has begun.
+    """
+
+    looks: tuple[int, bytes, int]
+    since: float
+    last: int
+
+
 @dataclass(slots=True)
 class _Tail:
     """The segment that the broker is writing.
@@ -106,6 +122,7 @@ class _Tail:
         unfinished: the bytes after the end when a record was seen half there.
         resting: position and CRC of a record that waits for time to pass, and since when.
         searched: what stood at the end when the rest was searched last, and when.
+        held: a later segment has begun, and this one isn't written to its end.
     """
 
     segment: Segment
@@ -121,6 +138,7 @@ class _Tail:
     unfinished: NDArray[np.uint8] | None = None
     resting: tuple[int, int, float] = (-1, 0, 0.0)
     searched: tuple[bytes, float] = field(default=(b"", 0.0))
+    held: _Held | None = None
 
     @property
     def view(self) -> memoryview:
@@ -186,7 +204,10 @@ class LiveEnd:
             tail = self._begin(log, floor)
         else:
             self._advance(tail)
-        while (following := _begun_after(tail, log)) is not None:
+        while self._is_over(tail, log):
+            following = _growing(log, tail.segment.base + log.segment_size)
+            # Of bytes that stand before those that were seen just now, all are seen after this.
+            self._nap(_NAP_SECONDS)
             opened = self._open(following, log.segment_size)
             opened.timestamp = tail.timestamp
             tail.close()
@@ -216,13 +237,23 @@ class LiveEnd:
         tail = self._tail
         if tail is None or tail.foreign is not None or tail.unfinished is not None:
             return True
+        if tail.held is not None and self._clock() - tail.held.since >= _BUFFER_SECONDS:
+            return True
         return not self._is_closed(tail) and any(tail.view[tail.end : tail.end + commitlog.BLANK_LENGTH])
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether there are bytes after the end that may yet turn out to be records."""
+        """Whether there are bytes after the end that may yet turn out to be records, or such may come."""
         tail = self._tail
-        return tail is not None and (tail.foreign is not None or tail.unfinished is not None)
+        if tail is None:
+            return False
+        return tail.foreign is not None or tail.unfinished is not None or tail.held is not None
+
+    @property
+    def held_before(self) -> int | None:
+        """The last segment that has begun, by its physical offset, while the end waits in an earlier one."""
+        held = None if self._tail is None else self._tail.held
+        return None if held is None else held.last
 
     @property
     def is_at_segments_end(self) -> bool:
@@ -277,14 +308,24 @@ class LiveEnd:
         magic = bytes(tail.view[end + 4 : end + commitlog.BLANK_LENGTH])
         return end >= len(tail.data) or magic == commitlog.MAGIC_BLANK.to_bytes(4, "big")
 
+    def _is_over(self, tail: _Tail, log: CommitLog) -> bool:
+        """Whether a later segment has begun, and nothing will be written to this one any more."""
+        last = _last_begun(segment for segment in log.segments if segment.base > tail.segment.base)
+        if last is None:
+            tail.held = None
+            return False
+        if self._is_closed(tail) or is_written_out(tail.descriptor, len(tail.data)):
+            return True
+        # The broker may have had no buffer for the later one: what is missing here is still in this one's.
+        looks = (tail.end, tail.sign(), os.fstat(tail.descriptor).st_mtime_ns)
+        if tail.held is None or tail.held.looks != looks:
+            tail.held = _Held(looks, self._clock(), last.base)
+        return self._clock() - tail.held.since >= _BUFFER_SECONDS
+
     # The first look: nothing is known yet of what lies after the last record.
 
     def _begin(self, log: CommitLog, floor: int | None) -> _Tail:
-        chosen = log.segments[0]
-        for segment in reversed(log.segments):
-            if _is_begun(segment):
-                chosen = segment
-                break
+        chosen = _growing(log, max(floor or 0, self._exact or 0))
         tail = self._tail = self._open(chosen, log.segment_size)
         trusted = 0 if floor is None else max(floor - chosen.base, 0)
         if self._exact is not None and chosen.base <= self._exact < chosen.base + len(tail.data):
@@ -497,10 +538,28 @@ class LiveEnd:
         return -1
 
 
-def _begun_after(tail: _Tail, log: CommitLog) -> Segment | None:
-    """The segment after the tail's, when it or a later one has something in it."""
-    following = [segment for segment in log.segments if segment.base > tail.segment.base]
-    return following[0] if any(_is_begun(segment) for segment in following) else None
+def _last_begun(segments: Iterable[Segment]) -> Segment | None:
+    """The last of some segments that the broker has written to."""
+    return next((segment for segment in reversed(list(segments)) if _is_begun(segment)), None)
+
+
+def _growing(log: CommitLog, start: int) -> Segment:
+    """The first segment that may not be written to its end yet; those that end by ``start`` are."""
+    last = _last_begun(log.segments) or log.segments[0]
+    for segment in log.segments:
+        if segment.base >= last.base:
+            break
+        if segment.base + log.segment_size > start and not _is_written_out(segment):
+            return segment
+    return last
+
+
+def _is_written_out(segment: Segment) -> bool:
+    try:
+        with open(segment.path, "rb", buffering=0) as file:
+            return is_written_out(file.fileno(), segment.length)
+    except FileNotFoundError as error:
+        raise SegmentGoneError("the segment has been deleted", path=segment.path) from error
 
 
 def _is_begun(segment: Segment) -> bool:

@@ -12,10 +12,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format import properties
+from reput.format import commitlog, properties
 from reput.scan.reference import Frame, _body_crc_is_wrong, _property_crc_is_wrong, frame
 
 _LOOK_AT = 1 << 20
+#: How far before a segment's end its BLANK is looked for, bytes, one after the other. The room that a broker
+#: leaves is less than what its next message takes, mostly a few hundred bytes and at most 4 MiB.
+_BLANK_WITHIN = (4 << 10, 256 << 10, 8 << 20)
+_MAGIC_BLANK = commitlog.MAGIC_BLANK.to_bytes(4, "big")
 
 
 class Records:
@@ -113,3 +117,23 @@ def written_end(descriptor: int, data: NDArray[np.uint8], start: int) -> int:
                 return at - len(piece) + len(piece.tobytes().rstrip(b"\0"))
             at -= len(piece)
     return start
+
+
+def is_written_out(descriptor: int, length: int) -> bool:
+    """Whether a BLANK that reaches to the end of a segment of ``length`` bytes stands in it.
+
+    A broker writes it after all that comes before it, whether directly or from a buffer
+    (``CommitLog.DefaultAppendMessageCallback.doAppend``, ``DefaultMappedFile.commit0``). One that leaves more
+    than 8 MiB isn't found.
+    """
+    for within in _BLANK_WITHIN:
+        start = max(length - within, 0)
+        piece = os.pread(descriptor, length - start, start)
+        magic = len(piece)
+        while (magic := piece.rfind(_MAGIC_BLANK, 0, magic + 3)) >= 4:
+            at = magic - 4
+            if int.from_bytes(piece[at:magic], "big") == length - start - at:
+                return True
+        if not start:
+            return False
+    return False
