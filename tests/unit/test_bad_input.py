@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reput.errors import Finding, SettingsError, StoreError
+from reput.errors import Finding, OutputError, SettingsError, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.format.consumequeue import MAX_QUEUE_OFFSET, PRE_BLANK, unit
@@ -24,6 +24,7 @@ from reput.settings import StoreSettings
 from reput.sink import salvage
 from reput.sink.journal import State
 from reput.sink.state import FILLED, HIDDEN, KEPT, Salvaged
+from reput.store import space
 from reput.store.segments import discover
 from tests import slow_rebuild
 from tests.local import (
@@ -209,6 +210,18 @@ def test_what_is_passed_over_is_kept_and_what_no_queue_shows_is_listed(tmp_path:
     ]
     assert tree(result.root / names.LOST_AND_FOUND).keys() == {name}
     assert (result.root / names.LOST_AND_FOUND / name).read_bytes() == log[0][1][LENGTH : 2 * LENGTH]
+
+
+def test_without_room_for_what_is_kept_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = changed(segment(*map(message, range(5))), LENGTH + 4, b"oops")
+    log = [changed(damaged, 3 * LENGTH + 4, b"oops")]
+    monkeypatch.setattr(space, "free_bytes", lambda _path: 2 * LENGTH - 1)
+    with pytest.raises(OutputError, match="no room for what is damaged") as no:
+        Result(tmp_path / "full", log)
+    assert no.value.expected == f"{2 * LENGTH} bytes free"
+    assert not list(tmp_path.rglob(names.LOST_AND_FOUND))
+    monkeypatch.setattr(space, "free_bytes", lambda _path: 2 * LENGTH)
+    assert len(tree(Result(tmp_path / "enough", log).root / names.LOST_AND_FOUND)) == 2
 
 
 @pytest.mark.parametrize(

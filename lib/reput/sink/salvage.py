@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from reput.build.placement import Oddity, Placement
 from reput.errors import Finding
 from reput.format import names
@@ -17,6 +20,7 @@ from reput.sink.scan_task import QueueRows, Target
 from reput.sink.state import FILLED, HIDDEN, KEPT, Salvaged
 from reput.store import files
 from reput.store.segments import CommitLog, is_zero, map_segment
+from reput.store.space import check_free
 
 #: Messages of one queue and batch that are listed one by one; one more row stands for the rest.
 MOST_HIDDEN = 4096
@@ -40,11 +44,12 @@ def keep_ranges(
         One for each range that has bytes.
 
     Raises:
-        OutputError: a file can't be written.
+        OutputError: a file can't be written, or there is no room for all of them: none is written then.
         StoreError: a segment can't be read.
     """
     passed = set(breaks)
     result = []
+    kept: list[tuple[str, NDArray[np.uint8]]] = []
     for finding in findings:
         segment = log.segment_at(finding.offset)
         if finding.offset not in passed or finding.topic is not None or segment is None:
@@ -56,10 +61,14 @@ def keep_ranges(
         name = None
         if not is_zero(data):
             name = f"{names.offset_name(finding.offset)}-{end - finding.offset}"
-            directory = target.root / names.LOST_AND_FOUND
-            files.make_dirs(directory, target.owner)
-            files.write_atomically(directory / name, data.data, target.owner)
+            kept.append((name, data))
         result.append(Salvaged(KEPT, finding.offset, end, file=name))
+    if kept:
+        directory = target.root / names.LOST_AND_FOUND
+        check_free(directory, sum(len(data) for _, data in kept), "what is damaged in the log, kept aside")
+        files.make_dirs(directory, target.owner)
+        for name, data in kept:
+            files.write_atomically(directory / name, data.data, target.owner)
     return result
 
 
