@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -171,8 +172,22 @@ def test_something_else(tmp_path: Path, data: bytes, found: str) -> None:
 def test_a_journal_of_another_format(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(records.frame({"format": 3}))
-    with pytest.raises(JournalError, match="found 3"):
+    with pytest.raises(JournalError, match=r"found 3.*A newer reput wrote it: go on with that version"):
         Journal.open(path)
+    path.write_bytes(records.frame({"format": 0}))
+    with pytest.raises(JournalError, match=r"found 0.*Choose another output directory"):
+        Journal.open(path)
+
+
+def test_a_batch_with_something_that_a_later_version_tells(path: Path) -> None:
+    """As a reput of before ``salvaged`` meets a journal that has it."""
+    whole = path.read_bytes()
+    *_, last = (payload for _, payload in records.whole_frames(whole))
+    payload = {**json.loads(last), "unheard_of": [1]}
+    path.write_bytes(whole[: -records.length_of(last)] + records.frame(payload))
+    for reading in (Journal.open, journal.read, journal.read_state):
+        with pytest.raises(JournalError, match=r"unheard_of.*Go on with the version that wrote it"):
+            reading(path)
 
 
 def test_no_journal(tmp_path: Path) -> None:

@@ -280,6 +280,12 @@ class Journal:
         return _Content(self.path, os.pread(self._fd, self._snapshot_end, 0)).base
 
 
+def _next_step(found: object) -> str:
+    if isinstance(found, int) and found > records.FORMAT:
+        return "A newer reput wrote it: go on with that version, or choose another output directory"
+    return "Choose another output directory, or remove this one"
+
+
 class _Content:
     """What the bytes of a journal say."""
 
@@ -294,7 +300,7 @@ class _Content:
                 path=path,
                 expected=f"an opening record of format {' or '.join(map(str, records.READABLE))}",
                 found=head.get("format", "none"),
-                next_step="Choose another output directory, or remove this one",
+                next_step=_next_step(head.get("format")),
             )
         self.opening = _taken_apart(path, records.to_opening, head)
         self.snapshot_end = at + records.length_of(payload)
