@@ -22,7 +22,10 @@ ARCHIVE = "store.tar.xz"
 MANIFEST = "manifest.json"
 
 NAMES = tuple(f"{version}-{name}" for version, makers in WORKLOADS.items() for name in makers)
-"""Every fixture there has to be."""
+"""Every fixture there has to be that the store wrote by itself."""
+
+FILTERED = ("4.9.7-filter-bit-maps", "5.5.0-filter-bit-maps")
+"""Those that a whole broker wrote, with consumers that filter (``tests/compat/write_filtered.py``)."""
 
 
 class GoldenError(AssertionError):
@@ -85,7 +88,7 @@ def unpack(name: str, target: Path) -> GoldenStore:
     """Unpack a fixture, times of modification included, and check every file against its SHA-256.
 
     Args:
-        name: one of :data:`NAMES`.
+        name: one of :data:`NAMES` or :data:`FILTERED`.
         target: where the store's directory shall be; made when missing.
 
     Raises:

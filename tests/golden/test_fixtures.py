@@ -12,10 +12,10 @@ import pytest
 from reput import demo
 from reput.store.compare import compare
 from tests.golden import store
-from tests.golden.store import ARCHIVE, MANIFEST, NAMES, GoldenError, describe, pack, unpack
+from tests.golden.store import ARCHIVE, FILTERED, MANIFEST, NAMES, GoldenError, describe, pack, unpack
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *FILTERED])
 def test_each_fixture_is_what_its_manifest_says(name: str, tmp_path: Path) -> None:
     golden = unpack(name, tmp_path)
     assert name.startswith(f"{golden.version}-")
@@ -31,7 +31,10 @@ def test_each_fixture_is_what_its_manifest_says(name: str, tmp_path: Path) -> No
 
 
 def test_no_fixture_is_left_over() -> None:
-    assert {path.name for path in store.DIRECTORY.iterdir() if (path / MANIFEST).exists()} == set(NAMES)
+    assert {path.name for path in store.DIRECTORY.iterdir() if (path / MANIFEST).exists()} == {
+        *NAMES,
+        *FILTERED,
+    }
 
 
 @pytest.fixture

@@ -1,0 +1,222 @@
+"""Which consumers have filters: ``config/consumerFilter.json``.
+
+``ConsumerFilterManager.encode`` writes it with fastjson every ten seconds and at a clean stop:
+
+``{"filterDataByTopic": {TOPIC: {"topic": TOPIC, "groupFilterData": {GROUP: {…}, …}}, …}}``
+
+with ``expression``, ``expressionType``, ``bornTime``, ``deadTime``, ``clientVersion`` and ``bloomFilterData``
+(``bitNum``, ``bitPos``) of each group. A consumer that is gone stays in it for a day
+(``filterDataCleanTimeSpan``), and counts as long as it is there: a broker that starts takes all of them for
+gone, and evaluates all of them.
+
+Source: ``ConsumerFilterManager.decode``, ``ConfigManager.load``, ``CommitLogDispatcherCalcBitMap.dispatch``
+(rocketmq-all-4.9.7 and 5.3.3, which agree).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reput.errors import SettingsError
+from reput.filter.bloom import BloomFilter
+from reput.filter.expression import Node
+from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
+
+_SQL92 = "SQL92"  # ExpressionType.SQL92, the one type that FilterFactory knows
+_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerFilter:
+    """A consumer group's filter on a topic.
+
+    Attributes:
+        group: the key that it has in the file.
+        text: ``expression``; None when there is none.
+        condition: the expression; None when a broker can't compile it. It then logs an error of each message,
+            and the consumer sets no bit.
+        problem: why there is no condition.
+        positions: ``bitPos``: the bits that it sets.
+    """
+
+    group: str
+    text: str | None
+    condition: Node | None
+    problem: str | None
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerFilters:
+    """The filters that a broker has when it has just started.
+
+    Attributes:
+        by_topic: those of each topic, in the order of the file; a topic is here only with at least one.
+        ignored: why all that is in the file counts for nothing; None when it counts.
+    """
+
+    by_topic: Mapping[str, tuple[ConsumerFilter, ...]]
+    ignored: str | None = None
+
+
+NO_FILTERS = ConsumerFilters({})
+
+
+def load(consumer_filter_json: Path, bloom: BloomFilter, *, parts: bool) -> ConsumerFilters:
+    """The filters in a file.
+
+    Args:
+        consumer_filter_json: ``config/consumerFilter.json``; when it is missing, empty or broken, the
+            ``.bak`` beside it is read instead, as ``ConfigManager.load`` does. No filters without both.
+        bloom: the broker's Bloom filter. When it doesn't fit what the file says of one consumer, nothing in
+            the file counts: the settings have changed since it was written.
+        parts: as for :func:`reput.filter.grammar.parse`.
+
+    Raises:
+        SettingsError: neither file can be read and at least one is there, or an expression is nested so
+            deeply that what a broker does with it can't be told.
+    """
+    broken: SettingsError | None = None
+    for path in (consumer_filter_json, consumer_filter_json.with_name(consumer_filter_json.name + ".bak")):
+        try:
+            data = _read(path)
+            if data:
+                return _filters(data, path, bloom, parts)
+        except _BrokenFileError as error:
+            broken = broken or error
+    if broken is not None:
+        raise SettingsError(broken.problem, **broken.facts())  # type: ignore[arg-type]  # facts are of any type
+    return NO_FILTERS
+
+
+class _BrokenFileError(SettingsError):
+    """A broker can't load this file: it goes on to the ``.bak``."""
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise _BrokenFileError(
+            "this file of consumers' filters can't be read", path=path, found=error.strerror
+        ) from error
+
+
+def _filters(data: bytes, path: Path, bloom: BloomFilter, parts: bool) -> ConsumerFilters:
+    try:
+        # fastjson takes control characters inside strings, and Java replaces what isn't UTF-8.
+        document = json.loads(data.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError) as error:
+        raise _broken(path, "JSON", str(error)) from error
+    entries = list(_entries(document, path))
+    for entry in entries:
+        found = None if entry.positions is None else len(entry.positions)
+        if (entry.bits, found) != (bloom.bits, bloom.hashes):
+            return ConsumerFilters(
+                {},
+                f"the Bloom filter data {entry.where} have {entry.bits} bits and {found or 'no'} positions, "
+                f"and the settings ask for {bloom.bits} and {bloom.hashes}",
+            )
+    by_topic: dict[str, list[ConsumerFilter]] = {}
+    for entry in entries:
+        condition, problem = _compiled(entry, parts, path)
+        by_topic.setdefault(entry.topic, []).append(
+            ConsumerFilter(entry.group, entry.text, condition, problem, entry.positions or ())
+        )
+    return ConsumerFilters({topic: tuple(filters) for topic, filters in by_topic.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What the file says of one consumer; ``bits`` is 0 and ``positions`` None where it doesn't say."""
+
+    topic: str
+    group: str
+    text: str | None
+    kind: str | None
+    bits: int
+    positions: tuple[int, ...] | None
+
+    @property
+    def where(self) -> str:
+        return f"of group {self.group}, topic {self.topic}"
+
+
+def _entries(document: Any, path: Path) -> Iterator[_Entry]:
+    table = _object(document, path, "an object").get("filterDataByTopic", {})
+    for topic, value in _object(table, path, "filterDataByTopic to be an object").items():
+        of_topic = _object(value, path, f"the filters of topic {topic} to be an object")
+        groups = of_topic.get("groupFilterData", {})
+        for group, entry in _object(
+            groups, path, f"groupFilterData of topic {topic} to be an object"
+        ).items():
+            where = f"of group {group}, topic {topic}"
+            fields = _object(entry, path, f"the filter {where} to be an object")
+            bloom_data = fields.get("bloomFilterData")
+            if bloom_data is None:
+                bloom_data = {}
+            bloom_data = _object(bloom_data, path, f"bloomFilterData {where} to be an object")
+            bits, positions = bloom_data.get("bitNum", 0), bloom_data.get("bitPos")
+            if not _is_int(bits):
+                raise _broken(path, f"bitNum {where} to be an integer", json.dumps(bits))
+            if positions is not None and not (isinstance(positions, list) and all(map(_is_int, positions))):
+                raise _broken(path, f"bitPos {where} to be a list of integers", json.dumps(positions))
+            yield _Entry(
+                topic,
+                group,
+                _text(fields.get("expression"), path, "expression", where),
+                _text(fields.get("expressionType"), path, "expressionType", where),
+                bits,
+                None if positions is None else tuple(positions),
+            )
+
+
+def _compiled(entry: _Entry, parts: bool, path: Path) -> tuple[Node | None, str | None]:
+    if entry.kind != _SQL92:
+        return None, f"there is no filter of type {entry.kind}"
+    if entry.text is None:
+        return None, "there is no expression"
+    try:
+        return parse(entry.text, parts=parts), None
+    except NotAnExpressionError as error:
+        return None, str(error)
+    except TooDeepError as error:
+        raise SettingsError(
+            "an expression is nested too deeply: whether a broker can evaluate it depends on its stack",
+            path=path,
+            expected=f"the expression {entry.where} to have fewer levels",
+            found=error,
+            next_step="Have that consumer use a simpler expression, or take it out of the file.",
+        ) from error
+
+
+def _object(value: Any, path: Path, expected: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise _broken(path, expected, json.dumps(value))
+    return value
+
+
+def _text(value: Any, path: Path, name: str, where: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise _broken(path, f"{name} {where} to be a string", json.dumps(value))
+    return value
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and _INT_MIN <= value <= _INT_MAX
+
+
+def _broken(path: Path, expected: str, found: str) -> _BrokenFileError:
+    return _BrokenFileError(
+        "this file of consumers' filters is broken",
+        path=path,
+        expected=expected,
+        found=found[:80],
+        next_step="Repair it, or move it and its .bak away to go on without filters.",
+    )
