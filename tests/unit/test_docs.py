@@ -111,7 +111,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     return Reader(tmp_path_factory.mktemp("golden"))
 
 
-FORMAT_PAGES = ("commitlog.md", "consumequeue.md", "indexfile.md", "checkpoint.md")
+FORMAT_PAGES = ("commitlog.md", "consumequeue.md", "filter-bit-maps.md", "indexfile.md", "checkpoint.md")
 
 
 def test_every_format_has_a_page() -> None:
