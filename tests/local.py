@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -13,7 +13,7 @@ from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.scan.part import Part
-from reput.settings import StoreSettings
+from reput.settings import RecoverySettings, StoreSettings
 from reput.sink.journal import Journal, Opening, State
 from reput.sink.rollback import roll_back
 from reput.sink.scan_task import Target
@@ -53,10 +53,11 @@ class NoLedger:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store on disk, and how it is to be read."""
+    """A store on disk, how it is to be read, and what of it is wanted."""
 
     root: Path
     settings: StoreSettings
+    selection: Selection = field(default_factory=Selection)
 
     @property
     def log(self) -> CommitLog:
@@ -86,6 +87,12 @@ def open_store(root: Path, *, version: str | None = None, **changes: Any) -> Sto
     return Store(root, replace(settings, **{**sizes, **changes}))
 
 
+def in_log_order(store: Store, *batch: str) -> Store:
+    """The same store with ConsumeQueueExt, and with batch queues for some topics; their files are small."""
+    recovery = RecoverySettings(queue_ext=True, queue_ext_file_size=90, batch_queue_file_size=92)
+    return Store(store.root, replace(store.settings, recovery=recovery), Selection(batch=frozenset(batch)))
+
+
 def target_of(
     store: Store, out: Path, *, index: bool = True, selection: Selection | None = None, flush: bool = False
 ) -> Target:
@@ -94,7 +101,7 @@ def target_of(
         settings=store.settings,
         root=out,
         scratch=out / names.REPUT / SCRATCH,
-        selection=selection or Selection(),
+        selection=selection or store.selection,
         index=index,
         owner=None,
         flush_in_tasks=flush,
@@ -180,7 +187,7 @@ def outputs(root: Path) -> dict[str, bytes]:
     return {
         path: data
         for path, data in tree(root).items()
-        if path.split("/")[0] in (names.CONSUME_QUEUE, names.INDEX, names.CHECKPOINT)
+        if path.split("/")[0] in (*names.QUEUES, names.INDEX, names.CHECKPOINT)
     }
 
 

@@ -31,6 +31,8 @@ _LONG_MAX = 2**63 - 1
 _INDEX_HEADER, _INDEX_SLOT, _INDEX_ENTRY = 40, 4, 20
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
+#: DLedgerCommitLog takes what follows the first character for a number.
+_MEMBER = re.compile(r"[A-Za-z][0-9]{1,9}", re.ASCII)
 _PATH_SEPARATOR = ","  # MessageStoreConfig.MULTI_PATH_SPLITTER
 #: What String.trim takes away: every character up to the space.
 _JAVA_WHITE = "".join(map(chr, range(0x21)))
@@ -44,7 +46,7 @@ _MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 
 @dataclass(frozen=True, slots=True)
 class RecoverySettings:
-    """What decides how a broker starts on a store, and nothing that a rebuild writes.
+    """What decides how a broker starts on a store, and of queues in log order how they are written.
 
     Attributes:
         check_crc: ``checkCRCOnRecover``.
@@ -71,6 +73,31 @@ class RecoverySettings:
     accelerated: bool = False
     controller_mode: bool = False
 
+    def deciding(self) -> dict[str, object]:
+        """What of it decides which bytes a rebuild writes, JSON-ready; nothing where all is as usual."""
+        facts: dict[str, object] = {}
+        if self.queue_ext:
+            facts["queue_ext_file_size"] = self.queue_ext_file_size
+        if self.batch_queue_file_size != RecoverySettings().batch_queue_file_size:
+            facts["batch_queue_file_size"] = self.batch_queue_file_size
+        return facts
+
+
+@dataclass(frozen=True, slots=True)
+class DLedgerSettings:
+    """What a store with ``enableDLegerCommitLog`` has beside its segments.
+
+    Attributes:
+        home: ``dledger-SELFID`` in the store, absolute; its ``checkpoint`` tells what is committed.
+        dirs: of the segments that DLedger writes, in the order of broker.conf; the other directories of the
+            commit log hold what was written before it.
+        alone: the group has one member, so that whatever it has written is committed.
+    """
+
+    home: Path
+    dirs: tuple[Path, ...]
+    alone: bool
+
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
@@ -93,6 +120,7 @@ class StoreSettings:
         dialect: the rules of the broker's version.
         broker_conf: the file that was read, absolute; None when there was none.
         recovery: how the broker starts.
+        dledger: set if DLedger writes the commit log (``enableDLegerCommitLog``).
     """
 
     root: Path
@@ -110,6 +138,12 @@ class StoreSettings:
     dialect: Dialect
     broker_conf: Path | None = None
     recovery: RecoverySettings = RecoverySettings()
+    dledger: DLedgerSettings | None = None
+
+    @property
+    def entries(self) -> bool:
+        """Whether records may stand in DLedger's entries."""
+        return self.dledger is not None
 
     @property
     def topics_json(self) -> Path:
@@ -123,7 +157,7 @@ class StoreSettings:
         broker_conf: Path | None,
         version: str | None,
         *,
-        queue_ext: bool = False,
+        dledger: bool = False,
     ) -> StoreSettings:
         """The settings of a store.
 
@@ -135,7 +169,7 @@ class StoreSettings:
             store: the store's directory, wherever it is now.
             broker_conf: the broker's own file, or None for RocketMQ's defaults.
             version: see :func:`reput.dialect.dialect`.
-            queue_ext: the caller can do with units whose tagsCode is an address in consumequeue_ext.
+            dledger: the caller can do with a commit log that DLedger writes.
 
         Raises:
             SettingsError: the file can't be read, a value can't be used, the version isn't known, or it can't
@@ -146,7 +180,8 @@ class StoreSettings:
         root = _absolute(store)
         conf_path = None if broker_conf is None else _absolute(broker_conf)
         conf = _Conf({} if conf_path is None else _read(conf_path), conf_path, rules)
-        _refuse_unsupported(conf, queue_ext=queue_ext)
+        _refuse_unsupported(conf, dledger=dledger)
+        group = _dledger(root, conf)
 
         queue_size = conf.integer(
             "mappedFileSizeConsumeQueue", _CONSUME_QUEUE_FILE_SIZE, least=1, most=_INT_MAX // _UNIT * _UNIT
@@ -166,7 +201,9 @@ class StoreSettings:
         index_file_write = conf.switch("indexFileWriteEnable", True)
         return cls(
             root=root,
-            commit_log_dirs=_commit_log_dirs(root, conf),
+            commit_log_dirs=_commit_log_dirs(root, conf)
+            if group is None
+            else _dledger_dirs(root, conf, group),
             segment_size=conf.optional_integer("mappedFileSizeCommitLog", least=1),
             # MessageStoreConfig.getMappedFileSizeConsumeQueue rounds up.
             consume_queue_file_size=-(-queue_size // _UNIT) * _UNIT,
@@ -181,6 +218,7 @@ class StoreSettings:
             dialect=rules,
             broker_conf=conf_path,
             recovery=_recovery(conf),
+            dledger=group,
         )
 
     def describe(self) -> dict[str, object]:
@@ -202,6 +240,8 @@ class StoreSettings:
             "duplication_enable": self.duplication_enable,
             "force_verify_prop_crc": self.force_verify_prop_crc,
             "fingerprint": self.fingerprint(),
+            **({} if self.dledger is None else {"dledger": str(self.dledger.home)}),
+            **self.recovery.deciding(),
         }
 
     def fingerprint(self) -> str:
@@ -221,6 +261,8 @@ class StoreSettings:
             "duplication_enable": self.duplication_enable,
             "force_verify_prop_crc": self.force_verify_prop_crc,
             "dialect": self.dialect.rules(),
+            **({"dledger": True} if self.entries else {}),
+            **self.recovery.deciding(),
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -370,14 +412,56 @@ def _commit_log_dirs(root: Path, conf: _Conf) -> tuple[Path, ...]:
         return (root / "commitlog",)
     several = conf.rules.multi_path_commit_log and _PATH_SEPARATOR in text
     dirs = [_place(part, entry, root, conf) for part in _parts(text, several)]
-    read_only = conf.entry("readOnlyCommitLogStorePaths")
-    read_only_text = conf.text("readOnlyCommitLogStorePaths")
-    # Only the queue of several paths looks at the read-only ones.
-    if several and read_only is not None and read_only_text is not None and read_only_text.strip(_JAVA_WHITE):
-        dirs += [_place(part, read_only, root, conf) for part in _parts(read_only_text, True)]
+    if several:  # only the queue of several paths looks at the read-only ones
+        dirs += _read_only(root, conf)
     dirs = list(dict.fromkeys(dirs))
-    _refuse_ambiguous(dirs, entry, root, conf)
+    _refuse_ambiguous(dirs, entry, root, conf, root / "commitlog")
     return tuple(dirs)
+
+
+def _dledger(root: Path, conf: _Conf) -> DLedgerSettings | None:
+    """DLedger's own settings: ``DLedgerConfig.getDefaultPath``, ``getDataStorePath``."""
+    if not conf.switch("enableDLegerCommitLog", False):
+        return None
+    entry = conf.entry("dLegerSelfId")
+    member = conf.text("dLegerSelfId")
+    if entry is None or member is None or _MEMBER.fullmatch(member) is None:
+        raise SettingsError(
+            "dLegerSelfId doesn't name a member of the group, so that it isn't known where the commit log is",
+            path=conf.path,
+            expected="n and a number, e.g. n0",
+            found="nothing" if entry is None else f"{entry.key}={entry.value!r}",
+            next_step="Write down the dLegerSelfId of the broker whose store this is.",
+        )
+    home = root / f"dledger-{member}"
+    dirs = [home / "data"]
+    place, text = conf.entry("storePathDLedgerCommitLog"), conf.text("storePathDLedgerCommitLog")
+    if place is not None and text is not None:
+        several = _PATH_SEPARATOR in text
+        dirs = [_place(part, place, root, conf) for part in _parts(text, several)]
+        if several:
+            dirs += _read_only(root, conf)
+        dirs = list(dict.fromkeys(dirs))
+        _refuse_ambiguous(dirs, place, root, conf, home / "data")
+    peers = [peer for peer in (conf.text("dLegerPeers") or "").split(";") if peer.strip(_JAVA_WHITE)]
+    return DLedgerSettings(home, tuple(dirs), alone=len(peers) == 1)
+
+
+def _dledger_dirs(root: Path, conf: _Conf, group: DLedgerSettings) -> tuple[Path, ...]:
+    """DLedger's directories, and those of the commit log from before it, if there are any."""
+    entry, text = conf.entry("storePathCommitLog"), conf.text("storePathCommitLog")
+    dirs = [root / "commitlog"]
+    if entry is not None and text is not None:
+        several = conf.rules.multi_path_commit_log and _PATH_SEPARATOR in text
+        dirs = [_place(part, entry, root, conf) for part in _parts(text, several)]
+    return tuple(dict.fromkeys((*group.dirs, *(path for path in dirs if _holds_anything(path)))))
+
+
+def _read_only(root: Path, conf: _Conf) -> list[Path]:
+    entry, text = conf.entry("readOnlyCommitLogStorePaths"), conf.text("readOnlyCommitLogStorePaths")
+    if entry is None or text is None or not text.strip(_JAVA_WHITE):
+        return []
+    return [_place(part, entry, root, conf) for part in _parts(text, True)]
 
 
 def _parts(text: str, several: bool) -> list[str]:
@@ -431,13 +515,12 @@ def _can_be_a_name(text: str) -> bool:
         return False
 
 
-def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: _Conf) -> None:
+def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: _Conf, own: Path) -> None:
     """Refuse to read the original's commit log beside a copied store, and a commit log that isn't there.
 
     The directories of broker.conf that lie outside the original's root keep their place: on the original's
-    own machine they are the live broker's, while a copy brings its own.
+    own machine they are the live broker's, while a copy brings its ``own``.
     """
-    own = root / "commitlog"
     if any(path.is_relative_to(root) or _same(path, own) for path in dirs):
         return
     copied = _holds_anything(own)
@@ -446,16 +529,14 @@ def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: _Conf
         return
     if not any(_is_dir(path) for path in dirs):
         step = f"Remove the line from a copy of the file to read {own}." if copied else None
-        raise conf.error(
-            entry, "the commit log isn't where storePathCommitLog says", "a directory here", step
-        )
+        raise conf.error(entry, f"the commit log isn't where {entry.key} says", "a directory here", step)
     if copied:
         raise conf.error(
             entry,
-            f"two commit logs could be meant: the one that storePathCommitLog names, and {own}",
-            f"storePathRootDir={root}, or no storePathCommitLog",
+            f"two commit logs could be meant: the one that {entry.key} names, and {own}",
+            f"storePathRootDir={root}, or no {entry.key}",
             "Give reput a copy of the file that says which: with storePathRootDir set to the store that you "
-            "named for the first, without storePathCommitLog for the second.",
+            f"named for the first, without {entry.key} for the second.",
         )
 
 
@@ -480,21 +561,16 @@ def _holds_anything(directory: Path) -> bool:
         return False
 
 
-def _refuse_unsupported(conf: _Conf, *, queue_ext: bool) -> None:
+def _refuse_unsupported(conf: _Conf, *, dledger: bool) -> None:
     """Say no to what changes the files and isn't derived, before anything is read."""
-    if conf.switch("enableConsumeQueueExt", False) and not queue_ext:
-        raise _unsupported(
-            conf,
-            "enableConsumeQueueExt",
-            "consume queue units that point into consumequeue_ext",
-            "Run the broker with enableConsumeQueueExt=false, and reput with the same file.",
-        )
-    if conf.switch("enableDLegerCommitLog", False):
-        raise _unsupported(
-            conf,
-            "enableDLegerCommitLog",
-            "a commit log in DLedger's own format",
-            "Let its group bring it back; a store of controller mode (enableControllerMode) can be read.",
+    if conf.switch("enableDLegerCommitLog", False) and not dledger:
+        raise UnsupportedError(
+            _where(conf, "enableDLegerCommitLog")
+            + "enableDLegerCommitLog asks for a commit log that DLedger writes, which this command doesn't read",
+            path=conf.path,
+            found="enableDLegerCommitLog=true",
+            next_step="rebuild, verify and query can do it (docs/formats/dledger.md); what a start would cut "
+            "and what is committed is the group's to decide.",
         )
     if (conf.text("storeType") or "").lower() == "defaultrocksdb":
         raise _unsupported(
@@ -528,10 +604,14 @@ def _refuse_unsupported(conf: _Conf, *, queue_ext: bool) -> None:
 
 def _unsupported(conf: _Conf, key: str, what: str, next_step: str) -> UnsupportedError:
     entry = conf.entry(key)
-    where = "" if entry is None else f"line {entry.line}: "
     return UnsupportedError(
-        f"{where}{key} asks for {what}, which reput doesn't build",
+        f"{_where(conf, key)}{key} asks for {what}, which reput doesn't build",
         path=conf.path,
         found=None if entry is None else f"{entry.key}={entry.value}",
         next_step=next_step,
     )
+
+
+def _where(conf: _Conf, key: str) -> str:
+    entry = conf.entry(key)
+    return "" if entry is None else f"line {entry.line}: "

@@ -132,7 +132,6 @@ def test_output_that_cannot_be_written(store: GoldenStore, tmp_path: Path) -> No
         ("maxHashSlotNum=0", "out of range"),
         ("messageDelayLevel=1s 5x", "'5x'"),
         ("messageIndexEnable=yes", "true or false"),
-        ("enableConsumeQueueExt=true", "consumequeue_ext"),
         ("mappedFileSizeCommitLog=1024", "mappedFileSizeCommitLog"),
     ],
 )
@@ -172,7 +171,9 @@ def test_batch_queue(reput: Command, store: GoldenStore, out: Path) -> None:
     config = store.root / names.CONFIG / "topics.json"
     config.parent.mkdir()
     config.write_text('{"topicConfigTable": {"Batches": {"attributes": {"queue.type": "BatchCQ"}}}}')
-    assert_refused(reput(*words(store, "--out", out, "--queue", "Batches:0")), "Batches", "BatchCQ")
+    with broker_conf(store).open("a") as file:
+        file.write("mapperFileSizeBatchConsumeQueue=100\n")
+    assert_refused(reput(*words(store, "--out", out)), "mapperFileSizeBatchConsumeQueue=100", "multiple of 46")
 
 
 def test_running_broker(reput: Command, store: GoldenStore) -> None:

@@ -149,7 +149,7 @@ class Bench:
         return copy
 
     def settings(self, root: Path) -> StoreSettings:
-        return StoreSettings.load(root, self.conf, self.version, queue_ext=True)
+        return StoreSettings.load(root, self.conf, self.version)
 
     def open_all(self, cases: list[Case]) -> None:
         """Load and start stores in a JVM of their own, see what they made of themselves, and kill it."""

@@ -67,7 +67,7 @@ def test_a_load_is_foretold(name: str, harm: Callable[[Path], None], tmp_path: P
             return  # batch queues stand for themselves
     conf = store.write_broker_conf(tmp_path / "broker.conf")
     harm(store.root / directory)
-    snapshot = take(StoreSettings.load(store.root, conf, version, queue_ext=True))
+    snapshot = take(StoreSettings.load(store.root, conf, version))
     assert (snapshot.ext_queues if kind == "queue-ext" else snapshot.batch_queues) != {}
     assert all(setting in str(one) or "stray" in one.kind for one in snapshot.problems if one.stops)
     assert plan(snapshot).prediction.starts is snapshot.starts

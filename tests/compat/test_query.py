@@ -355,7 +355,7 @@ class Bench:
                 return known
 
     def opened(self, root: Path) -> QueryStore:
-        return QueryStore(StoreSettings.load(root, self.conf, self.version, queue_ext=True))
+        return QueryStore(StoreSettings.load(root, self.conf, self.version))
 
     def compare(self, root: Path) -> Compared:
         """Ask both sides."""

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reput.format.dledger import HEADER_LENGTH
 from tests.compat.java_store import JavaStore, Put
 from tests.compat.message import Message
 from tests.compat.workloads import (
@@ -99,6 +100,8 @@ def _apply(store: JavaStore, workload: Workload, operation: Operation, written: 
             overhead = _RECORD + len(topic) + leave
             if workload.config.get("enabledAppendPropCRC"):
                 overhead += _PROPERTY_CRC
+            if workload.config.get("enableDLegerCommitLog"):
+                overhead += HEADER_LENGTH
             if room < overhead:  # the next segment, then: this one is closed by the message
                 room = segment
             put = store.put(Message(topic, body=b"-" * (room - overhead)))
@@ -113,7 +116,7 @@ def _apply(store: JavaStore, workload: Workload, operation: Operation, written: 
 def _lose_head(root: Path, count: int) -> None:
     for segment in sorted((root / "commitlog").iterdir())[:count]:
         segment.unlink()
-    for derived in ("consumequeue", "index"):
+    for derived in ("consumequeue", "consumequeue_ext", "index"):
         shutil.rmtree(root / derived, ignore_errors=True)
     (root / "checkpoint").unlink()
     (root / "abort").touch()

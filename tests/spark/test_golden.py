@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reput.errors import UnsupportedError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.job import RebuildOptions, Summary, rebuild
@@ -25,13 +24,8 @@ FINDINGS = {
     "lmq": {"repeated-message", "queue-offset-jump"},
     "recreated-topic": {"queue-restarted"},
 }
-# What the store holds beside queues that reput derives: batch queues, and one whose topic's deletion left no
-# trace in the log.
-NOT_DERIVED = {
-    "batch-queue": ("batchconsumequeue/",),
-    "recreated-topic": (f"{names.CONSUME_QUEUE}/Again/2/",),
-}
-REFUSED = tuple(name for name in NAMES if name.endswith("-queue-ext"))
+# What the store holds beside queues that reput derives: one whose topic's deletion left no trace in the log.
+NOT_DERIVED = {"recreated-topic": (f"{names.CONSUME_QUEUE}/Again/2/",)}
 
 
 def settle(store: GoldenStore) -> Path:
@@ -57,7 +51,7 @@ def options(store: GoldenStore, broker_conf: Path) -> RebuildOptions:
     )
 
 
-@pytest.fixture(params=[name for name in NAMES if name not in REFUSED])
+@pytest.fixture(params=NAMES)
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> GoldenStore:
     return unpack(request.param, tmp_path / "store")
 
@@ -91,30 +85,15 @@ def check_counts(golden: GoldenStore, summary: Summary) -> None:
 
 
 def check_checkpoint(golden: GoldenStore, out: Path) -> None:
-    """The times that a clean stop leaves; 5.5 writes logicsMsgTimestamp once a minute only.
-
-    A batch queue's last message counts there, too, and reput derives no such queue.
-    """
+    """The times that a clean stop leaves; 5.5 writes logicsMsgTimestamp once a minute only."""
     rebuilt = StoreCheckpoint.decode((out / names.CHECKPOINT).read_bytes())
     java = StoreCheckpoint.decode((golden.root / names.CHECKPOINT).read_bytes())
     if not golden.crashed:
         assert rebuilt.index_msg_timestamp == java.index_msg_timestamp
-        if golden.version != "5.5.0" and workload(golden) != "batch-queue":
+        if golden.version != "5.5.0":
             assert rebuilt.logics_msg_timestamp == java.logics_msg_timestamp
     else:
         # What the index files hold is covered, so that no recovery deletes one.
         headers = sorted((out / names.INDEX).iterdir())
         last = int.from_bytes(headers[-1].read_bytes()[8:16], "big")
         assert rebuilt.index_msg_timestamp == last
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_derived_is_refused(name: str, tmp_path: Path) -> None:
-    store = unpack(name, tmp_path / "store")
-
-    def no_spark() -> SparkSession:
-        raise AssertionError("Spark was started")
-
-    with pytest.raises(UnsupportedError, match="enableConsumeQueueExt"):
-        rebuild(options(store, settle(store)), no_spark)
-    assert not (tmp_path / "out").exists()

@@ -17,7 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from reput.format import checkpoint, commitlog, consumequeue, indexfile, javastring, properties
+from reput.format import (
+    batchconsumequeue,
+    checkpoint,
+    commitlog,
+    consumequeue,
+    consumequeueext,
+    dledger,
+    indexfile,
+    javastring,
+    properties,
+)
 from tests.golden.store import GoldenStore, unpack
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +111,10 @@ class Reader:
         assert store.version == example.version
         return (store.root / example.file).read_bytes()
 
+    def root(self, example: Example) -> Path:
+        """The golden store that an example was taken from."""
+        return self._stores[example.store].root
+
     def config(self, example: Example, name: str) -> int:
         """A number of the settings that the store was written with."""
         return int(str(self._stores[example.store].config[name]))
@@ -111,7 +125,16 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     return Reader(tmp_path_factory.mktemp("golden"))
 
 
-FORMAT_PAGES = ("commitlog.md", "consumequeue.md", "filter-bit-maps.md", "indexfile.md", "checkpoint.md")
+FORMAT_PAGES = (
+    "commitlog.md",
+    "consumequeue.md",
+    "consumequeueext.md",
+    "filter-bit-maps.md",
+    "batchconsumequeue.md",
+    "indexfile.md",
+    "checkpoint.md",
+    "dledger.md",
+)
 
 
 def test_every_format_has_a_page() -> None:
@@ -216,6 +239,27 @@ def test_commitlog_table_by_constants() -> None:
         assert f"0x{value:08X}" in text
 
 
+def test_dledger_example_by_decoder(reader: Reader) -> None:
+    example = reader.example("dledger.md")
+    data = reader.file(example)
+    base = int(Path(example.file).name)
+    entry, blank = example.stretches
+    start, values = entry[0].offset, {one.name: one.value for one in entry}
+    size = int(values["size"])
+    assert dledger.entry_index(data, start, base) == int(values["index"])
+    assert dledger.frame_size(data, start) == size == dledger.HEADER_LENGTH + int(values["bodyLength"])
+    at = dledger.record_at(data, start)
+    record = commitlog.decode(data, at)
+    assert at == start + dledger.HEADER_LENGTH
+    assert record.physical_offset == base + at == int(values["pos"]) + dledger.HEADER_LENGTH
+    body = commitlog.encode(record)
+    header = dledger.encode_header(body, int(values["index"]), int(values["term"]), base + start)
+    assert header + body == data[start : start + size]
+    left = int(blank[1].value)
+    assert dledger.encode_blank(left)[:8] == data[blank[0].offset : blank[0].offset + 8]
+    assert blank[0].offset + left == len(data)
+
+
 def test_consumequeue_example_by_decoder(reader: Reader) -> None:
     example = reader.example("consumequeue.md")
     data = reader.file(example)
@@ -243,6 +287,34 @@ def test_consumequeue_example_points_to_the_commitlog_example(reader: Reader) ->
     assert queue.file.startswith(f"consumequeue/{record['topic']}/{record['queueId']}/")
     assert queue.values()[f"{unit} physicalOffset"] == record["physicalOffset"]
     assert queue.values()[f"{unit} size"] == record["totalSize"]
+
+
+def test_consumequeueext_example_by_decoder(reader: Reader) -> None:
+    example = reader.example("consumequeueext.md")
+    data, length = reader.file(example), consumequeueext.HEAD_LENGTH
+    *fields, mark = example.fields
+    for at in range(0, len(fields), 4):
+        size, tags, timestamp, _width = fields[at : at + 4]
+        number = int(size.name.split()[1])
+        assert size.offset == number * length
+        unit = consumequeueext.unit(int(tags.value), int(timestamp.value))
+        assert unit == data[size.offset : size.offset + length]
+        queue = (reader.root(example) / example.file.replace("consumequeue_ext", "consumequeue")).read_bytes()
+        found = consumequeue.UNIT.unpack_from(queue, number * consumequeue.UNIT_LENGTH)
+        assert found[2] == consumequeueext.address(size.offset)
+        assert consumequeueext.place_of(found[2]) == size.offset
+    assert mark.data == consumequeueext.END_MARK
+    assert mark.offset + length + consumequeueext.END_BLANK > len(data)
+    assert consumequeueext.place_of(consumequeueext.MAX_ADDRESS + 1) is None
+
+
+def test_batchconsumequeue_example_by_decoder(reader: Reader) -> None:
+    example = reader.example("batchconsumequeue.md")
+    data, length = reader.file(example), batchconsumequeue.UNIT_LENGTH
+    for number in range(len(example.fields) // 8):
+        values = [int(one.value) for one in example.fields[8 * number : 8 * number + 8]]
+        assert values[-2:] == [batchconsumequeue.NOT_COMPACTED, 0]
+        assert batchconsumequeue.unit(*values[:-2]) == data[number * length : (number + 1) * length]
 
 
 def test_indexfile_example_by_decoder(reader: Reader) -> None:

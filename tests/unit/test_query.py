@@ -200,6 +200,24 @@ def test_a_chain_without_end(lost_head: GoldenStore) -> None:
         opened(lost_head).by_key("t", "order")
 
 
+@pytest.mark.parametrize(("unit", "found"), [(1, False), (0, True)])
+def test_a_unit_that_leads_to_a_message_of_another_place(tmp_path: Path, unit: int, found: bool) -> None:
+    root = tmp_path / "store"
+    log = records([10, 20, 30])
+    store = write_store(root, [(0, log)])
+    rebuild_locally(store, tmp_path / "out", index=False)
+    shutil.copytree(tmp_path / "out" / names.CONSUME_QUEUE, root / names.CONSUME_QUEUE)
+    with names.queue_file(root, "t", 0, 0).open("r+b") as file:
+        file.seek(UNIT_LENGTH)
+        file.write(struct.pack(">q", 0))
+    asked = QueryStore(store.settings)
+    one = ask.by_queue(asked, "t", 0, unit, None, None)
+    assert (one.found, one.messages[0].verdict) == (found, "MATCH" if found else "OTHER_PLACE")
+    every = ask.by_queue(asked, "t", 0, 0, 3, None)
+    assert every.found
+    assert [shown.verdict for shown in every.messages] == ["MATCH", "OTHER_PLACE", "MATCH"]
+
+
 def test_a_key_that_a_running_broker_has_put_since(lost_head: GoldenStore) -> None:
     """Entry, slot and count are written in this order, by IndexFile.putKey."""
     store = opened(lost_head)
@@ -341,7 +359,7 @@ def test_a_time_that_leads_to_no_message_is_not_found(tmp_path: Path, boundary: 
 def test_a_store_with_consumequeue_ext(version: str, tmp_path: Path) -> None:
     golden_store = golden(f"{version}-queue-ext", tmp_path)
     conf = broker_conf(golden_store)
-    settings = StoreSettings.load(golden_store.root, conf, version, queue_ext=True)
+    settings = StoreSettings.load(golden_store.root, conf, version)
     store = QueryStore(settings)
     files = sorted((golden_store.root / names.CONSUME_QUEUE_EXT).glob("[!S]*/*/*"))  # tags, and no times
     assert len(files) > 10

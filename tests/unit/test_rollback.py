@@ -66,7 +66,8 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Callable[[System], None]:
 def known(state: State) -> dict[str, object]:
     """What the journal says in the end, whatever the batches were."""
     queues = {
-        queue: (facts.first, facts.next, facts.end, facts.shift) for queue, facts in state.queues.items()
+        queue: (facts.first, facts.next, facts.end, facts.shift, facts.appended)
+        for queue, facts in state.queues.items()
     }
     facts = {"queues": queues, "index": state.index, "cursor": state.cursor}
     return {**facts, "messages": state.messages, "bytes": state.bytes, "without": state.without_unit}

@@ -408,7 +408,6 @@ def test_wrong_delay_levels(store: Path, text: str, level: str) -> None:
 @pytest.mark.parametrize(
     ("text", "version", "key"),
     [
-        ("enableConsumeQueueExt=true", "4.9", "enableConsumeQueueExt"),
         ("enableDLegerCommitLog=true", "4.9", "enableDLegerCommitLog"),
         ("storeType=defaultRocksDB", "5.2", "storeType"),
         ("storeType=DEFAULTROCKSDB ", None, "storeType"),
@@ -434,7 +433,7 @@ def test_what_is_not_derived_is_refused(store: Path, text: str, version: str | N
 @pytest.mark.parametrize(
     ("text", "version"),
     [
-        ("enableConsumeQueueExt=false\nenableDLegerCommitLog=false\nstoreType=default", None),
+        ("enableConsumeQueueExt=true\nenableDLegerCommitLog=false\nstoreType=default", None),
         ("storeType=defaultRocksDB", "5.1"),
         ("rocksdbCQDoubleWriteEnable=true", None),
         ("rocksdbCQDoubleWriteEnable=true\ncombineCQLoadingCQTypes= DefaultRocksDB ; Default", None),

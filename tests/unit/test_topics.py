@@ -165,22 +165,26 @@ def test_a_changed_file_is_read_again(topics_json: Path) -> None:
 @pytest.mark.parametrize("known", [None, frozenset({"a"})])
 def test_a_topic_is_looked_up_when_it_is_first_seen(topics_json: Path, known: frozenset[str] | None) -> None:
     topics_json.write_text(table(a={}))
-    selection = LiveSelection(known=known, topics=TopicsNow(topics_json))
+    selection = LiveSelection(known=known, topics=TopicsNow(topics_json), batches=True)
     assert selection.is_all
     assert selection.wants_topic(b"a")
     assert selection.wants_topic(b"b") == (known is None)
     topics_json.write_text(table(b={}, c={"attributes": {"queue.type": "BatchCQ"}}))
     assert selection.wants_topic(b"a"), "it was written before"
     assert selection.wants_topic(b"b")
-    assert not selection.wants_topic(b"c")
-    assert not pickle.loads(pickle.dumps(selection)).wants_topic(b"c")
+    assert [selection.is_batch(topic) for topic in "abc"] == [False, False, True]
+    assert pickle.loads(pickle.dumps(selection)).is_batch("c")
+    topics_json.write_text(table(b={"attributes": {"queue.type": "BatchCQ"}}, c={}))
+    assert [selection.is_batch(topic) for topic in "abc"] == [False, False, True], "it is what it was"
+    assert not LiveSelection(topics=TopicsNow(topics_json), batches=False).is_batch("b")
 
 
 def test_without_a_file_what_was_known_before_holds(topics_json: Path) -> None:
     selection = LiveSelection(
-        known=frozenset({"a", "c"}), left_out=frozenset({"c"}), topics=TopicsNow(topics_json)
+        known=frozenset({"a", "c"}), batch=frozenset({"c"}), topics=TopicsNow(topics_json), batches=True
     )
-    assert [selection.wants_topic(topic) for topic in (b"a", b"b", b"c")] == [True, False, False]
+    assert [selection.wants_topic(topic) for topic in (b"a", b"b", b"c")] == [True, False, True]
+    assert [selection.is_batch(topic) for topic in "abc"] == [False, False, True]
 
 
 # --- All the error paths ---------------------------------------------------------------------------------

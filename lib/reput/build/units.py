@@ -69,6 +69,31 @@ def pack_slowly(out: OutputArrays, queues: int) -> PackedUnits:
     )
 
 
+def by_queue(out: OutputArrays, queues: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A scan's units grouped by queue, in log order within a queue.
+
+    Returns:
+        int64[units], their rows in that order; int64[queues + 1], queue q has those of [starts[q], starts[q+1]).
+    """
+    return _by_queue(out.unit_queue[: int(out.counts[UNITS])], queues)  # type: ignore[no-any-return]
+
+
+@njit(cache=True, nogil=True)
+def _by_queue(queue, queues):  # type: ignore[no-untyped-def]
+    starts = np.zeros(queues + 1, np.int64)
+    for row in range(len(queue)):
+        starts[queue[row] + 1] += 1
+    for number in range(queues):
+        starts[number + 1] += starts[number]
+    following = starts[:-1].copy()
+    order = np.empty(len(queue), np.int64)
+    for row in range(len(queue)):
+        number = queue[row]
+        order[following[number]] = row
+        following[number] += 1
+    return order, starts
+
+
 @njit(cache=True, nogil=True)
 def _pack(queue, offset, position, size, tags, queues):  # type: ignore[no-untyped-def]
     starts = np.zeros(queues + 1, np.int64)

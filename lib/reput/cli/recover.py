@@ -43,7 +43,7 @@ def check_command(
     """
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="interrupted"):
-        snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version, queue_ext=True))
+        snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
     found = problems(snapshot)
     if as_json:
         printed(json.dumps({"exit_code": int(bool(found)), **_checked(snapshot, found)}, indent=2))
@@ -97,7 +97,7 @@ def recover_command(
             )
         _refuse_ignored(apply=apply, full=full, master=master)
         if not apply:
-            snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version, queue_ext=True))
+            snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
             result = plan_restart(snapshot, None if full else MOST_READ, rocketmq_version)
         else:
             mended = _mended(MendOptions(store, broker_conf, rocketmq_version), master, as_json=as_json)

@@ -14,6 +14,8 @@ COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
+#: What queues may have of files.
+QUEUES = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE)
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"

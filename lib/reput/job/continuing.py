@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from reput.sink.selection import Selection
 
 _LONGEST_VALUE = 60
-_KNOWN, _LEFT_OUT = "known_topics", "left_out_topics"
+_KNOWN, _BATCH = "known_topics", "batch_topics"
+#: What a release before this one, which wrote no batch queues, was begun without.
+_LEFT_OUT = "left_out_topics"
 #: What StoreSettings.describe tells and no output byte depends on.
 _PLACES = frozenset({"store", "broker_conf", "commit_log_dirs", "segment_size"})
 
@@ -31,7 +33,7 @@ def deciding(settings: StoreSettings, options: RebuildOptions, selection: Select
             topic if queue_id is None else f"{topic}:{queue_id}" for topic, queue_id in selection.queues
         ),
         _KNOWN: None if selection.known is None else sorted(selection.known),
-        _LEFT_OUT: sorted(selection.left_out),
+        _BATCH: sorted(selection.batch),
     }
 
 
@@ -78,7 +80,7 @@ def check_continues(
         raise _other_settings(begun, now, changed, root)
     if not follows and begun.settings.get(_KNOWN) != now.settings.get(_KNOWN):
         raise _other_settings(begun, now, [_KNOWN], root)
-    _check_left_out(state, begun, now, root)
+    _check_batch(state, begun, now, root)
 
 
 def _same_but_topics(begun: Opening, now: Opening) -> bool:
@@ -88,7 +90,7 @@ def _same_but_topics(begun: Opening, now: Opening) -> bool:
             {
                 name: value is not None if name == _KNOWN else value
                 for name, value in opening.settings.items()
-                if name != _LEFT_OUT and not name.startswith("rocketmq_")
+                if name not in (_BATCH, _LEFT_OUT) and not name.startswith("rocketmq_")
             },
             sort_keys=True,
         )
@@ -97,28 +99,33 @@ def _same_but_topics(begun: Opening, now: Opening) -> bool:
     return one == other
 
 
-def _check_left_out(state: State, begun: Opening, now: Opening, root: Path) -> None:
-    """See that no topic was written that has no consume queues now.
+def _check_batch(state: State, begun: Opening, now: Opening, root: Path) -> None:
+    """See that no topic was written with queues of another type than it has now.
 
-    Topics come and go while a log is followed. One of batch queues that has come since is no matter as long
-    as none of its messages got a unit.
+    Topics come and go while a log is followed; only those count of which something was written.
 
     Raises:
-        OutputError: one did.
+        OutputError: one was.
     """
-    left_out = left_out_topics(now) - left_out_topics(begun)
-    written = sorted(topic for topic, _ in state.queues if topic in left_out)
+    batch = _topics(now, _BATCH)
+    written = sorted({topic for (topic, _), queue in state.queues.items() if not queue.is_batch} & batch)
     if written:
         raise OutputError(
             f"topic {written[0]} has queues of type BatchCQ now, and the output has consume queues of it",
             path=root,
             next_step=f"Remove {root} and run again",
         )
+    left_out = sorted(_topics(begun, _LEFT_OUT))
+    if left_out:
+        raise OutputError(
+            f"the output was begun by a release that wrote no batch queues, and lacks topic {left_out[0]}",
+            path=root,
+            next_step=f"Remove {root} and run again",
+        )
 
 
-def left_out_topics(opening: Opening) -> frozenset[str]:
-    """The topics that an output was begun without, because their queues are no consume queues."""
-    found = opening.settings.get(_LEFT_OUT)
+def _topics(opening: Opening, key: str) -> frozenset[str]:
+    found = opening.settings.get(key)
     return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
 
 

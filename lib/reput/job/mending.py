@@ -117,6 +117,7 @@ def mend(
             command finishes.
     """
     settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version)
+    _refuse_queue_ext(settings)
     snapshot = take(settings)
     if snapshot.holder is not None:
         raise StoreInUseError(
@@ -165,6 +166,16 @@ def _locked(settings: StoreSettings) -> Iterator[Owner]:
         yield owner
 
 
+def _refuse_queue_ext(settings: StoreSettings) -> None:
+    if settings.recovery.queue_ext:
+        raise UnsupportedError(
+            "enableConsumeQueueExt asks for files in consumequeue_ext, which --apply doesn't put in place",
+            path=settings.broker_conf,
+            found="enableConsumeQueueExt=true",
+            next_step="`reput rebuild --in-place` builds all queues, those files, and the index anew",
+        )
+
+
 def _refuse_batch_queues(wanted: Plan) -> None:
     """A rebuild can't write them, and would leave them as they are."""
     snapshot = wanted.snapshot
@@ -173,10 +184,10 @@ def _refuse_batch_queues(wanted: Plan) -> None:
     if queues:
         topic, _ = min(queues)
         raise UnsupportedError(
-            f"topic {topic} has batch consume queues (queue.type=BatchCQ), which --apply doesn't write",
+            f"topic {topic} has batch consume queues (queue.type=BatchCQ), which --apply doesn't put in place",
             path=snapshot.settings.topics_json,
             found=f"{len(queues)} batch queues",
-            next_step="`reput rebuild --in-place` builds the other queues and the index, and leaves those",
+            next_step="`reput rebuild --in-place` builds all queues, those too, and the index anew",
         )
 
 

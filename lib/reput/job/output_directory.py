@@ -33,7 +33,7 @@ def output_root(out: Path, settings: StoreSettings) -> Path:
                 found=directory,
                 next_step="Choose a directory elsewhere",
             )
-    for name in (names.CONSUME_QUEUE, names.INDEX):
+    for name in (*names.QUEUES, names.INDEX):
         if real.is_relative_to((settings.root / name).resolve()):
             raise OutputError(
                 "the output lies where a broker looks for its own files",
@@ -91,7 +91,7 @@ def _check_has_journal(root: Path) -> None:
     """Refuse to begin among files of which nothing is known any more."""
     if (root / names.REPUT / names.JOURNAL).exists():
         return
-    for name in (names.CONSUME_QUEUE, names.INDEX, names.LEDGER):
+    for name in (*names.QUEUES, names.INDEX, names.LEDGER):
         if (root / name).exists():
             raise OutputError(
                 "the output's journal is gone",

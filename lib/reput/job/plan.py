@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.build.batch import units_fit
 from reput.errors import JournalError, SettingsError, StoreError
 from reput.estimate import Estimate, estimate
 from reput.format import names
@@ -16,7 +17,6 @@ from reput.job.continuing import (
     check_same_log,
     deciding,
     fingerprint,
-    left_out_topics,
 )
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import check_utf8, output_root
@@ -110,7 +110,9 @@ def prepare(
             found="a file" if is_file else "nothing",
             next_step="Check the STORE argument",
         )
-    settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version)
+    settings = StoreSettings.load(
+        options.store, options.broker_conf, options.rocketmq_version, dledger=not follows
+    )
     log = without_unwritten_end(discover(settings))
     topics = known_topics(settings.topics_json)
     known = None if topics is None else frozenset(topics)
@@ -124,7 +126,11 @@ def prepare(
     decided = deciding(settings, options, selection)
     if follows:
         selection = LiveSelection(
-            selection.queues, selection.known, selection.left_out, topics=TopicsNow(settings.topics_json)
+            selection.queues,
+            selection.known,
+            batch=selection.batch,
+            topics=TopicsNow(settings.topics_json),
+            batches=settings.dialect.recovery.switches_queue_types,
         )
     opening = Opening(str(settings.root), fingerprint(decided), log.start, decided)
     if options.out is None:
@@ -155,8 +161,9 @@ def prepare(
         stack.enter_context(journal)
         if begun:
             check_continues(journal, opening, log, root, follows=follows)
-            if topics is None:  # an output that was moved away from its broker's config/
-                selection = replace(selection, left_out=left_out_topics(journal.opening))
+            # An output that was moved away from its broker's config/ goes on as it was begun.
+            written = {topic for (topic, _), queue in journal.state.queues.items() if queue.is_batch}
+            selection = replace(selection, batch=selection.batch | written)
             if not follows:
                 check_same_log(journal, log, root)
         # What a broker is about to write is no damage: its half-written end is left for the next run.
@@ -188,15 +195,18 @@ def _selection(options: RebuildOptions, settings: StoreSettings, known: frozense
                 next_step="Copy config/topics.json beside the commit log, or leave the option out",
             )
         selection = replace(selection, known=known)
+    if not settings.dialect.recovery.switches_queue_types:
+        return selection
     batch_topics = frozenset(batch_queue_topics(settings.topics_json))
-    named = sorted(topic for topic, _ in selection.queues if topic in batch_topics)
-    if named:
+    file_size = settings.recovery.batch_queue_file_size
+    if batch_topics and not units_fit(file_size):
         raise SettingsError(
-            f"topic {named[0]} has queues of type BatchCQ, which reput doesn't write",
-            path=settings.topics_json,
-            next_step="Leave this topic out",
+            "files of batch queues that aren't filled by whole units of 46 bytes: a broker can't go past one",
+            path=settings.broker_conf,
+            found=f"mapperFileSizeBatchConsumeQueue={file_size}",
+            next_step="Set it to a multiple of 46, for the broker as well",
         )
-    return replace(selection, left_out=batch_topics)
+    return replace(selection, batch=batch_topics)
 
 
 def _enter_store(

@@ -238,11 +238,20 @@ def _swap(plan: Plan) -> str | None:
     """Put the staged files in the store's place; returns the directory that keeps the old ones."""
     root = plan.settings.root
     if plan.selection.is_all:
-        wanted = [names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.LOST_AND_FOUND, names.CHECKPOINT]
+        wanted = [
+            names.CONSUME_QUEUE,
+            names.CONSUME_QUEUE_EXT,
+            names.BATCH_CONSUME_QUEUE,
+            names.INDEX,
+            names.LEDGER,
+            names.LOST_AND_FOUND,
+            names.CHECKPOINT,
+        ]
     else:
         wanted = [
-            names.queue_directory(Path(), topic, queue_id).as_posix()
-            for topic, queue_id in sorted(plan.journal.state.queues)
+            directory(Path(), *queue).as_posix()
+            for queue in sorted(plan.journal.state.queues)
+            for directory in (names.queue_directory, names.queue_ext_directory, names.batch_queue_directory)
         ]
     wanted = [name for name in wanted if (plan.root / name).exists()]
     if not wanted:

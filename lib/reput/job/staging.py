@@ -22,5 +22,6 @@ def discard_if_swapped(staging: Path) -> None:
     Raises:
         OutputError: it can't be removed.
     """
-    if not any(found for _, _, found in os.walk(staging / names.CONSUME_QUEUE)):
+    queues = (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)
+    if not any(found for name in queues for _, _, found in os.walk(staging / name)):
         files.remove_tree(staging)

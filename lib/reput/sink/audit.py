@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from reput.errors import OutputError
-from reput.format import names
+from reput.format import batchconsumequeue, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader
-from reput.sink.journal import State
+from reput.sink.journal import QueueState, State
 from reput.sink.scan_task import Target
 
 _NEXT_STEP = "Nothing was replaced. Check the disk, remove the staging directory and run again"
@@ -18,6 +18,11 @@ def audit(target: Target, state: State) -> OutputError | None:
     """Whether every queue ends, and every index file begins, as the journal says."""
     file_size = target.settings.consume_queue_file_size
     for (topic, queue_id), queue in state.queues.items():
+        if queue.is_batch:
+            problem = _audit_batch(target, topic, queue_id, queue)
+            if problem is not None:
+                return problem
+            continue
         directory = names.queue_directory(target.root, topic, queue_id)
         at = (queue.next - 1) * UNIT_LENGTH
         path = directory / names.offset_name(at - at % file_size)
@@ -45,6 +50,25 @@ def audit(target: Target, state: State) -> OutputError | None:
                 next_step=_NEXT_STEP,
             )
     return None
+
+
+def _audit_batch(target: Target, topic: str, queue_id: int, queue: QueueState) -> OutputError | None:
+    file_size = target.settings.recovery.batch_queue_file_size
+    at = queue.appended - batchconsumequeue.UNIT_LENGTH
+    directory = names.batch_queue_directory(target.root, topic, queue_id)
+    path = directory / names.offset_name(at - at % file_size)
+    data = _read(path, at % file_size, batchconsumequeue.UNIT_LENGTH)
+    end = sum(batchconsumequeue.UNIT.unpack(data)[:2]) if len(data) == batchconsumequeue.UNIT_LENGTH else 0
+    if end == queue.end:
+        return None
+    return OutputError(
+        "the batch queue's last unit is not what was written",
+        path=path,
+        offset=at % file_size,
+        expected=f"a message that ends at {queue.end}",
+        found=f"one that ends at {end}",
+        next_step=_NEXT_STEP,
+    )
 
 
 def _read(path: Path, offset: int, length: int) -> bytes:

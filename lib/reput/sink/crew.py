@@ -8,10 +8,14 @@ from typing import Any
 
 from reput.errors import ReputError
 from reput.scan.part import Part
-from reput.sink import index_task, redo, scan_task
+from reput.sink import index_task, ordered, redo, scan_task
 from reput.sink.journal import QueueState
+from reput.sink.redo import Redone
 from reput.sink.runner import InlineRunner, Runner
 from reput.sink.scan_task import Floors, PartResult, Target
+
+#: Queues differ in size; a task that is done early leaves room for another one.
+_SHARES_A_SLOT = 2
 
 
 class StateFloors:
@@ -60,7 +64,7 @@ class Crew:
         breaks: list[int],
         *,
         from_zero: bool,
-    ) -> list[redo.Redone]:
+    ) -> list[Redone]:
         """Place some queues' units again, in log order; see :func:`reput.sink.redo.redo`.
 
         Raises:
@@ -69,6 +73,20 @@ class Crew:
         task = _RedoTask(self.target, committed, breaks, from_zero)
         ((done),) = _checked(self.runner.map(task, [parts]))
         return list(done)
+
+    def order(
+        self, queues: list[ordered.Waiting], parts: list[Part], breaks: list[int], *, from_zero: bool
+    ) -> list[Redone]:
+        """Write the queues that are written in log order; see :func:`reput.sink.ordered.write`.
+
+        Raises:
+            ReputError: it could not be done.
+        """
+        if not queues:
+            return []
+        task = _OrderTask(self.target, parts, breaks, from_zero)
+        shares = ordered.shares(queues, 1 if self.is_here else _SHARES_A_SLOT * self.runner.slots)
+        return [redone for done in _checked(self.runner.map(task, list(shares))) for redone in done]
 
     def build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
         """Build index files; see :func:`reput.sink.index_task.build`."""
@@ -82,6 +100,17 @@ class _ScanTask:
 
     def __call__(self, part: Part) -> object:
         return scan_task.scan(self.target, part, scan_task.attempt_id(), self.floors)
+
+
+@dataclass(frozen=True, slots=True)
+class _OrderTask:
+    target: Target
+    parts: list[Part]
+    breaks: list[int]
+    from_zero: bool
+
+    def __call__(self, queues: list[ordered.Waiting]) -> object:
+        return ordered.write(self.target, queues, self.parts, self.breaks, from_zero=self.from_zero)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from reput.errors import OutputError
-from reput.format import names
+from reput.format import batchconsumequeue, consumequeueext, names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.sink import index_file
 from reput.sink.scan_task import Target
@@ -35,13 +35,36 @@ def check_queues(
     file_size = target.settings.consume_queue_file_size
     for topic, queue_id in queues:
         state = known.get((topic, queue_id))
-        if state is None or state.first == state.next:
+        if state is None:
+            continue
+        if state.appended:
+            _check_appended(target, topic, queue_id, state)
+        if state.first == state.next or state.is_batch:
             continue
         at = (state.next - 1) * UNIT_LENGTH
         directory = names.queue_directory(target.root, topic, queue_id)
         path = directory / names.offset_name(at - at % file_size)
         if not any(_read(path, at % file_size)):
             raise _gone("a consume queue's last committed unit is gone", path, at % file_size)
+
+
+def _check_appended(target: Target, topic: str, queue_id: int, state: QueueState) -> None:
+    """See that what was last appended in log order is still there."""
+    recovery = target.settings.recovery
+    if state.is_batch:
+        directory = names.batch_queue_directory(target.root, topic, queue_id)
+        file_size, least = recovery.batch_queue_file_size, batchconsumequeue.UNIT_LENGTH
+    else:
+        directory = names.queue_ext_directory(target.root, topic, queue_id)
+        file_size, least = recovery.queue_ext_file_size, consumequeueext.HEAD_LENGTH
+    at = state.appended - 1
+    path = directory / names.offset_name(at - at % file_size)
+    # A unit ends before: its bit map may be all zeros, what stands before it isn't.
+    begin = max(at % file_size + 1 - least, 0)
+    if state.is_batch and not any(_read(path, begin)):
+        raise _gone("a batch queue's last committed unit is gone", path, begin)
+    if not state.is_batch and len(_read(path, begin)) < 1:
+        raise _gone("a queue's last file in consumequeue_ext is gone", path)
 
 
 def check_all(target: Target, state: State) -> None:
@@ -52,7 +75,7 @@ def check_all(target: Target, state: State) -> None:
     """
     file_size = target.settings.consume_queue_file_size
     for (topic, queue_id), queue in state.queues.items():
-        if queue.first == queue.next:
+        if queue.first == queue.next or queue.is_batch:
             continue
         directory = names.queue_directory(target.root, topic, queue_id)
         found = _listing(directory)

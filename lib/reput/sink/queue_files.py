@@ -1,7 +1,8 @@
-"""Writing runs of units into consume-queue files."""
+"""Writing a queue's bytes into its files."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -13,38 +14,45 @@ from reput.store.ownership import Owner
 _MAX_OPEN = 512
 
 
-class QueueFiles:
-    """The consume-queue files under one root; a file is made when its first unit comes.
+class SeriesFiles:
+    """Files of one size that follow one another, in a directory for each queue.
+
+    A file is made when its first byte comes.
 
     Args:
-        root: holds or gets ``consumequeue/``.
-        file_size: bytes of a queue file, a multiple of 20.
+        root: holds or gets the directories.
+        file_size: bytes of a file.
         owner: of new files; None for the process's own.
+        directory: of a queue below the root: a function of :mod:`reput.format.names`.
     """
 
-    def __init__(self, root: Path, file_size: int, owner: Owner | None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        file_size: int,
+        owner: Owner | None,
+        directory: Callable[[Path, str, int], Path] = names.queue_directory,
+    ) -> None:
         self._root = root
         self._file_size = file_size
+        self._directory = directory
         self._cache = FileCache(owner, _MAX_OPEN)
         # Putting a path together takes longer than writing a chunk's units.
         self._paths: dict[tuple[str, int, int], Path] = {}
-
-    def __enter__(self) -> QueueFiles:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._cache.close()
 
-    def put(self, topic: str, queue_id: int, queue_offset: int, data: memoryview | bytes) -> None:
-        """Write consecutive units from ``queue_offset`` on.
+    def put_bytes(self, topic: str, queue_id: int, at: int, data: memoryview | bytes) -> None:
+        """Write from a byte offset of the series on.
 
         Raises:
             OutputError: no space, no permission.
         """
         data = memoryview(data)
-        at, done = queue_offset * UNIT_LENGTH, 0
+        done = 0
         while done < len(data):
             start = at - at % self._file_size
             length = min(start + self._file_size - at, len(data) - done)
@@ -55,9 +63,31 @@ class QueueFiles:
     def _path(self, topic: str, queue_id: int, start: int) -> Path:
         path = self._paths.get((topic, queue_id, start))
         if path is None:
-            path = names.queue_file(self._root, topic, queue_id, start)
+            path = self._directory(self._root, topic, queue_id) / names.offset_name(start)
             self._paths[topic, queue_id, start] = path
         return path
+
+    def flush(self) -> None:
+        """Return when everything that was put is on disk."""
+        self._cache.flush_all()
+
+    def __enter__(self) -> SeriesFiles:
+        return self
+
+
+class QueueFiles(SeriesFiles):
+    """The consume queue files under one root; ``file_size`` is a multiple of 20."""
+
+    def __enter__(self) -> QueueFiles:
+        return self
+
+    def put(self, topic: str, queue_id: int, queue_offset: int, data: memoryview | bytes) -> None:
+        """Write consecutive units from ``queue_offset`` on.
+
+        Raises:
+            OutputError: no space, no permission.
+        """
+        self.put_bytes(topic, queue_id, queue_offset * UNIT_LENGTH, data)
 
     def put_pre_blank(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Fill the places before a queue's first unit in its first file (``ConsumeQueue.fillPreBlank``)."""
@@ -65,7 +95,3 @@ class QueueFiles:
         blanks = queue_offset % units
         if blanks:
             self.put(topic, queue_id, queue_offset - blanks, PRE_BLANK * blanks)
-
-    def flush(self) -> None:
-        """Return when everything that was put is on disk."""
-        self._cache.flush_all()

@@ -21,6 +21,7 @@ class BatchQueues:
         self._committed = committed
         self._now: dict[tuple[str, int], QueueState] = {}
         self._irregular: set[tuple[str, int]] = set()
+        self._ordered: set[tuple[str, int]] = set()
         self._restarted: set[tuple[str, int]] = set()
         self.last_unit_position = -1
         self.last_unit_timestamp = 0
@@ -28,10 +29,13 @@ class BatchQueues:
     def add(self, result: PartResult) -> None:
         """Go on by a part."""
         columns = result.queues
+        self._ordered.update(result.waiting)
         for at, topic in enumerate(columns.topic):
             queue = (columns.topics[topic], columns.queue_id[at])
             before = self._now.get(queue) or self._committed.get(queue)
-            if columns.irregular[at] or (before is not None and columns.first[at] != before.next):
+            if queue in self._ordered:
+                pass  # written when all parts are known; until then the state is a guess
+            elif columns.irregular[at] or (before is not None and columns.first[at] != before.next):
                 self._irregular.add(queue)
             here = self._now.get(queue)
             self._now[queue] = QueueState(
@@ -49,7 +53,9 @@ class BatchQueues:
         """A part's result doesn't count, but its units are in files: place these queues again."""
         columns = result.queues
         self._irregular.update(
-            (columns.topics[topic], columns.queue_id[at]) for at, topic in enumerate(columns.topic)
+            queue
+            for at, topic in enumerate(columns.topic)
+            if (queue := (columns.topics[topic], columns.queue_id[at])) not in result.waiting
         )
 
     def doubt_heads(self, breaks: Sequence[int]) -> None:
@@ -59,7 +65,8 @@ class BatchQueues:
             breaks: physical offsets where messages may be missing from a log that begins at 0, ascending.
         """
         for queue, state in self._now.items():
-            if state.first and queue not in self._committed and breaks and breaks[0] <= state.end:
+            is_new = state.first and queue not in self._committed and queue not in self._ordered
+            if is_new and breaks and breaks[0] <= state.end:
                 self._irregular.add(queue)
 
     def irregular(self) -> dict[tuple[str, int], QueueState | None]:
@@ -81,9 +88,9 @@ class BatchQueues:
         return self._now
 
     def new(self) -> Iterator[tuple[tuple[str, int], QueueState]]:
-        """Queues that begin in the batch: new ones, and those that begin anew."""
+        """Consume queues that begin in the batch: new ones, and those that begin anew."""
         for queue, state in self._now.items():
-            if queue not in self._committed or queue in self._restarted:
+            if not state.is_batch and (queue not in self._committed or queue in self._restarted):
                 yield queue, state
 
     def restarted(self) -> Iterator[tuple[tuple[str, int], QueueState | None, QueueState]]:
@@ -97,8 +104,10 @@ class BatchQueues:
         return (queue for queue in self._now if queue not in self._restarted)
 
     def ranges(self, file_size: int) -> Iterator[tuple[tuple[str, int], tuple[int, int]]]:
-        """For each changed queue, the byte range, in whole files, that it may have written."""
+        """For each changed consume queue, the byte range, in whole files, that it may have written."""
         for queue, state in self._now.items():
+            if state.is_batch:
+                continue
             before = self._committed.get(queue)
             fresh = before is None or queue in self._restarted
             start = (state.first if fresh or before is None else before.next) * UNIT_LENGTH

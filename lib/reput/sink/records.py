@@ -148,6 +148,8 @@ def _queues(queues: dict[tuple[str, int], QueueState]) -> dict[str, list[list[An
             row.append(state.shift)
         if state.lone_zero:
             row.append(state.lone_zero)
+        if state.appended:
+            row.append({"appended": state.appended, **({"is_batch": True} if state.is_batch else {})})
         known = topics.get(topic)
         if known is None:
             topics[topic] = [row]
@@ -157,9 +159,10 @@ def _queues(queues: dict[tuple[str, int], QueueState]) -> dict[str, list[list[An
 
 
 def _queue(row: list[Any]) -> QueueState:
+    more = row.pop() if isinstance(row[-1], dict) else {}
     if isinstance(row[-1], list):
-        row[-1] = tuple(row[-1])
-    return QueueState(*row)
+        more["lone_zero"] = tuple(row.pop())
+    return QueueState(*row, **more)
 
 
 def _decode(facts: dict[str, Any]) -> None:

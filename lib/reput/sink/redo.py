@@ -18,7 +18,7 @@ from reput.sink.opened import opened
 from reput.sink.queue_files import QueueFiles
 from reput.sink.salvage import salvaged_of
 from reput.sink.scan_task import QueueRows, Target, collect
-from reput.sink.state import Salvaged
+from reput.sink.state import LoneZero, Salvaged
 from reput.store import files
 from reput.store.lock import OutputLock
 
@@ -106,8 +106,17 @@ def drop_rest(target: Target, queue: tuple[str, int], before: QueueState | None,
 
 def clear_from(root: Path, file_size: int, topic: str, queue_id: int, queue_offset: int) -> None:
     """Make every place of a queue from ``queue_offset`` on as if nothing had been written there."""
-    directory = names.queue_directory(root, topic, queue_id)
-    at = queue_offset * UNIT_LENGTH
+    clear_series(names.queue_directory(root, topic, queue_id), file_size, queue_offset * UNIT_LENGTH)
+
+
+def clear_series(directory: Path, file_size: int, at: int) -> None:
+    """Make a queue's files as if nothing had been written from a byte offset on.
+
+    A directory without files then goes, and its topic's with it when that was the last queue.
+
+    Raises:
+        OutputError: a file can't be changed.
+    """
     for path in sorted(directory.glob("*")) if directory.is_dir() else []:
         start = names.parse_offset_name(path.name)
         if start is None:
@@ -211,9 +220,9 @@ def _lone_zero(rows: QueueRows, placement: Placement) -> tuple[int, int, int] | 
     return int(rows.position[-1]), int(rows.size[-1]), int(rows.tags[-1])
 
 
-def _with_unit_before(unit_before: tuple[int, int, int], rows: QueueRows) -> QueueRows:
+def _with_unit_before(unit_before: LoneZero, rows: QueueRows) -> QueueRows:
     """The rows with the queue's last unit, a lone queueOffset 0, put before them."""
-    position, size, tags = unit_before
+    position, size, tags, *_ = unit_before
     return QueueRows(
         np.concatenate([np.zeros(1, np.int64), rows.offset]),
         np.concatenate([np.array([position], np.int64), rows.position]),

@@ -26,6 +26,7 @@ from pathlib import Path
 from reput.errors import Finding, OutputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.sink import retention_appended
 from reput.sink.journal import Batch, Journal, QueueState, State
 from reput.sink.scan_task import Target
 from reput.store import files
@@ -46,9 +47,11 @@ def begin(target: Target, state: State) -> None:
     marker = _marker(target)
     if marker.exists():
         files.remove_files(_all_gone(target, state))
+        files.remove_files(list(retention_appended.gone(target, state.queues, {})))
         files.remove_tree(marker)
     else:
         files.remove_files(_gone(target, state.queues, {}))
+        files.remove_files(list(retention_appended.gone(target, state.queues, {})))
 
 
 def follow(
@@ -82,6 +85,7 @@ def follow(
     changed = dict(_emptied(state.queues) if unread else _raised(target, state.queues, log_start))
     going = [
         *_gone(target, state.queues, changed),
+        *retention_appended.gone(target, state.queues, changed),
         *(target.root / names.INDEX / name for name in expired),
     ]
     marker = _marker(target)
@@ -164,7 +168,8 @@ def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[tu
     for queue, known in queues.items():
         if known.first == known.next:
             continue  # it had no message left before
-        first = known.next if known.end <= log_start else _first_live(target, queue, known, log_start)
+        look = retention_appended.first_live if known.is_batch else _first_live
+        first = known.next if known.end <= log_start else look(target, queue, known, log_start)
         if first != known.first:
             yield queue, replace(known, first=first, units=0, bytes=0)
 
@@ -259,6 +264,8 @@ def _gone(target: Target, queues: Queues, changed: Queues) -> Iterator[Path]:
     file_size = target.settings.consume_queue_file_size
     units = file_size // UNIT_LENGTH
     for queue, before in queues.items():
+        if before.is_batch:
+            continue
         now = changed.get(queue, before)
         for number in range(max(before.first - 1, 0) // units, _first_file(now, units)):
             yield names.queue_file(target.root, *queue, number * file_size)
@@ -268,6 +275,8 @@ def _all_gone(target: Target, state: State) -> Iterator[Path]:
     """Every file of the output that the state has no place for any more."""
     file_size = target.settings.consume_queue_file_size
     for queue, known in state.queues.items():
+        if known.is_batch:
+            continue
         first = _first_file(known, file_size // UNIT_LENGTH) * file_size
         for path in _files(names.queue_directory(target.root, *queue)):
             start = names.parse_offset_name(path.name)

@@ -14,7 +14,7 @@ from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader
 from reput.sink import index_file
 from reput.sink.journal import State
 from reput.sink.opened import opened
-from reput.sink.redo import clear_from
+from reput.sink.redo import clear_from, clear_series
 from reput.sink.scan_task import Target
 from reput.store import files
 
@@ -30,6 +30,7 @@ def roll_back(target: Target, state: State) -> None:
     if not target.scratch.exists():
         return
     _roll_back_queues(target, state)
+    _roll_back_appended(target, state)
     _roll_back_index(target, state)
     shutil.rmtree(target.scratch)
 
@@ -39,6 +40,7 @@ def _roll_back_queues(target: Target, state: State) -> None:
     known = {
         names.queue_directory(target.root, topic, queue_id): queue.next
         for (topic, queue_id), queue in state.queues.items()
+        if not queue.is_batch
     }
     for topic in _directories(root):
         for queue in _directories(topic):
@@ -49,6 +51,23 @@ def _roll_back_queues(target: Target, state: State) -> None:
                 int(queue.name),
                 known.get(queue, 0),
             )
+
+
+def _roll_back_appended(target: Target, state: State) -> None:
+    """The same for what is written in log order: batch queues, and units in consumequeue_ext."""
+    recovery = target.settings.recovery
+    for name, directory_of, file_size, is_batch in (
+        (names.CONSUME_QUEUE_EXT, names.queue_ext_directory, recovery.queue_ext_file_size, False),
+        (names.BATCH_CONSUME_QUEUE, names.batch_queue_directory, recovery.batch_queue_file_size, True),
+    ):
+        known = {
+            directory_of(target.root, *queue): each.appended
+            for queue, each in state.queues.items()
+            if each.is_batch == is_batch
+        }
+        for topic in _directories(target.root / name):
+            for queue in _directories(topic):
+                clear_series(queue, file_size, known.get(queue, 0))
 
 
 def _roll_back_index(target: Target, state: State) -> None:

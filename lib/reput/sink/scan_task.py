@@ -17,14 +17,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build.units import pack
+from reput.build.units import by_queue, pack
 from reput.errors import OutputError, ReputError
 from reput.scan import output
+from reput.scan.fields import record_fields
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import Rules, rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
 from reput.settings import StoreSettings
 from reput.sink.queue_files import QueueFiles
+from reput.sink.row_spill import ROW, Queue, RowSpill, RowSpillWriter
 from reput.sink.selection import Selection
 from reput.sink.spill import Spill, SpillWriter
 from reput.store.lock import OutputLock
@@ -69,6 +71,19 @@ class Target:
         """Whether the output stands for the whole store: every queue, and the index if the broker has one."""
         return self.selection.is_all and (self.index or not self.settings.message_index_enable)
 
+    @property
+    def queue_ext(self) -> bool:
+        """Whether units have others in consumequeue_ext."""
+        return self.settings.recovery.queue_ext
+
+    def is_ordered(self, topic: str) -> bool:
+        """Whether a topic's queues are written in log order; see reput.sink.ordered."""
+        return self.queue_ext or self.selection.is_batch(topic)
+
+    def _excludes_lmq(self, topic: str) -> bool:
+        # Only ConsumeQueue dispatches to light queues (ConsumeQueue.putMessagePositionInfoWrapper).
+        return self.settings.dialect.lmq_excludes(topic) or self.selection.is_batch(topic)
+
     def rules(self) -> Rules:
         """The scan's switches."""
         return rules(self.settings, index=self.index)
@@ -76,7 +91,7 @@ class Target:
     def table(self) -> QueueTable:
         """A table that knows which topics are wanted."""
         return QueueTable(
-            excludes_lmq=lambda topic: self.settings.dialect.lmq_excludes(topic.decode("utf-8", "replace")),
+            excludes_lmq=lambda topic: self._excludes_lmq(topic.decode("utf-8", "replace")),
             wants_units=self.selection.wants_topic,
         )
 
@@ -113,6 +128,7 @@ class PartResult:
         queues: per queue.
         without_unit: (topic, messages, physical offset of the first) where a topic got no units.
         spill: its index keys, None if it has none.
+        waiting: its units of queues that are written in log order, by queue.
         seconds: wall time of the task.
     """
 
@@ -125,6 +141,7 @@ class PartResult:
     queues: QueueColumns
     without_unit: list[tuple[bytes, int, int]]
     spill: Spill | None
+    waiting: RowSpill
     seconds: float
 
 
@@ -148,16 +165,20 @@ def scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult
 def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult:
     path = target.scratch / f"{part.start:020d}-{attempt}.keys"
     spill = SpillWriter(None if target.keys_in_memory else path)
+    waiting = RowSpillWriter(None if target.keys_in_memory else path.with_suffix(".units"))
     with QueueFiles(target.root, target.settings.consume_queue_file_size, target.owner) as queue_files:
 
         def take(table: QueueTable, chunk: output.OutputArrays) -> None:
-            _place(target.selection, table, chunk, queue_files, floors)
+            ordered = _put_aside(target, part, table, chunk, waiting)
+            if not target.queue_ext:
+                _place(target.selection, table, chunk, queue_files, floors, ordered)
             spill.add(chunk)
 
         result = pass_over(target, part, take)
         if target.flush_in_tasks:
             queue_files.flush()
     result.spill = spill.close()
+    result.waiting = waiting.close()
     return result
 
 
@@ -197,6 +218,7 @@ def pass_over(
             if table.topics.without_unit[number]
         ],
         spill=None,
+        waiting={},
         seconds=time.perf_counter() - started,
     )
 
@@ -270,17 +292,52 @@ def _output() -> output.OutputArrays:
     return arrays
 
 
+def _put_aside(
+    target: Target, part: Part, table: QueueTable, chunk: output.OutputArrays, waiting: RowSpillWriter
+) -> set[int]:
+    """Let the units of queues that are written in log order wait; returns the numbers of these queues."""
+    topics = [target.is_ordered(name.decode("utf-8", "replace")) for name in table.topic_names]
+    if not any(topics):
+        return set()
+    count = int(table.queue_count[0])
+    is_ordered = np.array(topics, bool)[table.queues.topic[:count]]
+    order, starts = by_queue(chunk, count)
+    wanted = np.repeat(is_ordered, np.diff(starts))
+    order = order[wanted]
+    position, offset = chunk.unit_position[order], chunk.unit_offset[order]
+    data = map_segment(part.path, part.segment_length)
+    fields = record_fields(data, position - part.base, offset, chunk.unit_queue[order], table)
+    rows = np.zeros(len(order), ROW)
+    rows["offset"], rows["position"] = offset, position
+    rows["size"], rows["tags"] = chunk.unit_size[order], chunk.unit_tags[order]
+    rows["timestamp"], rows["own"] = fields.timestamp, fields.own
+    rows["base_offset"], rows["batch_size"] = fields.base_offset, fields.batch_size
+    queues: list[tuple[Queue, int, int]] = []
+    ordered = np.flatnonzero(is_ordered)
+    ends = np.cumsum(np.diff(starts)[ordered])
+    for number, end, units in zip(
+        ordered.tolist(), ends.tolist(), np.diff(starts)[ordered].tolist(), strict=True
+    ):
+        topic = table.topic_names[int(table.queues.topic[number])].decode()
+        queue_id = int(table.queues.queue_id[number])
+        if units and target.selection.wants_queue(topic, queue_id):
+            queues.append(((topic, queue_id), end - units, end))
+    waiting.add(rows, queues, {})
+    return set(ordered.tolist())
+
+
 def _place(
     selection: Selection,
     table: QueueTable,
     chunk: output.OutputArrays,
     queue_files: QueueFiles,
     floors: Floors,
+    ordered: set[int],
 ) -> None:
     queues = table.queues
     for number, queue_offset, data in pack(chunk, int(table.queue_count[0])).runs():
-        if queues.irregular[number]:
-            continue  # placed in log order later, by one task for the whole batch
+        if number in ordered or queues.irregular[number]:
+            continue  # placed in log order later, when the whole batch is known
         topic = table.topic_names[int(queues.topic[number])].decode()
         queue_id = int(queues.queue_id[number])
         if queue_offset < floors.get((topic, queue_id), 0):

@@ -40,11 +40,13 @@ class Selection:
         queues: (topic, queue id or None for all of the topic's); empty: every queue.
         known: only these topics and the broker's own; None: every topic.
         left_out: topics that are not written though the log has them.
+        batch: topics with batch queues.
     """
 
     queues: frozenset[tuple[str, int | None]] = frozenset()
     known: frozenset[str] | None = None
     left_out: frozenset[str] = frozenset()
+    batch: frozenset[str] = frozenset()
 
     @property
     def is_all(self) -> bool:
@@ -57,6 +59,10 @@ class Selection:
         if name in self.left_out or (self.known is not None and not is_known(name, self.known)):
             return False
         return not self.queues or any(chosen == name for chosen, _ in self.queues)
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether a topic's queues are batch queues."""
+        return topic in self.batch
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
         """Whether a queue of a topic that is wanted is written."""
@@ -90,9 +96,12 @@ class LiveSelection(Selection):
     Attributes:
         topics: what the broker's topics are now. A topic is looked up when it is first seen, and until it is
             written: from then on it is what it is.
+        batches: the broker's version has batch queues.
     """
 
     topics: TopicsNow = field(kw_only=True)
+    batches: bool = field(kw_only=True)
+    _batch: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
     _written: set[bytes] = field(default_factory=set, compare=False, repr=False)
 
     def wants_topic(self, topic: bytes) -> bool:
@@ -108,9 +117,21 @@ class LiveSelection(Selection):
             self.queues,
             # Without the file nothing is new: what it said when the run began holds.
             self.known if self.known is None or known is None else known,
-            self.left_out if known is None else self.topics.batch,
+            self.left_out,
         )
         wanted = now.wants_topic(topic)
         if wanted:
             self._written.add(topic)
         return wanted
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether a topic's queues are batch queues.
+
+        Raises:
+            SettingsError: config/topics.json can't be read.
+        """
+        found = self._batch.get(topic)
+        if found is None:
+            now = self.topics.batch if self.batches and self.topics.known is not None else frozenset()
+            found = self._batch[topic] = topic in self.batch or topic in now
+        return found

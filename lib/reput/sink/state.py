@@ -25,6 +25,9 @@ KEPT, FILLED, HIDDEN = "kept", "filled", "hidden"
 _name_of = itemgetter(0)
 
 
+LoneZero = tuple[int, int, int] | tuple[int, int, int, int, str]
+
+
 @dataclass(frozen=True, slots=True)
 class QueueState:
     """A queue as of the end of a batch.
@@ -37,7 +40,11 @@ class QueueState:
         shift: how far its last message's queueOffset lies above its place; see reput.build.placement.
         lone_zero: the last unit, (physicalOffset, size, tagsCode), where that message is a lone queueOffset
             0, else None: a batch that finds that the queue was created anew with it drops it from the files
-            before it is committed, and may be repeated.
+            before it is committed, and may be repeated. With ConsumeQueueExt, what its unit there has
+            follows: storeTimestamp (-1 where it has none there), the bit map in hexadecimal digits.
+        appended: bytes of what is written in log order: of a batch queue's files, else of the queue's files
+            in consumequeue_ext; 0 where there are none.
+        is_batch: it is a batch queue, without consume queue files.
     """
 
     first: int
@@ -46,7 +53,9 @@ class QueueState:
     units: int = 0
     bytes: int = 0
     shift: int = 0
-    lone_zero: tuple[int, int, int] | None = None
+    lone_zero: LoneZero | None = None
+    appended: int = 0
+    is_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.scan.part import Part
-from reput.sink import presence, redo, retention
+from reput.sink import ordered, presence, redo, retention
 from reput.sink.crew import Crew, StateFloors
 from reput.sink.gathering import Gathering
 from reput.sink.index_builder import BatchIndex, IndexBuilder
@@ -231,6 +231,12 @@ class BatchWriter:
         if state.log_start == 0:
             queues.doubt_heads(breaks)
         redone = self._redo(crew, queues, [result.part for result in accepted], breaks)
+        waiting = ordered.waiting(crew.target, accepted, state.queues)
+        parts_taken = [result.part for result in accepted]
+        appended = crew.order(waiting, parts_taken, breaks, from_zero=state.log_start == 0)
+        for each in appended:
+            queues.replace(each)
+        redone += appended
         findings += [finding for each in redone for finding in each.findings]
         salvaged = keep_ranges(self._target, self._log, chain.findings, chain.breaks)
         salvaged += bounded(each.salvaged for each in redone)
@@ -268,6 +274,7 @@ class BatchWriter:
         self._journal.append(batch)
         for queue, before, now in dropped:
             redo.drop_rest(self._target, queue, before, now)
+            ordered.drop_rest(self._target, queue, before, now)
         at = self.stages.add("journal", at)
         self._ledger.catch_up(self._journal)
         at = self.stages.add("ledger", at)

@@ -113,7 +113,9 @@ def open_store(root: Path, options: VerifyOptions) -> StoreSettings:
             path=root,
             next_step="Run the rebuild again, which finishes that first",
         )
-    return StoreSettings.load(root, options.broker_conf, options.rocketmq_version, queue_ext=True)
+    return StoreSettings.load(
+        root, options.broker_conf, options.rocketmq_version, dledger=True
+    )
 
 
 def may_be_running(root: Path) -> bool:

@@ -1,0 +1,71 @@
+"""The units of a BatchConsumeQueue, packed.
+
+Source: ``BatchConsumeQueue.putMessagePositionInfoWrapper``, ``putBatchMessagePositionInfo``
+(rocketmq-all-5.3.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_LENGTH, unit
+
+_UNIT = np.dtype(
+    [
+        ("position", ">i8"),
+        ("size", ">i4"),
+        ("tags", ">i8"),
+        ("timestamp", ">i8"),
+        ("base_offset", ">i8"),
+        ("batch_size", ">i2"),
+        ("compacted", ">i4"),
+        ("reserved", ">i4"),
+    ]
+)
+
+
+class BatchRows(NamedTuple):
+    """Messages of one queue in log order.
+
+    Attributes:
+        position, tags, timestamp: int64[rows], physicalOffset, tagsCode, storeTimestamp in ms.
+        size: int32[rows], bytes.
+        base_offset: int64[rows], queueOffset of the first message inside.
+        batch_size: int16[rows], messages inside.
+    """
+
+    position: NDArray[np.int64]
+    size: NDArray[np.int32]
+    tags: NDArray[np.int64]
+    timestamp: NDArray[np.int64]
+    base_offset: NDArray[np.int64]
+    batch_size: NDArray[np.int16]
+
+    def dispatched(self) -> BatchRows:
+        """Those that get a unit: a negative base offset or batch size is passed over."""
+        good = (self.base_offset >= 0) & (self.batch_size >= 0)
+        chosen: list[NDArray[Any]] = [column[good] for column in self]
+        return self if good.all() else BatchRows(*chosen)
+
+
+def pack(rows: BatchRows) -> bytes:
+    """The units of messages that are all dispatched."""
+    packed = np.empty(len(rows.position), _UNIT)
+    for name, column in rows._asdict().items():
+        packed[name] = column
+    packed["compacted"] = NOT_COMPACTED
+    packed["reserved"] = 0
+    return packed.tobytes()
+
+
+def pack_slowly(rows: BatchRows) -> bytes:
+    """What :func:`pack` does, one unit at a time."""
+    return b"".join(unit(*(int(column[row]) for column in rows)) for row in range(len(rows.position)))
+
+
+def units_fit(file_size: int) -> bool:
+    """Whether a file is filled by whole units; a broker can't append past a rest (``appendMessage``)."""
+    return file_size % UNIT_LENGTH == 0

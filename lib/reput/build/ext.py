@@ -1,0 +1,148 @@
+"""Where the units of a ConsumeQueueExt go, and their bytes.
+
+Source: ``ConsumeQueueExt.put``, ``fullFillToEnd`` (rocketmq-all-4.9.7, 5.3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.format.consumequeueext import (
+    END_BLANK,
+    END_MARK,
+    HEAD_LENGTH,
+    MAX_PLACE,
+    MAX_UNIT_LENGTH,
+    TRIES,
+    address,
+    unit,
+)
+
+
+@dataclass(slots=True)
+class ExtLayout:
+    """Where units of one length go.
+
+    Attributes:
+        end: byte offset of the next unit.
+        unit_length: bytes of each unit.
+        runs: (place, first, stop): units [first, stop) follow one another from the byte offset ``place`` on.
+        marks: byte offsets of the marks that end a file early.
+    """
+
+    end: int
+    unit_length: int
+    runs: list[tuple[int, int, int]] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list)
+
+    def addresses(self, tags: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64[units]: what consume queue units hold: an address, or the tagsCode where none was stored."""
+        held = tags.astype(np.int64)
+        for place, first, stop in self.runs:
+            held[first:stop] = address(place) + self.unit_length * np.arange(stop - first, dtype=np.int64)
+        return held
+
+
+def lay_out(start: int, count: int, unit_length: int, file_size: int) -> ExtLayout:
+    """Where ``count`` units of one length go.
+
+    A unit that is too long for its size field, or that would lead past the last address, is not stored. One
+    that leaves less than four bytes free in a file goes to the next file; one that no file has room for
+    ends three files early, and is not stored either.
+
+    Args:
+        start: byte offset after the last unit, 0 for a queue without files.
+        count: units.
+        unit_length: bytes of each.
+        file_size: bytes of a file.
+    """
+    layout = ExtLayout(start, unit_length)
+    if unit_length > MAX_UNIT_LENGTH:
+        return layout
+    done = 0
+    while done < count:
+        if layout.end + unit_length > MAX_PLACE:
+            break
+        for _ in range(TRIES):
+            wrote = layout.end % file_size
+            fit = min(max(file_size - wrote - END_BLANK, 0) // unit_length, count - done)
+            fit = min(fit, max(MAX_PLACE - layout.end, 0) // unit_length)
+            if fit:
+                layout.runs.append((layout.end, done, done + fit))
+                layout.end += fit * unit_length
+                done += fit
+                break
+            if file_size - wrote < len(END_MARK):
+                done += 1  # the broker fails to write the mark, and goes on without the unit
+                break
+            layout.marks.append(layout.end)
+            layout.end += file_size - wrote
+        else:
+            done += 1
+    return layout
+
+
+def lay_out_slowly(start: int, count: int, unit_length: int, file_size: int) -> ExtLayout:
+    """What :func:`lay_out` does, one unit at a time; its runs hold one unit each."""
+    layout = ExtLayout(start, unit_length)
+    for number in range(count):
+        if unit_length > MAX_UNIT_LENGTH or layout.end + unit_length > MAX_PLACE:
+            continue
+        for _ in range(TRIES):
+            wrote = layout.end % file_size
+            if unit_length <= file_size - wrote - END_BLANK:
+                layout.runs.append((layout.end, number, number + 1))
+                layout.end += unit_length
+                break
+            if file_size - wrote < len(END_MARK):
+                break
+            layout.marks.append(layout.end)
+            layout.end += file_size - wrote
+    return layout
+
+
+def pack(
+    layout: ExtLayout,
+    tags: NDArray[np.int64],
+    timestamps: NDArray[np.int64],
+    bit_maps: NDArray[np.uint8],
+) -> Iterator[tuple[int, bytes]]:
+    """(byte offset, bytes) of each run and mark.
+
+    Args:
+        tags, timestamps: int64[units], tagsCode and storeTimestamp in ms.
+        bit_maps: uint8[units, bytes], of no bytes where there are none.
+    """
+    width = bit_maps.shape[1]
+    fields: list[tuple[str, object]] = [("size", ">i2"), ("tags", ">i8"), ("timestamp", ">i8")]
+    row = np.dtype([*fields, ("width", ">i2"), ("bit_map", "u1", (width,))])
+    for place, first, stop in layout.runs:
+        packed = np.empty(stop - first, row)
+        packed["size"] = HEAD_LENGTH + width
+        packed["tags"] = tags[first:stop]
+        packed["timestamp"] = timestamps[first:stop]
+        packed["width"] = width
+        packed["bit_map"] = bit_maps[first:stop]
+        yield place, packed.tobytes()
+    for place in layout.marks:
+        yield place, END_MARK
+
+
+def pack_slowly(
+    layout: ExtLayout,
+    tags: NDArray[np.int64],
+    timestamps: NDArray[np.int64],
+    bit_maps: NDArray[np.uint8],
+) -> Iterator[tuple[int, bytes]]:
+    """What :func:`pack` does, one unit at a time."""
+    for place, first, stop in layout.runs:
+        units = (
+            unit(int(tags[row]), int(timestamps[row]), bit_maps[row].tobytes()) for row in range(first, stop)
+        )
+        yield place, b"".join(units)
+    for place in layout.marks:
+        yield place, END_MARK

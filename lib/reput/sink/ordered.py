@@ -1,0 +1,285 @@
+"""Queues that are written in log order: batch queues, and those with units in consumequeue_ext.
+
+What is appended to them has no place of its own. So scan tasks only put it aside, in a
+:mod:`reput.sink.row_spill`, and here it is written when all parts of the batch are known, some queues a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+import numpy as np
+
+from reput.build import batch, ext
+from reput.build.batch import BatchRows
+from reput.errors import Finding, OutputError, ReputError
+from reput.format import names
+from reput.format.consumequeueext import HEAD_LENGTH
+from reput.scan.part import Part
+from reput.sink.opened import opened
+from reput.sink.queue_files import QueueFiles, SeriesFiles
+from reput.sink.redo import Redone, clear_series, findings_of, pieces, placed_anew
+from reput.sink.row_spill import ROW, BitMaps, Queue, Rows, Stretch
+from reput.sink.salvage import salvaged_of
+from reput.sink.scan_task import PartResult, QueueRows, Target
+from reput.sink.state import LoneZero, QueueState
+from reput.store import files
+from reput.store.lock import OutputLock
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a batch has for one queue.
+
+    Attributes:
+        topic, queue_id: the queue.
+        is_batch: it is a batch queue.
+        committed: its state before the batch, None if it had none.
+        stretches: its units in log order.
+    """
+
+    topic: str
+    queue_id: int
+    is_batch: bool
+    committed: QueueState | None
+    stretches: tuple[Stretch, ...]
+
+
+def waiting(
+    target: Target, accepted: Sequence[PartResult], committed: dict[Queue, QueueState]
+) -> list[Waiting]:
+    """What some parts, in log order, have put aside, by queue."""
+    stretches: dict[Queue, list[Stretch]] = {}
+    for result in accepted:
+        for queue, found in result.waiting.items():
+            stretches.setdefault(queue, []).extend(found)
+    return [
+        Waiting(*queue, _is_batch(target, queue[0]), committed.get(queue), tuple(found))
+        for queue, found in stretches.items()
+    ]
+
+
+def _is_batch(target: Target, topic: str) -> bool:
+    # Without consumequeue_ext nothing else is put aside, whatever topics.json says by now.
+    return not target.queue_ext or target.selection.is_batch(topic)
+
+
+def shares(queues: list[Waiting], count: int) -> list[list[Waiting]]:
+    """Queues for at most ``count`` tasks, with about as many units each."""
+    sized = sorted(((sum(each.count for each in queue.stretches), queue) for queue in queues), key=_units)
+    heap: list[tuple[int, int]] = []
+    found: list[list[Waiting]] = [[] for _ in range(min(count, len(queues)))]
+    for number in range(len(found)):
+        heappush(heap, (0, number))
+    for units, queue in reversed(sized):
+        load, number = heappop(heap)
+        found[number].append(queue)
+        heappush(heap, (load + units, number))
+    return found
+
+
+def _units(sized: tuple[int, Waiting]) -> int:
+    return sized[0]
+
+
+def write(
+    target: Target, queues: list[Waiting], parts: list[Part], breaks: list[int], *, from_zero: bool
+) -> list[Redone] | ReputError:
+    """Append what waits for some queues; on return it is on disk.
+
+    Running it again from the same committed states writes the same bytes again.
+
+    Args:
+        parts: the batch's, in log order.
+        breaks: physical offsets where messages may be missing from the log, ascending.
+        from_zero: the log begins at physical offset 0: nothing of it has expired.
+    """
+    recovery, owner = target.settings.recovery, target.owner
+    try:
+        with (
+            OutputLock(target.root).shared(),
+            QueueFiles(target.root, target.settings.consume_queue_file_size, owner) as queue_files,
+            SeriesFiles(
+                target.root, recovery.queue_ext_file_size, owner, names.queue_ext_directory
+            ) as ext_files,
+            SeriesFiles(
+                target.root, recovery.batch_queue_file_size, owner, names.batch_queue_directory
+            ) as batch_files,
+        ):
+            result = []
+            for queue in queues:
+                if queue.is_batch:
+                    result.append(_append(queue, batch_files, parts))
+                else:
+                    placing = _Placing(target, queue, parts, breaks, from_zero=from_zero)
+                    result.append(placing.write(queue_files, ext_files))
+            for series in (ext_files, batch_files, queue_files):
+                series.flush()
+        return result
+    except ReputError as error:
+        return error
+    except OSError as error:
+        return OutputError("the output can't be written", path=error.filename, found=str(error))
+
+
+def drop_rest(target: Target, queue: Queue, before: QueueState | None, now: QueueState) -> None:
+    """Drop what is left in consumequeue_ext of a queue's old incarnation, once the new one is committed.
+
+    Raises:
+        OutputError: a file can't be changed.
+    """
+    if before is not None and not now.is_batch and now.appended < before.appended:
+        directory = names.queue_ext_directory(target.root, *queue)
+        clear_series(directory, target.settings.recovery.queue_ext_file_size, now.appended)
+
+
+def _append(queue: Waiting, batch_files: SeriesFiles, parts: list[Part]) -> Redone:
+    """Append to a batch queue."""
+    rows = np.concatenate([stretch.read()[0] for stretch in queue.stretches])
+    all_rows = BatchRows(*(rows[name] for name in BatchRows._fields))
+    given = all_rows.dispatched()
+    before = queue.committed
+    state = before
+    if len(given.position):
+        data = batch.pack(given)
+        at = 0 if before is None else before.appended
+        batch_files.put_bytes(queue.topic, queue.queue_id, at, data)
+        state = QueueState(
+            first=int(given.base_offset[0]) if before is None else before.first,
+            next=int(given.base_offset[-1]) + int(given.batch_size[-1]),
+            end=int(given.position[-1]) + int(given.size[-1]),
+            units=len(given.position),
+            bytes=int(given.size.sum()),
+            appended=at + len(data),
+            is_batch=True,
+        )
+    findings = list(_passed_over(queue, all_rows, parts))
+    return Redone(queue.topic, queue.queue_id, state, restarted=False, findings=findings)
+
+
+def _passed_over(queue: Waiting, rows: BatchRows, parts: list[Part]) -> Iterator[Finding]:
+    """One finding for a queue's messages that got no unit."""
+    bad = np.flatnonzero((rows.base_offset < 0) | (rows.batch_size < 0))
+    if len(bad):
+        position = int(rows.position[bad[0]])
+        yield Finding(
+            kind="bad-inner-batch",
+            path=next(part.path for part in parts if part.base <= position < part.base + part.segment_size),
+            offset=position,
+            end=position + int(rows.size[bad[0]]),
+            expected="INNER_BASE and INNER_NUM of 0 or more",
+            found=f"{int(rows.base_offset[bad[0]])} and {int(rows.batch_size[bad[0]])}",
+            outcome="no unit was written, as by the broker",
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            count=len(bad),
+        )
+
+
+class _Placing:
+    """One queue whose units have others in consumequeue_ext."""
+
+    def __init__(
+        self, target: Target, queue: Waiting, parts: list[Part], breaks: list[int], *, from_zero: bool
+    ) -> None:
+        self._target = target
+        self._queue = queue
+        self._parts = parts
+        self._breaks = breaks
+        self._from_zero = from_zero
+
+    def write(self, queue_files: QueueFiles, ext_files: SeriesFiles) -> Redone:
+        """Place its units, and append those that they point to."""
+        topic, queue_id, before = self._queue.topic, self._queue.queue_id, self._queue.committed
+        blocks = [stretch.read() for stretch in self._queue.stretches]
+        last_row, last_map = blocks[-1][0][-1], blocks[-1][1][-1]
+        rows, placement, state = placed_anew(_plain(blocks), before, self._breaks, from_zero=self._from_zero)
+        begin = 0
+        if before is not None and before.lone_zero is not None:
+            blocks = [_of_lone_zero(before.lone_zero), *blocks]
+            begin = 1  # it has its unit
+        start = 0 if before is None else before.appended
+        if placement.restarted:
+            begin, start = placement.runs[0][1], 0
+            self._wipe()
+        appended = _put_ext(
+            self._queue,
+            ext_files,
+            blocks,
+            rows,
+            begin,
+            start,
+            self._target.settings.recovery.queue_ext_file_size,
+        )
+        for queue_offset, data in pieces(rows, placement):
+            queue_files.put(topic, queue_id, queue_offset, data)
+        if state is not None:
+            lone_zero = state.lone_zero
+            if lone_zero is not None:
+                timestamp = int(last_row["timestamp"]) if last_row["own"] else -1
+                lone_zero = (*lone_zero[:3], timestamp, last_map.tobytes().hex())
+            state = replace(state, appended=appended, lone_zero=lone_zero)
+        return Redone(
+            topic,
+            queue_id,
+            state,
+            placement.restarted,
+            findings_of(self._parts, (topic, queue_id), rows, placement),
+            list(salvaged_of((topic, queue_id), rows, placement)),
+        )
+
+    def _wipe(self) -> None:
+        """Leave zeros of the old incarnation; :func:`drop_rest` takes the files away after the commit."""
+        file_size = self._target.settings.recovery.queue_ext_file_size
+        directory = names.queue_ext_directory(self._target.root, self._queue.topic, self._queue.queue_id)
+        for path in sorted(directory.glob("*")) if directory.is_dir() else []:
+            if names.parse_offset_name(path.name) is not None:
+                with opened(path, file_size, None) as fd:
+                    files.zero(fd, 0, file_size)
+                    files.fsync_file(fd)
+
+
+def _put_ext(
+    queue: Waiting,
+    ext_files: SeriesFiles,
+    blocks: list[tuple[Rows, BitMaps]],
+    rows: QueueRows,
+    begin: int,
+    start: int,
+    file_size: int,
+) -> int:
+    """Append the units of ``rows`` from the row ``begin`` on, and put their addresses in the tags' place.
+
+    Returns:
+        Where the next one goes.
+    """
+    end, at = start, 0
+    for block, bit_maps in blocks:
+        first, at = at, at + len(block)
+        chosen = np.flatnonzero(block["own"] & (np.arange(first, at) >= begin))
+        if not len(chosen):
+            continue
+        tags, timestamps = block["tags"][chosen], block["timestamp"][chosen]
+        layout = ext.lay_out(end, len(chosen), HEAD_LENGTH + bit_maps.shape[1], file_size)
+        for place, data in ext.pack(layout, tags, timestamps, bit_maps[chosen]):
+            ext_files.put_bytes(queue.topic, queue.queue_id, place, data)
+        rows.tags[first + chosen] = layout.addresses(tags)
+        end = layout.end
+    return end
+
+
+def _plain(blocks: list[tuple[Rows, BitMaps]]) -> QueueRows:
+    """The units as they would be without consumequeue_ext."""
+    rows = np.concatenate([block for block, _ in blocks])
+    return QueueRows(*(rows[name].copy() for name in ("offset", "position", "size", "tags")))
+
+
+def _of_lone_zero(lone_zero: LoneZero) -> tuple[Rows, BitMaps]:
+    """The message that :attr:`QueueState.lone_zero` tells of, as a block of its own."""
+    row = np.zeros(1, ROW)
+    row["position"], row["size"], row["tags"] = lone_zero[:3]
+    timestamp, bit_map = (-1, "") if len(lone_zero) == 3 else (lone_zero[3], lone_zero[4])
+    row["timestamp"], row["own"] = timestamp, timestamp >= 0
+    return row, np.frombuffer(bytes.fromhex(bit_map), np.uint8).reshape(1, -1)

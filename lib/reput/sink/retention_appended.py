@@ -1,0 +1,115 @@
+"""Retention of what is written in log order: batch queues, and files in consumequeue_ext.
+
+* Of a batch queue files go as those of a consume queue; its min offset becomes that of the first message
+  that isn't before the log's start (``BatchConsumeQueue.deleteExpiredFile``, ``correctMinOffset``, 5.3.3).
+* In consumequeue_ext files go that end before the unit that the queue's first unit points to
+  (``ConsumeQueueExt.truncateByMinAddress``, 4.9.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from reput.errors import OutputError
+from reput.format import names
+from reput.format.batchconsumequeue import UNIT, UNIT_LENGTH
+from reput.format.consumequeue import UNIT as QUEUE_UNIT
+from reput.format.consumequeue import UNIT_LENGTH as QUEUE_UNIT_LENGTH
+from reput.format.consumequeueext import place_of
+from reput.sink.scan_task import Target
+from reput.sink.state import QueueState
+from reput.store import files
+
+Queues = Mapping[tuple[str, int], QueueState]
+
+_NEXT_STEP = "Put the file back, or remove the output and run again"
+
+
+def first_live(target: Target, queue: tuple[str, int], known: QueueState, log_start: int) -> int:
+    """The first queueOffset of a batch queue whose message isn't before the log's start.
+
+    Raises:
+        OutputError: a file can't be read.
+    """
+    file_size = target.settings.recovery.batch_queue_file_size
+    for base, path in _series(names.batch_queue_directory(target.root, *queue)):
+        stop = min(known.appended - base, file_size)
+        is_last = base + file_size >= known.appended
+        if stop <= 0 or (_unit(path, stop - UNIT_LENGTH)[0] < log_start and not is_last):
+            continue
+        first = _unit(path, 0)[4]
+        for at in range(0, stop, UNIT_LENGTH):
+            position, _size, _tags, _time, offset, count = _unit(path, at)
+            if position >= log_start:
+                break
+            first = offset + count
+        return first
+    return known.next
+
+
+def gone(target: Target, queues: Queues, changed: Queues) -> Iterator[Path]:
+    """The files that go when some queues change.
+
+    Raises:
+        OutputError: a file can't be read.
+    """
+    for queue, before in queues.items():
+        now = changed.get(queue, before)
+        if not now.appended:
+            continue
+        if now.is_batch:
+            yield from _gone_batch(target, queue, now)
+        elif now.first < now.next:
+            yield from _gone_ext(target, queue, now)
+
+
+def _gone_batch(target: Target, queue: tuple[str, int], now: QueueState) -> Iterator[Path]:
+    file_size = target.settings.recovery.batch_queue_file_size
+    for base, path in _series(names.batch_queue_directory(target.root, *queue)):
+        if base + file_size >= now.appended:
+            return
+        _position, _size, _tags, _time, offset, count = _unit(path, file_size - UNIT_LENGTH)
+        if offset + count > now.first:
+            return
+        yield path
+
+
+def _gone_ext(target: Target, queue: tuple[str, int], now: QueueState) -> Iterator[Path]:
+    file_size = target.settings.consume_queue_file_size
+    at = now.first * QUEUE_UNIT_LENGTH
+    path = names.queue_file(target.root, *queue, at - at % file_size)
+    _position, _size, tags_code = QUEUE_UNIT.unpack(_read(path, at % file_size, QUEUE_UNIT_LENGTH))
+    place = place_of(tags_code)
+    for base, ext_path in _series(names.queue_ext_directory(target.root, *queue)):
+        if place is not None and base + target.settings.recovery.queue_ext_file_size < place:
+            yield ext_path
+
+
+def _series(directory: Path) -> list[tuple[int, Path]]:
+    """A directory's files, each with the byte offset that it begins at, in order."""
+    paths = sorted(directory.iterdir()) if directory.is_dir() else []
+    return [(base, path) for path in paths if (base := names.parse_offset_name(path.name)) is not None]
+
+
+def _unit(path: Path, at: int) -> tuple[int, int, int, int, int, int]:
+    position, size, tags, timestamp, offset, count, _compacted, _reserved = UNIT.unpack(
+        _read(path, at, UNIT_LENGTH)
+    )
+    return position, size, tags, timestamp, offset, count
+
+
+def _read(path: Path, at: int, length: int) -> bytes:
+    with files.reporting("the queue's file can't be read", path), path.open("rb") as file:
+        file.seek(at)
+        data = file.read(length)
+    if len(data) < length:
+        raise OutputError(
+            "the queue's file is shorter than it was written",
+            path=path,
+            offset=at,
+            expected=f"{length} bytes",
+            found=f"{len(data)}",
+            next_step=_NEXT_STEP,
+        )
+    return data

@@ -1,0 +1,60 @@
+"""Queues in log order, consumequeue_ext and batch queues: equal to what the real store has just written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reput.format import names
+from reput.settings import StoreSettings
+from reput.sink.selection import Selection
+from reput.store.compare import compare
+from tests.compat.conf import conf_text
+from tests.compat.jars import VERSIONS
+from tests.compat.workloads import Workload, workload
+from tests.compat.write import write
+from tests.local import Store, rebuild_locally
+
+pytestmark = pytest.mark.compat
+
+SEED = 20261122
+#: Of a topic that was deleted and created anew with fewer queues the log says nothing.
+DELETED = (f"{names.CONSUME_QUEUE}/Again/2/", f"{names.CONSUME_QUEUE_EXT}/Again/2/")
+
+
+def rebuilt_to_the_byte(chosen: Workload, tmp_path: Path, **how: object) -> Path:
+    """The real store's directory, whose queues are all equal to what reput makes of its log."""
+    root = tmp_path / "store"
+    write(chosen, root)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(conf_text(chosen.config), encoding="utf-8")
+    settings = StoreSettings.load(root, conf, chosen.version)
+    out = tmp_path / "out"
+    state = rebuild_locally(Store(root, settings), out, part_bytes=20_000, ends=[100_001, 250_000], **how)  # type: ignore[arg-type]
+    found = compare(root, out)
+    assert [line for line in found.differences if not line.startswith(DELETED)] == []
+    assert [line for line in found.empty_directories if not line.startswith(DELETED)] == []
+    assert {finding.kind for finding in state.findings} <= {"queue-restarted"}
+    return root
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [*(("mixed", version) for version in VERSIONS), ("recreated-topic", "5.3.3"), ("lost-head", "4.9.7")],
+)
+def test_consumequeue_ext_is_rebuilt_to_the_byte(name: str, version: str, tmp_path: Path) -> None:
+    chosen = workload(name, version, SEED)
+    # 24 units to a file, and a rest.
+    ext = {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 500}
+    root = rebuilt_to_the_byte(replace(chosen, config={**chosen.config, **ext}), tmp_path)
+    assert len(list((root / names.CONSUME_QUEUE_EXT).glob("*/*/*"))) > 20
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if not version.startswith("4.")])
+def test_batch_queues_are_rebuilt_to_the_byte(version: str, tmp_path: Path) -> None:
+    chosen = workload("batch-queue", version, SEED)
+    selection = Selection(batch=frozenset(chosen.topics))
+    root = rebuilt_to_the_byte(chosen, tmp_path, selection=selection)
+    assert len(list((root / names.BATCH_CONSUME_QUEUE).glob("*/*/*"))) > 4

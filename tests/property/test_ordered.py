@@ -1,0 +1,105 @@
+"""Queues in log order: each fast path and its slow twin agree."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reput.build import batch, ext, units
+from reput.build.batch import BatchRows
+from reput.scan import kernel, output
+from reput.scan.fields import record_fields, record_fields_slowly
+from reput.scan.rules import Rules
+from reput.scan.table import QueueTable
+from tests.property.logs import segments
+
+RULES = Rules(
+    topic_length_v2=True,
+    index_keys=False,
+    index_tags=False,
+    multi_dispatch=True,
+    lmq_queue_zero=True,
+    lmq_rejects_slash=False,
+    inner_batch=True,
+    check_crc=False,
+    property_crc_only=False,
+    delay_levels=np.array([1000], np.int64),
+)
+_file_sizes = st.one_of(st.integers(1, 60), st.sampled_from([100, 1000]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 200), st.integers(0, 30), st.integers(0, 14), _file_sizes, st.randoms())
+def test_units_of_consumequeue_ext(
+    start: int, count: int, width: int, file_size: int, random: object
+) -> None:
+    fast = ext.lay_out(start, count, 20 + width, file_size)
+    slow = ext.lay_out_slowly(start, count, 20 + width, file_size)
+    tags = np.arange(count, dtype=np.int64) - 5
+    assert (fast.end, fast.marks) == (slow.end, slow.marks)
+    assert fast.addresses(tags).tolist() == slow.addresses(tags).tolist()
+    bit_maps = np.arange(count * width).astype(np.uint8).reshape(count, width)
+    images = []
+    for layout, pack in ((fast, ext.pack), (slow, ext.pack_slowly)):
+        image = bytearray(layout.end + file_size)
+        for place, data in pack(layout, tags, tags + 7, bit_maps):
+            image[place : place + len(data)] = data
+        images.append(image)
+    assert images[0] == images[1]
+
+
+def test_a_unit_that_is_too_long_is_not_stored() -> None:
+    for lay_out in (ext.lay_out, ext.lay_out_slowly):
+        layout = lay_out(40, 3, 0x8000, 1 << 20)
+        assert (layout.end, layout.runs, layout.marks) == (40, [], [])
+        assert layout.addresses(np.array([7, 8, 9])).tolist() == [7, 8, 9]
+
+
+_longs = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            _longs,
+            st.integers(0, (1 << 31) - 1),
+            _longs,
+            _longs,
+            _longs,
+            st.integers(-(1 << 15), (1 << 15) - 1),
+        ),
+        max_size=8,
+    )
+)
+def test_units_of_a_batch_queue(rows: list[tuple[int, ...]]) -> None:
+    kinds = (np.int64, np.int32, np.int64, np.int64, np.int64, np.int16)
+    columns = [np.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
+    given_rows = BatchRows(*columns)
+    assert batch.pack(given_rows) == batch.pack_slowly(given_rows)
+    left = list(zip(*given_rows.dispatched(), strict=True))
+    assert left == [row for row in rows if row[4] >= 0 and row[5] >= 0]
+
+
+@settings(max_examples=300, deadline=None)
+@given(segments())
+def test_fields_of_records(segment: tuple[int, np.ndarray]) -> None:
+    base, data = segment
+    table, out = QueueTable(), output.output()
+    position = 0
+    while position < len(data):
+        stop = kernel.scan(data, base, position, len(data), RULES, table, out)
+        if not stop.status.is_framed:
+            break
+        # A record that gets no unit for its numbers.
+        position = stop.position + int.from_bytes(data[stop.position : stop.position + 4].tobytes(), "big")
+    count = int(table.queue_count[0])
+    order, starts = units.by_queue(out, count)
+    queues = out.unit_queue[order]
+    assert (np.diff(queues) >= 0).all()
+    assert np.repeat(np.arange(count), np.diff(starts)).tolist() == queues.tolist()
+    assert all((np.diff(order[starts[number] : starts[number + 1]]) > 0).all() for number in range(count))
+    asked = (data, out.unit_position[order] - base, out.unit_offset[order], queues, table)
+    for fast, slow in zip(record_fields(*asked), record_fields_slowly(*asked), strict=True):
+        assert fast.tolist() == slow.tolist()
+        assert fast.dtype == slow.dtype
