@@ -83,7 +83,8 @@ class BlockEvaluator:
 
     def matches(self, columns: Mapping[str, Column], count: int) -> NDArray[np.bool_]:
         """bool[count]: where the condition is True; arguments as for :meth:`outcomes`."""
-        return self.outcomes(columns, count) == TRUE
+        matches: NDArray[np.bool_] = self.outcomes(columns, count) == TRUE
+        return matches
 
 
 def outcome(condition: Node, properties: Mapping[str, str]) -> int:

@@ -303,14 +303,14 @@ class Part(_Unary):
         return found != self.negated
 
 
-def compare_numbers(left: float, right: float) -> int:
+def compare_numbers(left: int | float, right: int | float) -> int:
     """``compareTo`` after conversion: as doubles when one is a Double, else as whole numbers."""
     if isinstance(left, float) or isinstance(right, float):
         return compare_doubles(float(left), float(right))
     return (left > right) - (left < right)
 
 
-def _compare(left: bool | float | str, right: bool | float | str) -> int:
+def _compare(left: bool | int | float | str, right: bool | int | float | str) -> int:
     """``ComparisonExpression.__compare``; of different classes, a string becomes what the other one is."""
     if isinstance(left, str) and isinstance(right, str):
         return (left > right) - (left < right)
@@ -324,17 +324,16 @@ def _compare(left: bool | float | str, right: bool | float | str) -> int:
         if isinstance(left, str):
             return (left.lower() == "true") - right
         return -1
+    return compare_numbers(
+        left if not isinstance(left, str) else _converted(left, right),
+        right if not isinstance(right, str) else _converted(right, left),
+    )
+
+
+def _converted(text: str, like: int | float | str) -> int | float:
     try:
-        if isinstance(left, str):
-            left = _converted(left, right)
-        elif isinstance(right, str):
-            right = _converted(right, left)
+        if isinstance(like, float):
+            return double(text)
+        return integer(text, 64 if isinstance(like, Long) else 32)
     except NumberFormatError as error:
-        raise EvaluationError(f"not a number of the other side's class: {error}") from error
-    return compare_numbers(left, right)  # type: ignore[arg-type]  # neither is a string any more
-
-
-def _converted(text: str, like: float | str) -> float:
-    if isinstance(like, float):
-        return double(text)
-    return integer(text, 64 if isinstance(like, Long) else 32)
+        raise EvaluationError(f"not a number of the other side's class: {text!r}") from error

@@ -39,6 +39,9 @@ from reput.filter.expression import (
 )
 from reput.filter.javavalue import Long, NumberFormatError, integer, units_of
 
+# lark says little of its interactive parser's types.
+# mypy: disable-error-code="no-untyped-call"
+
 #: How deep nodes may be nested: evaluation takes some of Python's stack for each level.
 MOST_NESTED = 200
 
@@ -216,15 +219,10 @@ class _Nodes(Transformer[Token, Node]):
         return And(tuple(map(_condition, parts[::2])))
 
     def equal(self, left: Node, right: Node) -> Node:
-        for node in (left, right):
-            if node == NULL:
-                raise NotAnExpressionError("NULL can't be compared")
-        if isinstance(left, BooleanConstant) and isinstance(right, Constant) and not right.boolean:
-            raise NotAnExpressionError("TRUE and FALSE can't be compared with this constant")
-        return Equal(left, right)
+        return _equal(left, right)
 
     def not_equal(self, left: Node, right: Node) -> Node:
-        return Not(self.equal(left, right))  # type: ignore[arg-type]  # v_args hides that it takes nodes
+        return Not(_equal(left, right))
 
     def is_null(self, left: Node, *_: Token) -> Node:
         return Equal(left, NULL)
@@ -298,6 +296,14 @@ def _condition(node: Node) -> Node:
     if isinstance(node, Property):
         return Cast(node)
     raise NotAnExpressionError("a number or a string where a condition is asked for")
+
+
+def _equal(left: Node, right: Node) -> Node:
+    if NULL in (left, right):
+        raise NotAnExpressionError("NULL can't be compared")
+    if isinstance(left, BooleanConstant) and isinstance(right, Constant) and not right.boolean:
+        raise NotAnExpressionError("TRUE and FALSE can't be compared with this constant")
+    return Equal(left, right)
 
 
 def _order(operator: str, left: Node, right: Node) -> Node:
