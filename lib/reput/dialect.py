@@ -198,6 +198,7 @@ _4_9_0 = Dialect(
     unknown_settings=frozenset(
         {
             "readOnlyCommitLogStorePaths",
+            "storePathDLedgerCommitLog",
             "enableMultiDispatch",
             "enableLmq",
             "forceVerifyPropCRC",
@@ -261,7 +262,9 @@ _4_9 = replace(
     # 4.9.3 DefaultMessageStore.checkMultiDispatchQueue and ConsumeQueue.multiDispatchLmqQueue: no topic is
     # excluded, a slash in a queue name is not looked at.
     multi_dispatch=True,
-    unknown_settings=_4_9_2.unknown_settings - {"enableMultiDispatch", "enableLmq"},
+    # 4.9.4 MessageStoreConfig has storePathDLedgerCommitLog; 4.9.3, which doesn't, shares all other rules.
+    unknown_settings=_4_9_2.unknown_settings
+    - {"enableMultiDispatch", "enableLmq", "storePathDLedgerCommitLog"},
 )
 
 _5_0 = replace(

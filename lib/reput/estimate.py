@@ -41,7 +41,7 @@ def estimate(settings: StoreSettings, log: CommitLog, *, index: bool, bytes_per_
         data = map_segment(segment.path, segment.length).data
         position = 0
         while position < min(_SAMPLED_BYTES, len(data)):
-            record = frame(data, segment.base, position, settings.dialect.topic_length_v2)
+            record = frame(data, segment.base, position, settings.dialect.topic_length_v2, settings.entries)
             if not isinstance(record, Frame):
                 break
             messages += 1

@@ -9,10 +9,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from tests.compat.compiled import instance
 from tests.compat.jvm import JavaError, Jvm
 from tests.compat.message import Host, Message, encode_batch
 
 _DISPATCH_TIMEOUT = 60.0
+_LOOPBACK = Path(__file__).with_name("Loopback.java")
+#: Settings that are null until they are set: MixAll.object2Properties leaves them out.
+_WITHOUT_DEFAULT = frozenset(
+    {"storePathCommitLog", "storePathDLedgerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"}
+)
 
 
 class Put(NamedTuple):
@@ -100,10 +106,19 @@ class JavaStore:
 
     def start(self) -> None:
         """Start all services: ``DefaultMessageStore.start``."""
+        uses_dledger = bool(self._config.get("enableDLegerCommitLog"))
+        if uses_dledger:
+            # It would listen on every network interface.
+            server = self._store.getCommitLog().getdLedgerServer().getRemotingServer()
+            instance(self.jvm, _LOOPBACK).apply({"server": server})
         self._store.start()
         self._running = True
         # The replication service listens on every network interface; a single store needs it for nothing.
-        self._store.getHaService().shutdown()
+        replication = self._store.getHaService()
+        if replication is not None:  # DLedger replicates by itself
+            replication.shutdown()
+        if uses_dledger:
+            self._wait_leader()
         if self._is_4() and not self._deliver_delayed:
             slave = self.jvm.java.org.apache.rocketmq.store.config.BrokerRole.SLAVE
             self._store.handleScheduleMessageService(slave)
@@ -150,6 +165,15 @@ class JavaStore:
             if time.monotonic() > deadline:
                 raise JavaError(f"{behind} bytes were not dispatched in {timeout} s; {self.jvm.log_tail()}")
             time.sleep(0.005)
+
+    def _wait_leader(self, timeout: float = _DISPATCH_TIMEOUT) -> None:
+        """Wait until a DLedger store may be written to: its group has elected it."""
+        member = self._store.getCommitLog().getdLedgerServer().getMemberState()
+        deadline = time.monotonic() + timeout
+        while not member.isLeader():
+            if time.monotonic() > deadline:
+                raise JavaError(f"no leader was elected in {timeout} s; {self.jvm.log_tail()}")
+            time.sleep(0.02)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic's queues as a broker does; its messages stay in the log.
@@ -248,7 +272,7 @@ class JavaStore:
         known = self._properties(target)
         properties = self._java.java.util.Properties()
         for name, value in settings.items():
-            if name not in known and name not in ("storePathCommitLog",):
+            if name not in known and name not in _WITHOUT_DEFAULT:
                 raise ValueError(f"RocketMQ {self.version} has no setting {name}")
             properties.setProperty(name, str(value).lower() if isinstance(value, bool) else str(value))
         # The way broker.conf takes.

@@ -521,6 +521,23 @@ def _tiny(name: str, version: str, seed: int) -> Workload:
     return Workload(name, version, seed, config, operations)
 
 
+def _dledger(name: str, version: str, seed: int) -> Workload:
+    """A log that DLedger writes, in a group of one."""
+    source = _Source(seed + 12)
+    special = _delayed(source, version) + _transactions(source) + _retries(source)
+    special += [FillSegment(leave) for leave in (8, 9, 60)]
+    config = {
+        **SMALL_FILES,
+        "mappedFileSizeCommitLog": 16 * 1024,
+        "enableDLegerCommitLog": True,
+        "dLegerGroup": "group",
+        "dLegerSelfId": "n0",
+        # Whatever port is free: nobody else is to come.
+        "dLegerPeers": "n0-127.0.0.1:0",
+    }
+    return Workload(name, version, seed, config, _shuffled(source, 150, special))
+
+
 _Maker = Callable[[str, str, int], Workload]
 _EVERYWHERE: dict[str, _Maker] = {
     "mixed": _mixed,
@@ -543,8 +560,9 @@ _SINCE_5: dict[str, _Maker] = {
 }
 
 WORKLOADS: dict[str, dict[str, _Maker]] = {
-    "4.9.7": _EVERYWHERE,
+    # 5.3.3 has the DLedger of 4.9.7.
+    "4.9.7": {**_EVERYWHERE, "dledger": _dledger},
     "5.3.3": {**_EVERYWHERE, **_SINCE_5},
-    "5.5.0": {**_EVERYWHERE, **_SINCE_5},
+    "5.5.0": {**_EVERYWHERE, **_SINCE_5, "dledger": _dledger},
 }
 """What makes each workload, by version and name."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from reput.format import commitlog, properties
+from reput.format import commitlog, dledger, properties
 from reput.format.commitlog import Record
 
 # Lone and cut UTF-8 sequences, surrogates, characters beyond the BMP: what Java replaces and how.
@@ -103,12 +103,33 @@ def lay_out(log: list[Record], base: int = 0, blank: bool = False, zeros: int = 
     return bytes(data) + bytes(zeros)
 
 
+def lay_out_entries(log: list[tuple[Record, bool]], base: int, blank: bool, zeros: int) -> bytes:
+    """The records as DLedger writes them, but for those that are to stand alone, as from before it."""
+    data = bytearray()
+    for index, (record, alone) in enumerate(log):
+        place = base + len(data)
+        if alone:
+            data += commitlog.encode(replace(record, physical_offset=place))
+        else:
+            body = commitlog.encode(replace(record, physical_offset=place + dledger.HEADER_LENGTH))
+            data += dledger.encode_header(body, index, 7, place) + body
+    if blank:
+        data += dledger.encode_blank(40)
+    return bytes(data) + bytes(zeros)
+
+
 @st.composite
-def segments(draw: st.DrawFn, damaged: bool = False) -> tuple[int, np.ndarray]:
+def segments(draw: st.DrawFn, damaged: bool = False, entries: bool = False) -> tuple[int, np.ndarray]:
     """(base, uint8 bytes) of a segment; ``damaged`` changes, cuts or inserts some bytes."""
     base = draw(st.sampled_from([0, 1 << 30, 123_456]))
-    log = draw(st.lists(records(), max_size=8))
-    data = bytearray(lay_out(log, base, blank=draw(st.booleans()), zeros=draw(st.integers(0, 40))))
+    blank, zeros = draw(st.booleans()), draw(st.integers(0, 40))
+    if entries:
+        mostly = st.sampled_from([False, False, False, True])
+        data = bytearray(
+            lay_out_entries(draw(st.lists(st.tuples(records(), mostly), max_size=8)), base, blank, zeros)
+        )
+    else:
+        data = bytearray(lay_out(draw(st.lists(records(), max_size=8)), base, blank, zeros))
     if damaged and data:
         for _ in range(draw(st.integers(1, 3))):
             at = draw(st.integers(0, len(data) - 1))

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from reput.format import commitlog, properties
+from reput.format import commitlog, dledger, properties
 from reput.format.commitlog import (
     BODY_CRC,
     BORN_HOST,
@@ -119,50 +119,57 @@ def frames(rows: int = 10_000) -> Frames:
 
 
 @njit(cache=True, nogil=True)
-def _pass_over(data, base, start, end, topic_length_v2):  # type: ignore[no-untyped-def]
+def _pass_over(data, base, start, end, topic_length_v2, entries):  # type: ignore[no-untyped-def]
     """See :func:`_collect`; nothing is kept."""
     position = np.int64(start)
     segment_end = np.int64(len(data))
-    last = previous = np.int64(-1)
+    last_frame = last = previous = np.int64(-1)
     while True:
-        status, size, _b, _bl, _t, _tl, _p, _pl = _frame(data, base, position, segment_end, topic_length_v2)
+        status, size, header, _b, _bl, _t, _tl, _p, _pl = _frame(
+            data, base, position, segment_end, topic_length_v2, entries
+        )
         if position >= end:
-            return _END, position, status in (_GOOD, _BLANK), last, previous
+            return _END, position, status in (_GOOD, _BLANK), last_frame, last, previous
         if status != _GOOD:
-            return status, position, status == _BLANK, last, previous
+            return status, position, status == _BLANK, last_frame, last, previous
         previous = last
-        last = position
+        last_frame = position
+        last = position + header
         position += size
 
 
 @njit(cache=True, nogil=True)
-def _collect(data, base, start, end, topic_length_v2, out, most_bytes):  # type: ignore[no-untyped-def]
-    """Put the records that begin in ``data[start:end)`` into ``out``.
+def _collect(  # type: ignore[no-untyped-def]
+    data, base, start, end, topic_length_v2, in_entries, out, most_bytes
+):
+    """Put the records whose frames begin in ``data[start:end)`` into ``out``.
 
-    Returns (status, position, whether a whole frame stands there, position of the last record or -1, position
-    of the record before that or -1).
+    Returns (status, position, whether a whole frame stands there, position of the last frame or -1, position
+    of its record or -1, position of the record before that or -1).
     """
-    position = np.int64(start)
+    frame = np.int64(start)
     segment_end = np.int64(len(data))
-    last = previous = np.int64(-1)
+    last_frame = last = previous = np.int64(-1)
     counts = out.counts
     row_limit = len(out.position)
     entry_limit = len(out.name) - _MOST_ENTRIES
     while True:
-        status, size, body, body_length, topic, topic_length, at, properties_length = _frame(
-            data, base, position, segment_end, topic_length_v2
+        status, frame_size, header, body, body_length, topic, topic_length, at, properties_length = _frame(
+            data, base, frame, segment_end, topic_length_v2, in_entries
         )
-        if position >= end:
-            return _END, position, status in (_GOOD, _BLANK), last, previous
+        if frame >= end:
+            return _END, frame, status in (_GOOD, _BLANK), last_frame, last, previous
         if status != _GOOD:
-            return status, position, status == _BLANK, last, previous
+            return status, frame, status == _BLANK, last_frame, last, previous
+        position = frame + header
+        size = frame_size - header
         row = counts[ROWS]
         if (
             row >= row_limit
             or counts[ENTRIES] > entry_limit
             or (row > 0 and counts[BYTES] + size > most_bytes)
         ):
-            return _FULL, position, True, last, previous
+            return _FULL, frame, True, last_frame, last, previous
 
         sys_flag = i32(data, position + SYS_FLAG)
         born_length = 20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8
@@ -221,8 +228,9 @@ def _collect(data, base, start, end, topic_length_v2, out, most_bytes):  # type:
         counts[ENTRIES] = entries
         counts[BYTES] += size
         previous = last
+        last_frame = frame
         last = position
-        position += size
+        frame += frame_size
 
 
 @njit
@@ -306,15 +314,16 @@ class FrameWalk:
         limit: records from this position on aren't looked for.
         last: no segment follows: past damage, records older than those before it are what a truncation left.
         topic_length_v2: records of magic v2 are known.
-        is_whole: asked about a record that nothing whole follows.
-        position: where a record begins.
+        is_whole: asked about a record that nothing whole follows; gets the position of its first byte.
+        position: where a frame begins: a record, or the entry that it stands in.
         timestamp: storeTimestamp of the record before it, ms.
         search_bytes: how far past damage the next record is looked for.
         search_unwritten: one is looked for past zeros, too.
+        entries: records may stand in DLedger's entries.
 
     Attributes:
         position: where it goes on.
-        end: position after the last whole record; ``segment_size`` after a BLANK.
+        end: position after the last whole frame; ``segment_size`` after a BLANK.
         last_record: position of the last whole record, -1 if there was none.
         timestamp: its storeTimestamp, ms.
     """
@@ -333,6 +342,7 @@ class FrameWalk:
         timestamp: int = 0,
         search_bytes: int | None = None,
         search_unwritten: bool = True,
+        entries: bool = False,
     ) -> None:
         self._data = data
         self._base = base
@@ -340,6 +350,7 @@ class FrameWalk:
         self._limit = min(limit, len(data))
         self._last = last
         self._v2 = topic_length_v2
+        self._entries = entries or None
         self._is_whole = is_whole
         self._search_bytes = search_bytes
         self._search_unwritten = search_unwritten
@@ -358,12 +369,12 @@ class FrameWalk:
         while self.position < stop:
             start, data, base = self.position, self._data, self._base
             if out is None:
-                found = _pass_over(data, base, start, stop, self._v2)
+                found = _pass_over(data, base, start, stop, self._v2, self._entries)
             else:
-                found = _collect(data, base, start, stop, self._v2, out, most_bytes)
-            status, self.position, followed, last, previous = (int(value) for value in found)
+                found = _collect(data, base, start, stop, self._v2, self._entries, out, most_bytes)
+            status, self.position, followed, last_frame, last, previous = (int(value) for value in found)
             if last >= 0 and not followed and not self._is_whole(last):
-                status, self.position, last = Status.BAD_CRC, last, previous
+                status, self.position, last = Status.BAD_CRC, last_frame, previous
                 if out is not None:
                     _drop_row(out)
             if last >= 0:
@@ -373,7 +384,12 @@ class FrameWalk:
             if status == Status.FULL:
                 return True
             if status == Status.BLANK or is_blank_but_for_its_magic(
-                data, self.position, self._segment_size, Status(status), last=self._last
+                data,
+                self.position,
+                self._segment_size,
+                Status(status),
+                last=self._last,
+                entries=bool(self._entries),
             ):
                 self.position = self.end = self._segment_size
             elif status != Status.END:
@@ -386,10 +402,13 @@ class FrameWalk:
             return self._limit
         end = self._limit if self._search_bytes is None else min(self._limit, position + self._search_bytes)
         while True:
-            position = kernel.find_record(self._data, self._base, position + 1, end, self._v2)
+            position = kernel.find_record(
+                self._data, self._base, position + 1, end, self._v2, bool(self._entries)
+            )
             if position < 0:
                 return self._limit
-            if not self._last or store_timestamp(self._data.data, position) >= self.timestamp:
+            record = dledger.record_at(self._data.data, position)
+            if not self._last or store_timestamp(self._data.data, record) >= self.timestamp:
                 return position
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from reput.format import commitlog, consumequeue
+from reput.format import commitlog, consumequeue, dledger
 from reput.format.commitlog import (
     BODY_CRC,
     BORN_HOST,
@@ -32,7 +32,7 @@ from reput.format.commitlog import (
     TRANSACTION_ROLLBACK,
 )
 from reput.scan.crc32 import crc32
-from reput.scan.load import i32, i64, trailing_zeros, u8, u32, u64, u64_little
+from reput.scan.load import given, i32, i64, trailing_zeros, u8, u32, u64, u64_little
 from reput.scan.output import (
     BYTES,
     KEYS,
@@ -81,6 +81,9 @@ _REMARK_QUEUE_OFFSET, _REMARK_LMQ_COUNTS, _REMARK_LMQ_OFFSET = (
 )
 _MAX_QUEUE_OFFSET = consumequeue.MAX_QUEUE_OFFSET
 _CRC_MASK = commitlog.CRC_MASK
+_ENTRY_MAGIC, _ENTRY_BLANK = dledger.ENTRY_MAGIC, dledger.BLANK_MAGIC
+_ENTRY_POSITION, _ENTRY_BODY_LENGTH = dledger.POSITION, dledger.BODY_LENGTH
+_ENTRY_HEADER = dledger.HEADER_LENGTH
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _LOWS = np.uint64(0x0101010101010101)
@@ -118,66 +121,91 @@ def _mix(value):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _frame(data, base, position, end, topic_length_v2):  # type: ignore[no-untyped-def]
-    """Check a record's frame; ``end`` is where its segment ends.
+def _frame(data, base, position, end, topic_length_v2, entries):  # type: ignore[no-untyped-def]
+    """Check a frame; ``end`` is where its segment ends.
 
-    Returns (status, size, body, body length, topic, topic length, properties, properties length).
+    Returns (status, size, header, body, body length, topic, topic length, properties, properties length).
+    The size is the whole frame's, the header the bytes before its record. ``entries`` is None for a plain
+    log: what it asks for is then no part of the code.
     """
     left = end - position
     if left < 8:
-        return _BAD_SIZE, 0, 0, 0, 0, 0, 0, 0
+        return _BAD_SIZE, 0, 0, 0, 0, 0, 0, 0, 0
+    header = np.int64(0)
+    if given(entries):
+        second = np.int64(u32(data, position + 4))
+        if second != MAGIC_V1 and second != MAGIC_BLANK and not (second == MAGIC_V2 and topic_length_v2):
+            first = np.int64(i32(data, position))
+            second = np.int64(i32(data, position + 4))
+            if first == _ENTRY_BLANK:
+                return _BLANK, 0, 0, 0, 0, 0, 0, 0, 0
+            if first == 0 and second == 0:
+                return _UNWRITTEN, 0, 0, 0, 0, 0, 0, 0, 0
+            if first != _ENTRY_MAGIC:
+                return _BAD_MAGIC, 0, 0, 0, 0, 0, 0, 0, 0
+            if second < _ENTRY_HEADER + MIN_RECORD_LENGTH or second > left:
+                return _BAD_SIZE, 0, 0, 0, 0, 0, 0, 0, 0
+            if i64(data, position + _ENTRY_POSITION) != base + position:
+                return _BAD_PHYSICAL_OFFSET, 0, 0, 0, 0, 0, 0, 0, 0
+            left = second - _ENTRY_HEADER
+            if np.int64(i32(data, position + _ENTRY_BODY_LENGTH)) != left:
+                return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0, 0
+            header = np.int64(_ENTRY_HEADER)
+            position += _ENTRY_HEADER
     size = np.int64(i32(data, position))
     magic = np.int64(u32(data, position + 4))
     if magic == MAGIC_BLANK:
-        return _BLANK, 0, 0, 0, 0, 0, 0, 0
+        return (_BAD_MAGIC if header else _BLANK), 0, 0, 0, 0, 0, 0, 0, 0
     if magic == 0 and size == 0:
-        return _UNWRITTEN, 0, 0, 0, 0, 0, 0, 0
+        return (_BAD_MAGIC if header else _UNWRITTEN), 0, 0, 0, 0, 0, 0, 0, 0
     if magic != MAGIC_V1 and not (magic == MAGIC_V2 and topic_length_v2):
-        return _BAD_MAGIC, 0, 0, 0, 0, 0, 0, 0
+        return _BAD_MAGIC, 0, 0, 0, 0, 0, 0, 0, 0
     if size < MIN_RECORD_LENGTH or size > left:
-        return _BAD_SIZE, 0, 0, 0, 0, 0, 0, 0
+        return _BAD_SIZE, 0, 0, 0, 0, 0, 0, 0, 0
     if i64(data, position + PHYSICAL_OFFSET) != base + position:
-        return _BAD_PHYSICAL_OFFSET, 0, 0, 0, 0, 0, 0, 0
+        return _BAD_PHYSICAL_OFFSET, 0, 0, 0, 0, 0, 0, 0, 0
     sys_flag = i32(data, position + SYS_FLAG)
     limit = position + size
     at = position + BORN_HOST + (20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8) + 8
     at += (20 if sys_flag & SYS_FLAG_STORE_HOST_V6 else 8) + 16
     if at + 3 > limit:
-        return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0
+        return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0, 0
     body = at
     body_length = np.int64(i32(data, at - 4))
     if body_length < 0:
         body_length = np.int64(0)
     at += body_length
     if at + 3 > limit:
-        return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0
+        return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0, 0
     if magic == MAGIC_V1:
         topic_length = np.int64(u8(data, at))
         topic = at + 1
         if topic_length > 127:
-            return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0
+            return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0, 0
     else:
         topic_length = np.int64(u8(data, at)) << 8 | np.int64(u8(data, at + 1))
         topic = at + 2
         if topic_length > 32767:
-            return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0
+            return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0, 0
     at = topic + topic_length
     if at + 2 > limit:
-        return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0
+        return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0, 0
     properties_length = np.int64(u8(data, at)) << 8 | np.int64(u8(data, at + 1))
     if properties_length > 32767:
         properties_length = np.int64(0)
     if at + 2 + properties_length != limit:
-        return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0
-    return _GOOD, size, body, body_length, topic, topic_length, at + 2, properties_length
+        return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0, 0
+    if header and size != left:
+        return _BAD_LENGTHS, 0, 0, 0, 0, 0, 0, 0, 0
+    return _GOOD, header + size, header, body, body_length, topic, topic_length, at + 2, properties_length
 
 
 @njit(inline="always")
-def _body_crc_is_wrong(data, position, body, body_length):  # type: ignore[no-untyped-def]
+def _body_crc_is_wrong(data, record, body, body_length):  # type: ignore[no-untyped-def]
     if body_length == 0:
         return False
     return np.int64(crc32(data, body, body + body_length)) & _CRC_MASK != np.int64(
-        u32(data, position + BODY_CRC)
+        u32(data, record + BODY_CRC)
     )
 
 
@@ -516,7 +544,7 @@ def _is_blank_text(data, start, end):  # type: ignore[no-untyped-def]
 
 @_kernel
 def _scan(data, base, start, end, accept, rules, topics, queues, queue_count, out):  # type: ignore[no-untyped-def]
-    """See :func:`scan`. ``accept``: position of a record whose bad CRC is let pass, or -1."""
+    """See :func:`scan`. ``accept``: position of a frame whose record's bad CRC is let pass, or -1."""
     position = start
     segment_end = np.int64(len(data))
     unit_limit = len(out.unit_queue) - MOST_PER_RECORD
@@ -532,13 +560,15 @@ def _scan(data, base, start, end, accept, rules, topics, queues, queue_count, ou
             or counts[REMARKS] >= remark_limit
         ):
             return _FULL, position
-        status, size, body, body_length, topic_at, topic_length, at, properties_length = _frame(
-            data, base, position, segment_end, rules.topic_length_v2
+        status, frame_size, header, body, body_length, topic_at, topic_length, at, properties_length = _frame(
+            data, base, position, segment_end, rules.topic_length_v2, rules.entries
         )
         if status != _GOOD:
             return status, position
+        record = position + header
+        size = frame_size - header
         if rules.check_crc and not rules.property_crc_only and position != accept:
-            if _body_crc_is_wrong(data, position, body, body_length):
+            if _body_crc_is_wrong(data, record, body, body_length):
                 return _BAD_CRC, position
         topic = _topic(data, topic_at, topic_length, topics)
         if topic < 0:
@@ -614,12 +644,12 @@ def _scan(data, base, start, end, accept, rules, topics, queues, queue_count, ou
             expected = np.int64(0)
             for digit in range(9, -1, -1):
                 expected = expected * 10 + np.int64(u8(data, crc + digit)) - 0x30
-            found = np.int64(crc32(data, position, limit - PROPERTY_CRC_RESERVED)) & _CRC_MASK
+            found = np.int64(crc32(data, record, limit - PROPERTY_CRC_RESERVED)) & _CRC_MASK
             if found != expected:
                 return _BAD_PROPERTY_CRC, position
 
-        sys_flag = i32(data, position + SYS_FLAG)
-        store_at = position + BORN_HOST + (20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8)
+        sys_flag = i32(data, record + SYS_FLAG)
+        store_at = record + BORN_HOST + (20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8)
         timestamp = i64(data, store_at)
         flags = topics.flags[topic]
         tags_code = np.int64(0)
@@ -640,7 +670,7 @@ def _scan(data, base, start, end, accept, rules, topics, queues, queue_count, ou
                 return _BAD_INNER_BATCH, position
 
         transaction = sys_flag & TRANSACTION_MASK
-        queue_id = np.int64(i32(data, position + QUEUE_ID))
+        queue_id = np.int64(i32(data, record + QUEUE_ID))
         if transaction == TRANSACTION_NONE or transaction == TRANSACTION_COMMIT:
             multi = (
                 rules.multi_dispatch
@@ -658,24 +688,24 @@ def _scan(data, base, start, end, accept, rules, topics, queues, queue_count, ou
             if multi:
                 status = _multi_dispatch(
                     data, base, rules, topics, queues, queue_count, out, lmq, lmq_end, lmq_offsets,
-                    lmq_offsets_end, (position, queue_id, size, tags_code, timestamp, False),
+                    lmq_offsets_end, (record, queue_id, size, tags_code, timestamp, False),
                 )  # fmt: skip
                 if status != _GOOD:
                     return status, position
             if flags & TOPIC_NO_UNITS:
                 topics.without_unit[topic] += 1
                 if topics.first_position[topic] < 0:
-                    topics.first_position[topic] = base + position
+                    topics.first_position[topic] = base + record
             else:
-                queue_offset = i64(data, position + QUEUE_OFFSET)
+                queue_offset = i64(data, record + QUEUE_OFFSET)
                 if queue_offset < 0 or queue_offset > _MAX_QUEUE_OFFSET:
-                    _remark(out, _REMARK_QUEUE_OFFSET, base + position, queue_offset)
+                    _remark(out, _REMARK_QUEUE_OFFSET, base + record, queue_offset)
                 else:
-                    _unit(out, queues, queue, queue_offset, base + position, size, tags_code, timestamp)
+                    _unit(out, queues, queue, queue_offset, base + record, size, tags_code, timestamp)
             if multi:
                 _multi_dispatch(
                     data, base, rules, topics, queues, queue_count, out, lmq, lmq_end, lmq_offsets,
-                    lmq_offsets_end, (position, queue_id, size, tags_code, timestamp, True),
+                    lmq_offsets_end, (record, queue_id, size, tags_code, timestamp, True),
                 )  # fmt: skip
 
         if rules.index_keys and transaction != TRANSACTION_ROLLBACK:
@@ -699,7 +729,7 @@ def _scan(data, base, start, end, accept, rules, topics, queues, queue_count, ou
                 key += 1
             if key > first:
                 row = counts[ROWS]
-                out.row_position[row] = base + position
+                out.row_position[row] = base + record
                 out.row_timestamp[row] = timestamp
                 out.row_keys[row] = np.int32(key - first)
                 counts[ROWS] = row + 1
@@ -708,8 +738,8 @@ def _scan(data, base, start, end, accept, rules, topics, queues, queue_count, ou
         counts[MESSAGES] += 1
         counts[BYTES] += size
         counts[LAST_TIMESTAMP] = timestamp
-        counts[LAST_POSITION] = base + position
-        position += size
+        counts[LAST_POSITION] = base + record
+        position += frame_size
     return _END, position
 
 
@@ -742,72 +772,118 @@ def scan(
 
 
 @_kernel
-def _walk(data, base, start, end, topic_length_v2):  # type: ignore[no-untyped-def]
+def _walk(data, base, start, end, topic_length_v2, entries):  # type: ignore[no-untyped-def]
     position = start
     segment_end = np.int64(len(data))
     while position < end:
-        status, size, _b, _bl, _t, _tl, _p, _pl = _frame(data, base, position, segment_end, topic_length_v2)
+        status, size, _h, _b, _bl, _t, _tl, _p, _pl = _frame(
+            data, base, position, segment_end, topic_length_v2, entries
+        )
         if status != _GOOD:
             return status, position
         position += size
     return _END, position
 
 
-def walk(data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool) -> Stop:
+def walk(
+    data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool, entries: bool = False
+) -> Stop:
     """Go over the frames of the records that begin in ``data[start:end)``, reading only their headers."""
-    status, position = _walk(data, base, start, end, topic_length_v2)
+    status, position = _walk(data, base, start, end, topic_length_v2, entries or None)
     return Stop(Status(status), int(position))
 
 
 @_kernel
-def _find_record(data, base, start, end, topic_length_v2):  # type: ignore[no-untyped-def]
+def _find_record(data, base, start, end, topic_length_v2, entries):  # type: ignore[no-untyped-def]
     segment_end = np.int64(len(data))
     last = min(np.int64(end), segment_end - MIN_RECORD_LENGTH + 1)
     position = np.int64(start)
     while position < last:
-        # Eight zeros at the magic and after it: no magic begins in any of them.
+        # Eight zeros at a record's magic and after it: neither its magic nor an entry's, whose last byte is
+        # 1, begins in any of them.
         if u64(data, position + 4) == np.uint64(0):
             position += 8
             continue
         magic = np.int64(u32(data, position + 4))
-        if magic == MAGIC_V1 or magic == MAGIC_V2:
-            status, _s, body, body_length, _t, _tl, _p, _pl = _frame(
-                data, base, position, segment_end, topic_length_v2
+        if (
+            magic == MAGIC_V1
+            or magic == MAGIC_V2
+            or (given(entries) and np.int64(i32(data, position)) == _ENTRY_MAGIC)
+        ):
+            status, _s, header, body, body_length, _t, _tl, _p, _pl = _frame(
+                data, base, position, segment_end, topic_length_v2, entries
             )
-            if status == _GOOD and not _body_crc_is_wrong(data, position, body, body_length):
+            if (
+                status == _GOOD
+                and not _body_crc_is_wrong(data, position + header, body, body_length)
+                and not (
+                    given(entries)
+                    and header == 0
+                    and _is_in_entry(data, base, position, segment_end, topic_length_v2, entries)
+                )
+            ):
                 return position
         position += 1
     return np.int64(-1)
 
 
-def find_record(data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool) -> int:
-    """The first position in [start, end) where a whole record of its own place begins, or -1.
+@_kernel
+def _is_in_entry(  # type: ignore[no-untyped-def]
+    data, base, position, segment_end, topic_length_v2, entries
+):
+    """Whether the record at ``position`` stands in an entry whose header is whole."""
+    before = position - _ENTRY_HEADER
+    if before < 0:
+        return False
+    status, _s, header, _b, _bl, _t, _tl, _p, _pl = _frame(
+        data, base, before, segment_end, topic_length_v2, entries
+    )
+    return status == _GOOD and header > 0
 
-    Its frame is sound, its physicalOffset is ``base`` + position and its body has the stored CRC.
+
+def find_record(
+    data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool, entries: bool = False
+) -> int:
+    """The first position in [start, end) where a whole frame of its own place begins, or -1.
+
+    It is sound, its record's physicalOffset is ``base`` + the record's position, and the body has the stored
+    CRC. A record within an entry is no frame of its own, unless its entry's header is damaged.
     """
-    return int(_find_record(data, base, start, end, topic_length_v2))
+    return int(_find_record(data, base, start, end, topic_length_v2, entries or None))
 
 
 @_kernel
-def _find_record_since(data, base, start, end, topic_length_v2, not_before):  # type: ignore[no-untyped-def]
+def _find_record_since(  # type: ignore[no-untyped-def]
+    data, base, start, end, topic_length_v2, entries, not_before
+):
     position = np.int64(start)
+    segment_end = np.int64(len(data))
     while position < end:
-        position = _find_record(data, base, position, end, topic_length_v2)
+        position = _find_record(data, base, position, end, topic_length_v2, entries)
         if position < 0:
             break
-        sys_flag = i32(data, position + SYS_FLAG)
-        store_at = position + BORN_HOST + (20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8)
+        _status, size, header, _b, _bl, _t, _tl, _p, _pl = _frame(
+            data, base, position, segment_end, topic_length_v2, entries
+        )
+        sys_flag = i32(data, position + header + SYS_FLAG)
+        store_at = position + header + BORN_HOST + (20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8)
         if i64(data, store_at) >= not_before:
             return position
-        position += np.int64(i32(data, position))
+        position += size
     return np.int64(-1)
 
 
 def find_record_since(
-    data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool, not_before: int
+    data: NDArray[np.uint8],
+    base: int,
+    start: int,
+    end: int,
+    topic_length_v2: bool,
+    not_before: int,
+    entries: bool = False,
 ) -> int:
     """What :func:`find_record` finds, past records whose storeTimestamp, ms, is below ``not_before``."""
-    return int(_find_record_since(data, base, start, end, topic_length_v2, not_before))
+    return int(_find_record_since(data, base, start, end, topic_length_v2, entries or None, not_before))
 
 
 @_kernel

@@ -27,6 +27,16 @@ def _loader(bits: int, *, big_endian: bool, result):
 
 
 @intrinsic
+def given(typingctx, value):
+    """Whether ``value``, a bool or None, is true; known when compiling for None, so that nothing is asked."""
+
+    def codegen(context, builder, sig, args):
+        return context.get_constant(types.boolean, False) if value is types.none else args[0]
+
+    return types.boolean(value), codegen
+
+
+@intrinsic
 def u8(typingctx, data, position):
     """Byte at ``position`` as uint8."""
     return _loader(8, big_endian=True, result=types.uint8)(typingctx, data, position)

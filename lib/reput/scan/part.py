@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.errors import Finding
-from reput.format import commitlog
+from reput.format import commitlog, dledger
 from reput.scan import kernel, output
 from reput.scan.output import OutputArrays
 from reput.scan.rules import Rules
@@ -61,6 +61,7 @@ class PartOutcome:
         rest_is_zero: everything from ``end`` to the part's end is zero.
         findings: what was gone around.
         breaks: physical offsets where messages may be missing, because something was passed over.
+        entries: records may stand in DLedger's entries.
     """
 
     first: int = -1
@@ -70,6 +71,7 @@ class PartOutcome:
     rest_is_zero: bool = False
     findings: list[Finding] = field(default_factory=list)
     breaks: list[int] = field(default_factory=list)
+    entries: bool = False
 
 
 _EXPECTED = {
@@ -82,6 +84,14 @@ _EXPECTED = {
     Status.BAD_DELAY: "a number in DELAY",
     Status.BAD_INNER_BATCH: "numbers in INNER_BASE and INNER_NUM",
     Status.UNWRITTEN: "a record",
+}
+_EXPECTED_ENTRY = {
+    **_EXPECTED,
+    Status.BAD_SIZE: "an entry size of 139 bytes up to the segment's end, and a record that it holds",
+    Status.BAD_MAGIC: "magic 1 and a record of magic 0xdaa320a7 (v1) or 0xdaa320ab (v2), or -1 (blank)",
+    Status.BAD_PHYSICAL_OFFSET: "the entry's own place as its pos, its record's as physicalOffset",
+    Status.BAD_LENGTHS: "a record that fills its entry, with body, topic and properties that add up to its size",
+    Status.UNWRITTEN: "an entry",
 }
 _KIND = {
     Status.BAD_SIZE: "bad-size",
@@ -121,14 +131,15 @@ def scan_part(
 
     ``data`` is the segment, uint8[segment_length]. ``outcome`` is complete when the iterator ends.
     """
-    v2 = rules.topic_length_v2
+    v2, entries = rules.topic_length_v2, bool(rules.entries)
+    outcome.entries = entries
     stop_at = min(part.end - part.base, len(data))
     position = part.start - part.base
     out.counts.fill(0)
     out.counts[output.LAST_TIMESTAMP] = part.after_timestamp
     outcome.end = part.start
     if not part.exact:
-        found = kernel.find_record(data, part.base, position, stop_at, v2)
+        found = kernel.find_record(data, part.base, position, stop_at, v2, entries)
         if found < 0:
             outcome.rest_is_zero = kernel.first_written(data, position, stop_at) == stop_at
             return
@@ -141,7 +152,7 @@ def scan_part(
         accept = -1
         if outcome.first < 0 and out.counts[output.MESSAGES]:
             outcome.first = part.start if part.exact else part.base + found
-            outcome.first_timestamp = commitlog.decode(data.data, begun_at).store_timestamp
+            outcome.first_timestamp = _store_timestamp(data, begun_at)
         outcome.findings += _remarks(part, out)
         if out.counts[: output.KEYS + 1].any():
             yield out
@@ -155,33 +166,36 @@ def scan_part(
             outcome.rest_is_zero = True
             break
         if status.is_framed:
-            end = position + int.from_bytes(data[position : position + 4].tobytes(), "big")
+            end = position + dledger.frame_size(data.data, position)
             if status in (Status.BAD_DELAY, Status.BAD_INNER_BATCH):
                 outcome.findings.append(
-                    _finding(part, data, status, position, end, "no unit and no keys were written")
+                    _finding(part, data, status, position, end, "no unit and no keys were written", entries)
                 )
                 outcome.breaks.append(part.base + position)
                 position = end
                 status = Status.END
                 continue
-            following = kernel.walk(data, part.base, end, end + 1, v2).status
+            following = kernel.walk(data, part.base, end, end + 1, v2, entries).status
             if following in (Status.END, Status.BLANK):
                 outcome.findings.append(
-                    _finding(part, data, status, position, end, "taken, for its frame is whole")
+                    _finding(part, data, status, position, end, "taken, for its frame is whole", entries)
                 )
                 accept = position
                 continue
-        if is_blank_but_for_its_magic(data, position, part.segment_size, status, last=part.last):
-            outcome.findings.append(
-                _finding(part, data, status, position, len(data), "taken for the BLANK that its size says")
-            )
+        if is_blank_but_for_its_magic(
+            data, position, part.segment_size, status, last=part.last, entries=entries
+        ):
+            taken_for = "taken for the BLANK that its size says"
+            outcome.findings.append(_finding(part, data, status, position, len(data), taken_for, entries))
             status, position = Status.BLANK, part.segment_size
             break
-        resumed = _resume(part, data, position, stop_at, v2, int(out.counts[output.LAST_TIMESTAMP]))
+        resumed = _resume(part, data, position, stop_at, rules, int(out.counts[output.LAST_TIMESTAMP]))
         if resumed < 0:
             break
         outcome.findings.append(
-            _finding(part, data, status, position, resumed, "passed over up to the next whole record")
+            _finding(
+                part, data, status, position, resumed, "passed over up to the next whole record", entries
+            )
         )
         outcome.breaks.append(part.base + position)
         position = resumed
@@ -192,20 +206,30 @@ def scan_part(
 
 
 def is_blank_but_for_its_magic(
-    data: NDArray[np.uint8], position: int, segment_size: int, status: Status, *, last: bool
+    data: NDArray[np.uint8],
+    position: int,
+    segment_size: int,
+    status: Status,
+    *,
+    last: bool,
+    entries: bool = False,
 ) -> bool:
     """Whether a bad record before the last segment can only be a BLANK whose magic is damaged.
 
     Its size reaches the segment's end, and no message does: a broker leaves room for a BLANK behind each
     (``CommitLog.DefaultAppendMessageCallback.doAppend``, END_FILE_MIN_BLANK_LENGTH; rocketmq-all-4.9.7,
-    5.3.3). What lies behind it, such as records from before a truncation, is no part of the log.
+    5.3.3). What lies behind it, such as records from before a truncation, is no part of the log. DLedger's
+    has its two numbers the other way round, and as much room (``MmapFileList.preAppend``).
     """
     if last or status is not Status.BAD_MAGIC:
         return False
-    return int.from_bytes(data[position : position + 4].tobytes(), "big") == segment_size - position
+    sizes = [position, position + dledger.SIZE] if entries else [position]
+    return any(int.from_bytes(data[at : at + 4].tobytes(), "big") == segment_size - position for at in sizes)
 
 
-def torn_tail(part: Part, data: NDArray[np.uint8], position: int, status: Status) -> Finding:
+def torn_tail(
+    part: Part, data: NDArray[np.uint8], position: int, status: Status, *, entries: bool = False
+) -> Finding:
     """The finding for a log that ends in something that is no whole record. ``position``: physical offset."""
     return _finding(
         part,
@@ -214,19 +238,21 @@ def torn_tail(part: Part, data: NDArray[np.uint8], position: int, status: Status
         position - part.base,
         position - part.base,
         "the log is taken to end here, where a starting broker truncates it",
+        entries,
         kind="torn-tail",
     )
 
 
-def missing_range(part: Part, data: NDArray[np.uint8], position: int, end: int, status: Status) -> Finding:
+def missing_range(
+    part: Part, data: NDArray[np.uint8], position: int, end: int, status: Status, *, entries: bool = False
+) -> Finding:
     """The finding for a segment that ends without BLANK though another follows. Physical offsets."""
-    return _finding(
-        part, data, status, position - part.base, end - part.base, "passed over up to the next segment"
-    )
+    outcome = "passed over up to the next segment"
+    return _finding(part, data, status, position - part.base, end - part.base, outcome, entries)
 
 
 def _resume(
-    part: Part, data: NDArray[np.uint8], position: int, stop_at: int, v2: bool, last_timestamp: int
+    part: Part, data: NDArray[np.uint8], position: int, stop_at: int, rules: Rules, last_timestamp: int
 ) -> int:
     """Where the next whole record begins, -1 if none does.
 
@@ -234,11 +260,18 @@ def _resume(
     the broker moved its position back and the bytes stayed. They are no part of the log.
     """
     while True:
-        position = kernel.find_record(data, part.base, position + 1, stop_at, v2)
+        position = kernel.find_record(
+            data, part.base, position + 1, stop_at, rules.topic_length_v2, bool(rules.entries)
+        )
         if position < 0 or not part.last:
             return position
-        if commitlog.decode(data.data, position).store_timestamp >= last_timestamp:
+        if _store_timestamp(data, position) >= last_timestamp:
             return position
+
+
+def _store_timestamp(data: NDArray[np.uint8], position: int) -> int:
+    """Of the record in the whole frame at ``position``, ms."""
+    return commitlog.decode(data.data, dledger.record_at(data.data, position)).store_timestamp
 
 
 def _finding(
@@ -248,6 +281,7 @@ def _finding(
     position: int,
     end: int,
     outcome: str,
+    entries: bool,
     kind: str | None = None,
 ) -> Finding:
     return Finding(
@@ -255,30 +289,50 @@ def _finding(
         path=part.path,
         offset=part.base + position,
         end=part.base + end,
-        expected=_EXPECTED[status],
-        found=_found(part, data, status, position),
+        expected=(_EXPECTED_ENTRY if entries else _EXPECTED)[status],
+        found=_found(part, data, status, position, entries),
         outcome=outcome,
     )
 
 
-def _found(part: Part, data: NDArray[np.uint8], status: Status, position: int) -> str:
-    head = data[position : position + commitlog.BORN_HOST].tobytes()
+def _found(part: Part, data: NDArray[np.uint8], status: Status, position: int, entries: bool) -> str:
+    head = data[position : position + dledger.HEADER_LENGTH + commitlog.BORN_HOST].tobytes()
     if len(head) < commitlog.BLANK_LENGTH:
         return f"{len(head)} bytes before the segment's end"
-    size, magic = struct.unpack_from(">iI", head)
+    in_entry = entries and dledger.record_at(head, 0) > 0
+    size = dledger.frame_size(head, 0) if entries else struct.unpack_from(">i", head)[0]
     if status is Status.BAD_MAGIC:
-        return f"0x{magic:08x}"
+        return _found_magic(head, in_entry)
     if status is Status.BAD_SIZE:
         return f"{size} with {len(data) - position} bytes left"
     if status is Status.BAD_PHYSICAL_OFFSET:
-        (stored,) = struct.unpack_from(">q", head, commitlog.PHYSICAL_OFFSET)
-        return f"{stored} at {part.base + position}"
+        return f"{_stored_place(head, part.base + position, in_entry)} at {part.base + position}"
     if status is Status.UNWRITTEN:
         return "zeros"
     if status is Status.BAD_CRC:
-        record = commitlog.decode(data.data, position)
+        record = commitlog.decode(data.data, position + (dledger.HEADER_LENGTH if in_entry else 0))
         return f"CRC 0x{commitlog.body_crc(record.body):08x} where 0x{record.body_crc:08x} is stored"
     return f"a record of {size} bytes that breaks this"
+
+
+def _found_magic(head: bytes, in_entry: bool) -> str:
+    if not in_entry:
+        return f"0x{struct.unpack_from('>I', head, commitlog.MAGIC)[0]:08x}"
+    (magic,) = struct.unpack_from(">i", head)
+    if magic != dledger.ENTRY_MAGIC:
+        return f"{magic}"
+    (inner,) = struct.unpack_from(">I", head, dledger.HEADER_LENGTH + commitlog.MAGIC)
+    return f"0x{inner:08x} in an entry"
+
+
+def _stored_place(head: bytes, place: int, in_entry: bool) -> str:
+    if not in_entry:
+        return str(struct.unpack_from(">q", head, commitlog.PHYSICAL_OFFSET)[0])
+    (stored,) = struct.unpack_from(">q", head, dledger.POSITION)
+    if stored != place:
+        return str(stored)
+    (inner,) = struct.unpack_from(">q", head, dledger.HEADER_LENGTH + commitlog.PHYSICAL_OFFSET)
+    return f"{inner} in the entry"
 
 
 def _remarks(part: Part, out: OutputArrays) -> list[Finding]:

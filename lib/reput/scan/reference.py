@@ -1,18 +1,19 @@
 """The scan, slow and obvious: one record at a time, as the broker's dispatch reads it.
 
 Source: ``CommitLog.checkMessageAndReturnSize``, ``ConsumeQueue.putMessagePositionInfoWrapper`` and its
-multi-dispatch, ``IndexService.buildIndex`` (rocketmq-all-4.9.7, 5.3.3).
+multi-dispatch, ``IndexService.buildIndex`` (rocketmq-all-4.9.7, 5.3.3). With ``entries``:
+``DLedgerCommitLog.checkMessageAndReturnSize`` of the same tags.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format import commitlog, consumequeue, indexfile, javastring, properties
+from reput.format import commitlog, consumequeue, dledger, indexfile, javastring, properties
 from reput.scan import output
 from reput.scan.output import OutputArrays, Stop, has_room
 from reput.scan.rules import Rules
@@ -32,8 +33,9 @@ class Frame:
     """Where the parts of a record lie; positions are relative to the scanned data.
 
     Attributes:
-        position, size: of the record.
+        position, size: of the frame: of the record, or of the entry that it stands in.
         body, topic, properties: half-open ranges.
+        header: bytes from the frame's first byte to the record's: 48 in an entry, else 0.
     """
 
     position: int
@@ -41,6 +43,17 @@ class Frame:
     body: tuple[int, int]
     topic: tuple[int, int]
     properties: tuple[int, int]
+    header: int = 0
+
+    @property
+    def record(self) -> int:
+        """Position of the record's first byte."""
+        return self.position + self.header
+
+    @property
+    def record_size(self) -> int:
+        """Bytes of the record."""
+        return self.size - self.header
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +69,52 @@ class _Message:
     properties: dict[bytes, bytes]
 
 
-def frame(data: memoryview, base: int, position: int, topic_length_v2: bool) -> Frame | Status:
-    """The frame of the record at ``position``, or why there is none. ``data`` ends with its segment."""
-    left = len(data) - position
-    if left < commitlog.BLANK_LENGTH:
+def frame(
+    data: memoryview, base: int, position: int, topic_length_v2: bool, entries: bool = False
+) -> Frame | Status:
+    """The frame at ``position``, or why there is none. ``data`` ends with its segment.
+
+    With ``entries`` the frame is an entry with a record in it, or a record that stands alone: an older part
+    of the log, from before ``enableDLegerCommitLog``.
+    """
+    if len(data) - position < commitlog.BLANK_LENGTH:
         return Status.BAD_SIZE
+    if entries:
+        (second,) = struct.unpack_from(">I", data, position + commitlog.MAGIC)
+        is_record = second in (commitlog.MAGIC_BLANK, commitlog.MAGIC_V1)
+        if not is_record and not (second == commitlog.MAGIC_V2 and topic_length_v2):
+            return _entry(data, base, position, topic_length_v2)
+    return _record(data, base, position, len(data), topic_length_v2)
+
+
+def _entry(data: memoryview, base: int, position: int, topic_length_v2: bool) -> Frame | Status:
+    magic, size = struct.unpack_from(">ii", data, position)
+    if magic == dledger.BLANK_MAGIC:
+        return Status.BLANK
+    if magic == 0 and size == 0:
+        return Status.UNWRITTEN
+    if magic != dledger.ENTRY_MAGIC:
+        return Status.BAD_MAGIC
+    if not dledger.HEADER_LENGTH + commitlog.MIN_RECORD_LENGTH <= size <= len(data) - position:
+        return Status.BAD_SIZE
+    (place,) = struct.unpack_from(">q", data, position + dledger.POSITION)
+    if place != base + position:
+        return Status.BAD_PHYSICAL_OFFSET
+    (body_length,) = struct.unpack_from(">i", data, position + dledger.BODY_LENGTH)
+    if body_length != size - dledger.HEADER_LENGTH:
+        return Status.BAD_LENGTHS
+    found = _record(data, base, position + dledger.HEADER_LENGTH, position + size, topic_length_v2)
+    if found in (Status.BLANK, Status.UNWRITTEN):
+        return Status.BAD_MAGIC
+    if isinstance(found, Status):
+        return found
+    if found.size != body_length:
+        return Status.BAD_LENGTHS
+    return replace(found, position=position, size=size, header=dledger.HEADER_LENGTH)
+
+
+def _record(data: memoryview, base: int, position: int, limit: int, topic_length_v2: bool) -> Frame | Status:
+    left = limit - position
     size, magic = struct.unpack_from(">iI", data, position)
     if magic == commitlog.MAGIC_BLANK:
         return Status.BLANK
@@ -138,7 +192,7 @@ def scan(
     while position < end:
         if not has_room(out):
             return Stop(Status.FULL, position)
-        record = frame(view, base, position, rules.topic_length_v2)
+        record = frame(view, base, position, rules.topic_length_v2, bool(rules.entries))
         if isinstance(record, Status):
             return Stop(record, position)
         problem = _take(view, base, record, rules, table, out, accept)
@@ -148,25 +202,38 @@ def scan(
     return Stop(Status.END, position)
 
 
-def walk(data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool) -> Stop:
+def walk(
+    data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool, entries: bool = False
+) -> Stop:
     """Go over the frames of the records that begin in ``data[start:end)``."""
     view = np.ascontiguousarray(data).data
     position = start
     while position < end:
-        record = frame(view, base, position, topic_length_v2)
+        record = frame(view, base, position, topic_length_v2, entries)
         if isinstance(record, Status):
             return Stop(record, position)
         position += record.size
     return Stop(Status.END, position)
 
 
-def find_record(data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool) -> int:
-    """The first position in [start, end) where a whole record of its own place begins, or -1."""
+def find_record(
+    data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool, entries: bool = False
+) -> int:
+    """The first position in [start, end) where a whole frame of its own place begins, or -1.
+
+    A record within an entry is no frame of its own, unless its entry's header is damaged.
+    """
     view = np.ascontiguousarray(data).data
     for position in range(start, end):
-        record = frame(view, base, position, topic_length_v2)
-        if isinstance(record, Frame) and not _body_crc_is_wrong(view, record):
-            return position
+        record = frame(view, base, position, topic_length_v2, entries)
+        if not isinstance(record, Frame) or _body_crc_is_wrong(view, record):
+            continue
+        before = position - dledger.HEADER_LENGTH
+        if entries and not record.header and before >= 0:
+            around = frame(view, base, before, topic_length_v2, entries)
+            if isinstance(around, Frame) and around.header:
+                continue
+        return position
     return -1
 
 
@@ -180,8 +247,8 @@ def _take(
     accept: int,
 ) -> Status | None:
     """Dispatch one record: all of it, or nothing and the reason."""
-    position = record.position
-    lenient = position == accept
+    position = record.record
+    lenient = record.position == accept
     if rules.check_crc and not rules.property_crc_only and not lenient and _body_crc_is_wrong(view, record):
         return Status.BAD_CRC
     topic_name = bytes(view[slice(*record.topic)])
@@ -210,7 +277,9 @@ def _take(
         if base_offset is None or number is None:
             return Status.BAD_INNER_BATCH
 
-    message = _Message(base + position, record.size, queue_id, queue_offset, timestamp, tags_code, values)
+    message = _Message(
+        base + position, record.record_size, queue_id, queue_offset, timestamp, tags_code, values
+    )
     transaction = sys_flag & commitlog.TRANSACTION_MASK
     if transaction in (commitlog.TRANSACTION_NONE, commitlog.TRANSACTION_COMMIT):
         _put_unit(message, topic, queue_id, queue_offset, table, out, Remark.QUEUE_OFFSET_RANGE)
@@ -220,7 +289,7 @@ def _take(
         _put_keys(message, topic_name, rules, out)
     counts = out.counts
     counts[output.MESSAGES] += 1
-    counts[output.BYTES] += record.size
+    counts[output.BYTES] += record.record_size
     counts[output.LAST_TIMESTAMP] = timestamp
     counts[output.LAST_POSITION] = message.position
     return None
@@ -230,7 +299,7 @@ def _body_crc_is_wrong(view: memoryview, record: Frame) -> bool:
     start, end = record.body
     if start == end:
         return False
-    (stored,) = struct.unpack_from(">I", view, record.position + commitlog.BODY_CRC)
+    (stored,) = struct.unpack_from(">I", view, record.record + commitlog.BODY_CRC)
     return bool(commitlog.body_crc(view[start:end]) != stored)
 
 
@@ -241,7 +310,7 @@ def _property_crc_is_wrong(view: memoryview, record: Frame, raw: bytes, values: 
     # The digits stand the least significant first; each byte counts as its distance from "0".
     expected = sum((byte - 0x30) * 10**power for power, byte in enumerate(stored))
     end = record.properties[1] - commitlog.PROPERTY_CRC_RESERVED
-    return bool(commitlog.body_crc(view[record.position : end]) != expected)
+    return bool(commitlog.body_crc(view[record.record : end]) != expected)
 
 
 def _put_unit(

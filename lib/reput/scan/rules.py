@@ -24,6 +24,8 @@ class Rules(NamedTuple):
         check_crc: body CRC and, where present, the appended property CRC are checked.
         property_crc_only: the appended CRC replaces the body CRC (``forceVerifyPropCRC``).
         delay_levels: int64[levels], ms by ``DELAY`` level; index 0 is level 1.
+        entries: records may stand in DLedger's entries (``enableDLegerCommitLog``); None where they can't, so
+            that the kernel is compiled without them.
     """
 
     topic_length_v2: bool
@@ -36,6 +38,7 @@ class Rules(NamedTuple):
     check_crc: bool
     property_crc_only: bool
     delay_levels: NDArray[np.int64]
+    entries: bool | None = None
 
 
 def rules(settings: StoreSettings, *, index: bool = True, check_crc: bool = True) -> Rules:
@@ -53,4 +56,5 @@ def rules(settings: StoreSettings, *, index: bool = True, check_crc: bool = True
         check_crc=check_crc,
         property_crc_only=settings.force_verify_prop_crc,
         delay_levels=np.array(settings.delay_levels_ms, dtype=np.int64),
+        entries=settings.entries or None,
     )

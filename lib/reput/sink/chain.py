@@ -45,6 +45,7 @@ class Chain:
         self._part: Part | None = None
         self._status = Status.END
         self._rest_is_zero = False
+        self._entries = False
 
     def judge(self, result: PartResult) -> Verdict:
         """Whether ``result`` fits; an accepted one moves the chain on."""
@@ -86,6 +87,7 @@ class Chain:
         self._part = result.part
         self._status = outcome.status
         self._rest_is_zero = outcome.rest_is_zero
+        self._entries = outcome.entries
         self.cursor = outcome.end
         if result.messages:
             self.last_timestamp = result.last_timestamp
@@ -106,7 +108,9 @@ class Chain:
         if not part.last:
             self.breaks.append(self.cursor)
             if self.cursor < part.base + part.segment_length:
-                self.findings.append(missing_range(part, data, self.cursor, end, status))
+                self.findings.append(
+                    missing_range(part, data, self.cursor, end, status, entries=self._entries)
+                )
             self.cursor = end
         elif not (status is Status.UNWRITTEN and self._rest_is_zero) and self._status is not Status.END:
-            self.findings.append(torn_tail(part, data, self.cursor, status))
+            self.findings.append(torn_tail(part, data, self.cursor, status, entries=self._entries))

@@ -73,7 +73,7 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
         if segment is None:
             return number
         if segment.base not in sound:
-            sound[segment.base] = _sound_until(segment, _after_breaks(journal, number, segment))
+            sound[segment.base] = _sound_until(segment, _after_breaks(journal, number, segment), log.entries)
         if batch.last_position < sound[segment.base]:
             return number
     state = journal.state_after(journal.first_number - 1)
@@ -96,7 +96,7 @@ def _after_breaks(journal: Journal, number: int, segment: Segment) -> int:
     return journal.batch(number).end
 
 
-def _sound_until(segment: Segment, start: int) -> int:
+def _sound_until(segment: Segment, start: int, entries: bool) -> int:
     """Up to which physical offset records follow one another from ``start``, none older than all before it.
 
     Where the broker's log ends and old bytes stand behind it, there is no record, or an older one.
@@ -104,7 +104,7 @@ def _sound_until(segment: Segment, start: int) -> int:
     data = map_segment(segment.path, segment.length)
     if start >= segment.base + len(data):
         return start
-    found = walk(data, segment.base, start - segment.base, 0, True, _LEAST, len(data))
+    found = walk(data, segment.base, start - segment.base, 0, True, _LEAST, len(data), entries)
     return segment.base + (found.position if found.drop < 0 else found.drop)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from reput.errors import StoreError
+from reput.format.dledger import record_at
 from reput.scan.status import Status
 from reput.settings import StoreSettings
 from reput.source.parts import LogPart
@@ -43,7 +44,8 @@ def count(part: LogPart, settings: StoreSettings) -> Counted:
     except StoreError:
         return Counted()  # whoever takes the part says so
     v2 = settings.dialect.topic_length_v2
-    walked = walk_kernel.walk(data, part.base, start, stop, v2, 0, len(data))
+    walked = walk_kernel.walk(data, part.base, start, stop, v2, 0, len(data), settings.entries)
     if not walked.records or (walked.position < stop and walked.status != Status.BLANK):
         return Counted()
-    return Counted(walked.records, store_timestamp(data.data, start))
+    first = record_at(data.data, start) if settings.entries else start
+    return Counted(walked.records, store_timestamp(data.data, first))

@@ -61,6 +61,7 @@ def read(
         last=part.last,
         topic_length_v2=settings.dialect.topic_length_v2,
         is_whole=is_whole,
+        entries=settings.entries,
     )
     walk.advance(part.start - part.base)
     schema = arrow_schema(names, MESSAGE_COLUMNS)

@@ -102,7 +102,10 @@ class Options:
         stop_file = values.get("stopfile")
         return cls(
             settings=StoreSettings.load(
-                Path(path), Path(broker_conf) if broker_conf else None, values.get("rocketmqversion") or None
+                Path(path),
+                Path(broker_conf) if broker_conf else None,
+                values.get("rocketmqversion") or None,
+                dledger=not live,
             ),
             content=content,
             start_offset=start,

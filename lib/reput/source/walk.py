@@ -49,7 +49,14 @@ def store_timestamp(view: memoryview, position: int) -> int:
 
 
 def walk(
-    view: memoryview, base: int, start: int, trusted: int, topic_length_v2: bool, top: int, most: int
+    view: memoryview,
+    base: int,
+    start: int,
+    trusted: int,
+    topic_length_v2: bool,
+    top: int,
+    most: int,
+    entries: bool = False,
 ) -> Walked:
     """Go over whole frames from ``start`` on.
 
@@ -61,16 +68,17 @@ def walk(
         topic_length_v2: records of magic v2 are known.
         top: storeTimestamp, ms, that the first record should not be below.
         most: records to pass at most.
+        entries: records may stand in DLedger's entries; positions are those of the entries.
     """
     position, records, timestamp = start, 0, top
     last = before = drop = before_drop = -1
     while True:
-        found = frame(view, base, position, topic_length_v2)
+        found = frame(view, base, position, topic_length_v2, entries)
         if isinstance(found, Status):
             return Walked(found, position, records, last, before, timestamp, top, drop, before_drop)
         if records >= most:
             return Walked(Status.FULL, position, records, last, before, timestamp, top, drop, before_drop)
-        timestamp = store_timestamp(view, position)
+        timestamp = store_timestamp(view, found.record)
         if position < trusted:
             top = timestamp
         elif timestamp >= top:

@@ -13,7 +13,7 @@ from reput.source.walk import Walked
 
 
 @njit(cache=True, nogil=True, _nrt=False)
-def _walk(data, base, start, trusted, topic_length_v2, top, most):  # type: ignore[no-untyped-def]
+def _walk(data, base, start, trusted, topic_length_v2, top, most, entries):  # type: ignore[no-untyped-def]
     segment_end = np.int64(len(data))
     position = np.int64(start)
     records = np.int64(0)
@@ -21,14 +21,17 @@ def _walk(data, base, start, trusted, topic_length_v2, top, most):  # type: igno
     timestamp = top
     last = before = drop = before_drop = np.int64(-1)
     while True:
-        status, size, _b, _bl, _t, _tl, _p, _pl = _frame(data, base, position, segment_end, topic_length_v2)
+        status, size, header, _b, _bl, _t, _tl, _p, _pl = _frame(
+            data, base, position, segment_end, topic_length_v2, entries
+        )
         if status != _GOOD:
             break
         if records >= most:
             status = _FULL
             break
-        born_length = 20 if i32(data, position + SYS_FLAG) & SYS_FLAG_BORN_HOST_V6 else 8
-        timestamp = i64(data, position + BORN_HOST + born_length)
+        record = position + header
+        born_length = 20 if i32(data, record + SYS_FLAG) & SYS_FLAG_BORN_HOST_V6 else 8
+        timestamp = i64(data, record + BORN_HOST + born_length)
         if position < trusted:
             top = timestamp
         elif timestamp >= top:
@@ -52,11 +55,12 @@ def walk(
     topic_length_v2: bool,
     top: int,
     most: int,
+    entries: bool = False,
 ) -> Walked:
     """See :func:`reput.source.walk.walk`; ``data`` is the segment."""
-    return Walked(*map(int, _walk(data, base, start, trusted, topic_length_v2, top, most)))
+    return Walked(*map(int, _walk(data, base, start, trusted, topic_length_v2, top, most, entries or None)))
 
 
 def load() -> None:
     """Have the kernel compiled or its cached code loaded."""
-    _walk(np.zeros(8, np.uint8), 0, 0, 0, True, 0, 0)
+    _walk(np.zeros(8, np.uint8), 0, 0, 0, True, 0, 0, None)

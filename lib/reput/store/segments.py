@@ -1,7 +1,8 @@
 """Finding the commit log's segments, and reading them. They are only ever opened for reading.
 
 Source: ``MappedFileQueue.load``, ``MultiPathMappedFileQueue`` (rocketmq-all-4.9.7, 5.3.3). A broker refuses
-to start when a segment's length is wrong; reput takes what is there and says what is missing.
+to start when a segment's length is wrong; reput takes what is there and says what is missing. Of a log that
+DLedger writes, only what its group has committed is taken: :mod:`reput.store.committed`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
 from reput.format import names
 from reput.settings import StoreSettings
+from reput.store import committed
 
 _LOOK_AT = 1 << 20
 #: No segment begins behind it: a mapped file has up to 2 GiB, and offsets are longs.
@@ -49,12 +51,14 @@ class CommitLog:
     Attributes:
         segments: at least one.
         segment_size: bytes that each segment spans in the log.
-        findings: gaps between segments and segments of a wrong length.
+        findings: gaps between segments and segments of a wrong length; entries that aren't committed.
+        entries: records may stand in DLedger's entries.
     """
 
     segments: tuple[Segment, ...]
     segment_size: int
     findings: tuple[Finding, ...] = ()
+    entries: bool = False
 
     @property
     def start(self) -> int:
@@ -75,10 +79,11 @@ class CommitLog:
 
 
 def discover(settings: StoreSettings) -> CommitLog:
-    """The commit log of a store.
+    """The commit log of a store; of one that DLedger writes, the part that its group has committed.
 
     Raises:
-        StoreError: there is none, it has no segments, or its segments contradict each other.
+        StoreError: there is none, it has no segments, its segments contradict each other, or it can't be told
+            what is committed.
         SettingsError: broker.conf gives another segment size than every segment has.
     """
     files = list(_files(settings))
@@ -112,7 +117,51 @@ def discover(settings: StoreSettings) -> CommitLog:
     size = _segment_size(settings, files)
     segments = tuple(replace(segment, length=min(segment.length, size)) for segment in files)
     findings = [*_wrong_lengths(files, size), *_gaps(files, size)]
-    return CommitLog(segments, size, tuple(findings))
+    if settings.dledger is not None:
+        segments, left_out = _committed(settings, segments)
+        findings += left_out
+    return CommitLog(segments, size, tuple(findings), settings.entries)
+
+
+def _committed(
+    settings: StoreSettings, segments: tuple[Segment, ...]
+) -> tuple[tuple[Segment, ...], list[Finding]]:
+    """The segments as far as they are committed, and what is said of the rest."""
+    group = settings.dledger
+    if group is None or group.alone:
+        return segments, []
+    index = committed.committed_index(group)
+    written = [
+        (str(segment.path), segment.base, segment.length)
+        for segment in segments
+        if segment.path.parent in group.dirs
+    ]
+    end = committed.end_of(written, index)
+    if end is None:
+        return segments, []
+    kept = tuple(
+        replace(segment, length=min(segment.length, end - segment.base))
+        for segment in segments
+        if segment.base < end
+    )
+    if not kept:
+        raise StoreError(
+            "nothing in this commit log is committed",
+            path=group.home / committed.CHECKPOINT,
+            expected=f"a committedIndex of at least the log's first entry, at {end}",
+            found=index,
+            next_step="Take the store of another member of the group",
+        )
+    found = Finding(
+        kind="uncommitted-entries",
+        path=next(path for path, base, length in written if base <= end < base + length),
+        offset=end,
+        end=segments[-1].base + segments[-1].length,
+        expected=f"entries up to index {index}, the last that is known to be committed",
+        found=f"an entry of index {index + 1}",
+        outcome="what follows was left out: a new leader may put other messages in its place",
+    )
+    return kept, [found]
 
 
 def without_unwritten_end(log: CommitLog) -> CommitLog:
