@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.fuzz.specimen import PARTS, VERSIONS, Specimen
+from tests.fuzz.specimen import PARTS, STEPS, VERSIONS, Specimen
 
 
 def main() -> int:
@@ -36,6 +36,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, help="only so many changes of each part")
     parser.add_argument("--seed", type=int, default=0, help="which ones (0)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many work at once")
+    parser.add_argument("--only", choices=STEPS, help="only this, instead of all that is asked of a change")
     parser.add_argument("--bounds", action="store_true", help="let numba check the bounds of its arrays")
     return parser.parse_args()
 
@@ -64,7 +65,7 @@ def _run(version: str, asked: argparse.Namespace) -> bool:
                 flush=True,
             )
 
-    result = run(version, cases, asked.processes, said)
+    result = run(version, cases, asked.processes, said, only=asked.only)
     seconds = time.monotonic() - started
     print(f"\n{version}: {result.cases.total():,} cases in {seconds:.0f} s, {len(result.failures)} failed")
     print(f"  longest case  {result.longest[0] * 1000:.0f} ms ({result.longest[1]})")

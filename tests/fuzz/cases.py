@@ -27,11 +27,24 @@ from reput.verify.report import LOG as LOG_AREA
 from reput.verify.report import Report
 from reput.verify.run import check
 from tests import slow_rebuild
+from tests.fuzz import asking
 from tests.fuzz.calm import calm
 from tests.fuzz.changes import CUT, Change
 from tests.fuzz.guarded import guarded_segments
+from tests.fuzz.repairs import repaired
 from tests.fuzz.scanning import scan_alike
-from tests.fuzz.specimen import CHECKPOINT, CONF, CONFIG, INDEX, LOG, QUEUE, Specimen, index_place
+from tests.fuzz.specimen import (
+    CHECKPOINT,
+    CONF,
+    CONFIG,
+    INDEX,
+    LOG,
+    QUERIES,
+    QUEUE,
+    REPAIRS,
+    Specimen,
+    index_place,
+)
 from tests.local import Store, index_of, queues, rebuild_locally
 
 #: What a broker does by itself: a rebuild tells it, a verification takes it for sound.
@@ -53,10 +66,16 @@ class Files:
 
 
 class Cases:
-    """Runs changes on one specimen, one at a time."""
+    """Runs changes on one specimen, one at a time.
 
-    def __init__(self, specimen: Specimen) -> None:
+    Args:
+        specimen: the store.
+        only: the only step that is done, of :data:`STEPS`; None for what belongs to the changed part.
+    """
+
+    def __init__(self, specimen: Specimen, *, only: str | None = None) -> None:
         self._specimen = specimen
+        self._only = only
         self._outputs = 0
         self._told: Counter[str] = Counter()
         self._sound = Files()
@@ -66,6 +85,8 @@ class Cases:
             kinds, self._sound, _ = self._rebuild(specimen.settings)
         if kinds != set():
             raise FailedCaseError(f"the unchanged store has findings: {kinds}")
+        self._questions = asking.questions(specimen.settings)
+        self._answers = asking.asked(specimen.settings, self._questions)
 
     def run(self, part: str, change: Change) -> Counter[str]:
         """Make a change, ask everything that it concerns, and take it back.
@@ -84,7 +105,7 @@ class Cases:
         # Both ends of a segment get their guard page: from one bit to the next they take turns.
         try:
             with calm(), guarded_segments(at_end=change.at % 2 == 0):
-                _ASKED[part](self, change)
+                (_STEPS[self._only] if self._only else _ASKED[part])(self, change)
         finally:
             path.write_bytes(data)
         return self._told
@@ -119,6 +140,7 @@ class Cases:
         if not must_find and found - {"checkpoint-ahead"}:
             raise FailedCaseError(f"verify finds {sorted(found)} where a rebuild changes nothing")
         self._plan(specimen.settings)
+        self._query(specimen.settings)
 
     def _rebuild(self, settings: StoreSettings) -> tuple[set[str], Files, int]:
         """Kinds of findings, what was written, and how many messages there were."""
@@ -171,6 +193,7 @@ class Cases:
                 raise FailedCaseError("verify finds nothing")
             self._told[f"verify: sound, {why}"] += 1
         self._plan(self._specimen.settings)
+        self._query(self._specimen.settings, *_untouched(change))
         if not change.file.endswith(names.CHECKPOINT):
             self._compare()
 
@@ -190,6 +213,7 @@ class Cases:
             return
         self._verify(settings)
         self._plan(settings)
+        self._query(settings)
         if change.file == CONF:
             self._rebuild(settings)
 
@@ -254,6 +278,42 @@ class Cases:
             self._told[f"plan: {loss.kind}"] += 1
         if planned.exit_code == 0:
             self._told["plan: nothing is lost"] += 1
+
+    def _repairs(self, _change: Change) -> None:
+        specimen = self._specimen
+        try:
+            settings = StoreSettings.load(specimen.golden.root, specimen.place / CONF, specimen.version)
+        except ReputError as error:
+            self._told[f"settings: {type(error).__name__}"] += 1
+            return
+        try:
+            for one in repaired(settings, specimen.version):
+                self._told[f"{one.what}: {one.how}"] += 1
+        finally:
+            shutil.rmtree(settings.root)
+            shutil.copytree(self._twin, settings.root)
+
+    def _queries(self, change: Change) -> None:
+        specimen = self._specimen
+        try:
+            settings = StoreSettings.load(specimen.golden.root, specimen.place / CONF, specimen.version)
+        except ReputError as error:
+            self._told[f"settings: {type(error).__name__}"] += 1
+            return
+        self._query(settings, *_untouched(change))
+
+    def _query(self, settings: StoreSettings, *same: str) -> None:
+        """Ask everything; of these kinds one question each, which has the answer of before."""
+        few = {one.kind: one for one in self._questions if one.kind in same}
+        chosen = [one for one in self._questions if few.get(one.kind, one) is one]
+        with self._unchanged():
+            said = asking.asked(settings, chosen)
+        self._told.update(asking.counted(said))
+        for name, own in said.items():
+            if own.kind in same and own != self._answers[name]:
+                raise FailedCaseError(f"query {name}: {own}, before {self._answers[name]}")
+        if all(own == self._answers[name] for name, own in said.items()):
+            self._told["query: equal"] += 1
 
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
@@ -335,6 +395,19 @@ def _unseen_index(specimen: Specimen, change: Change) -> str | None:
     return None
 
 
+#: Questions that don't ask a directory or a file. When a queue file was written, 4.9 asks for a time.
+_UNTOUCHED = {
+    names.CONSUME_QUEUE: (asking.OFFSET, asking.ID, asking.KEY),
+    names.INDEX: (asking.OFFSET, asking.PLACE),
+    names.CHECKPOINT: (asking.OFFSET, asking.ID, asking.KEY, asking.PLACE),
+}
+
+
+def _untouched(change: Change) -> tuple[str, ...]:
+    _, _, path = change.file.partition("/")
+    return _UNTOUCHED.get(path.split("/")[0], ())
+
+
 _ASKED: dict[str, Callable[[Cases, Change], None]] = {
     LOG: Cases._log,
     QUEUE: Cases._derived,
@@ -342,3 +415,5 @@ _ASKED: dict[str, Callable[[Cases, Change], None]] = {
     CHECKPOINT: Cases._derived,
     CONFIG: Cases._config,
 }
+
+_STEPS: dict[str, Callable[[Cases, Change], None]] = {QUERIES: Cases._queries, REPAIRS: Cases._repairs}

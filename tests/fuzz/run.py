@@ -60,6 +60,8 @@ def run(
     asked: list[Asked],
     processes: int,
     said: Callable[[Result], None] = lambda _result: None,
+    *,
+    only: str | None = None,
 ) -> Result:
     """Run changes on the store of a release.
 
@@ -67,9 +69,10 @@ def run(
         asked: the changes, each with the part of the store that it concerns.
         processes: how many work at once.
         said: is called after every case.
+        only: see :class:`tests.fuzz.cases.Cases`.
     """
     result = Result()
-    shares = [_Share(version, asked[number::processes]) for number in range(processes)]
+    shares = [_Share(version, asked[number::processes], only) for number in range(processes)]
     try:
         while working := [share for share in shares if share.is_working]:
             ready = wait([share.pipe for share in working], timeout=0.5)
@@ -87,8 +90,9 @@ def run(
 class _Share:
     """The cases of one process, which is started again where it was when it dies."""
 
-    def __init__(self, version: str, asked: list[Asked]) -> None:
+    def __init__(self, version: str, asked: list[Asked], only: str | None) -> None:
         self._version = version
+        self._only = only
         self._asked = asked
         self._done = 0
         self._place: Path | None = None
@@ -106,7 +110,9 @@ class _Share:
         self.pipe, theirs = context.Pipe(duplex=False)
         rest = self._asked[self._done :]
         self._process = context.Process(
-            target=_work, args=(self._version, self._place, rest, self._done, theirs), daemon=True
+            target=_work,
+            args=(self._version, self._place, rest, self._done, theirs, self._only),
+            daemon=True,
         )
         self._process.start()
         theirs.close()
@@ -150,10 +156,12 @@ def _ending(code: int | None) -> str:
     return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
 
 
-def _work(version: str, place: Path, asked: list[Asked], first: int, pipe: Connection) -> None:
+def _work(
+    version: str, place: Path, asked: list[Asked], first: int, pipe: Connection, only: str | None
+) -> None:
     """What a process does: says that it is ready, then one answer a case."""
     os.setsid()
-    cases = Cases(Specimen.make(version, place))
+    cases = Cases(Specimen.make(version, place), only=only)
     # Kernels are compiled, or loaded, by the first case.
     for each in asked[:1]:
         _answer(cases, -1, each)

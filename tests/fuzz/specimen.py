@@ -21,6 +21,9 @@ STORE, CONF = "store", "broker.conf"
 
 LOG, QUEUE, INDEX, CHECKPOINT, CONFIG = "log", "queue", "index", "checkpoint", "config"
 PARTS = (LOG, QUEUE, INDEX, CHECKPOINT, CONFIG)
+#: What can be asked of a change by itself.
+QUERIES, REPAIRS = "queries", "repairs"
+STEPS = (QUERIES, REPAIRS)
 
 # As the real brokers write them, but short.
 _DELAY_OFFSETS = '{"offsetTable":{1:1,3:0}}'

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -14,14 +15,18 @@ import pytest
 
 from reput.format import names
 from reput.format.commitlog import BLANK_LENGTH, MIN_RECORD_LENGTH
+from reput.query import QueryStore
+from reput.query.log import LogReader
 from reput.source import messages
 from reput.store.segments import map_segment
+from tests.fuzz.asking import ID, KEY, OFFSET, PLACE, TIME, WrongAnswerError, asked
 from tests.fuzz.cases import Cases, FailedCaseError
 from tests.fuzz.changes import BIT, CUT, Change, bits, cuts
 from tests.fuzz.guarded import guarded, guarded_segments
+from tests.fuzz.repairs import RepairError
 from tests.fuzz.run import run
 from tests.fuzz.scanning import scan_alike
-from tests.fuzz.specimen import CHECKPOINT, CONFIG, INDEX, LOG, PARTS, QUEUE, VERSIONS, Specimen
+from tests.fuzz.specimen import CHECKPOINT, CONFIG, INDEX, LOG, PARTS, QUEUE, REPAIRS, VERSIONS, Specimen
 from tests.property.test_rebuild import scratch
 from tests.rebuilds import record_starts
 
@@ -71,6 +76,26 @@ def test_a_changed_store_is_told_or_equal(cases: Cases, specimen: Specimen, part
             raise AssertionError(f"{change}: {error}") from error
 
 
+@pytest.mark.parametrize("part", [LOG, QUEUE, INDEX, CHECKPOINT])
+def test_a_repair_mends_and_can_be_undone(
+    cases: Cases, specimen: Specimen, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    monkeypatch.setattr(cases, "_only", REPAIRS)
+    for change in specimen.chosen(part, 2, seed=3):
+        cases.run(part, change)
+
+
+def test_an_undo_that_leaves_something_is_caught(
+    cases: Cases, specimen: Specimen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cases, "_only", REPAIRS)
+    monkeypatch.setattr("tests.fuzz.repairs.undo", lambda _root: None)
+    change = Change(specimen.of(names.INDEX)[0], CUT, 100)
+    with pytest.raises(RepairError, match="was undone, and"):
+        cases.run(INDEX, change)
+    assert (specimen.place / change.file).read_bytes() == specimen.files[change.file]
+
+
 def test_every_bit_of_a_checkpoint_page_is_known(specimen: Specimen) -> None:
     (file,) = specimen.of(names.CHECKPOINT)
     assert len(set(specimen.changes(CHECKPOINT))) == 4096 + 48 * 8 + 4096 - 48
@@ -89,6 +114,29 @@ def test_a_rebuild_that_says_nothing_of_damage_is_caught(
     change = Change(specimen.of(names.COMMIT_LOG)[0], BIT, (data.index(b"TAGS") + 5) * 8)
     with pytest.raises(FailedCaseError):
         cases.run(LOG, change)
+
+
+def test_an_answer_of_another_place_is_caught(
+    cases: Cases, specimen: Specimen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = QueryStore(specimen.settings).message_at(0)
+    monkeypatch.setattr(LogReader, "message", lambda *_: first)
+    with pytest.raises(WrongAnswerError, match="is no answer"):
+        asked(specimen.settings, cases._questions)
+
+
+def test_a_question_whose_files_nobody_touched_has_its_answer(
+    cases: Cases, specimen: Specimen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {name: replace(said, document="") for name, said in cases._answers.items()}
+    monkeypatch.setattr(cases, "_answers", others)
+    with pytest.raises(FailedCaseError, match="query --offset"):
+        cases.run(INDEX, Change(specimen.of(names.INDEX)[0], BIT, 0))
+
+
+def test_every_kind_of_question_finds_something(cases: Cases) -> None:
+    found = {said.kind for said in cases._answers.values() if said.how == "found"}
+    assert found == {OFFSET, ID, KEY, PLACE, TIME}
 
 
 def test_a_change_is_taken_back(cases: Cases, specimen: Specimen) -> None:

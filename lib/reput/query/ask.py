@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from reput.format.commitlog import LMQ_PREFIX
 from reput.query.keys import MOST_OFFSETS, Verdict
 from reput.query.message import Message
 from reput.query.msgid import MessageId
@@ -178,7 +179,7 @@ def by_queue(
         following = pulled.next_begin_offset
     else:
         status, taken, following = _consumed(store, topic, queue_id, at, count or 1, expression)
-    shown = tuple(_sound(one.message) for one in taken if one.message is not None and one.tag_fits)
+    shown = _in_place(topic, queue_id, [one for one in taken if one.tag_fits])
     queue = store.queue(topic, queue_id)
     facts = {
         "status": status.name,
@@ -190,7 +191,7 @@ def by_queue(
         "unreadable": [one.queue_offset for one in taken if one.message is None],
     }
     if shown:
-        return Answer(True, facts=facts, messages=shown)
+        return _leading(facts, shown)
     if facts["unreadable"]:
         return Answer(False, "no whole message is where the queue points", facts)
     said = "their tags have only the hash in common" if taken else status.value
@@ -226,11 +227,9 @@ def by_time(
     if not queue.exists:
         return Answer(False, "there is no such queue", facts)
     pulled = store.pull(topic, queue_id, offset, 1)
-    shown = tuple(
-        _sound(one.message) for one in pulled.found if one.message is not None and one.queue_offset == offset
-    )
+    shown = _in_place(topic, queue_id, [one for one in pulled.found if one.queue_offset == offset])
     if shown:
-        return Answer(True, facts=facts, messages=shown)
+        return _leading(facts, shown)
     said = pulled.status.value
     if pulled.status is Status.FOUND:
         own = any(one.queue_offset == offset for one in pulled.found)
@@ -263,6 +262,27 @@ def _consumed(
             break
         at = pulled.next_begin_offset
     return (Status.FOUND if kept else first or Status.NO_MESSAGE_IN_QUEUE), taken, at
+
+
+def _in_place(topic: str, queue_id: int, taken: list[Found]) -> tuple[Shown, ...]:
+    """The messages that units lead to; those of another place with a remark, which a broker gives, too."""
+    light = topic.startswith(LMQ_PREFIX.decode())  # its messages are other topics'
+    shown = []
+    for one in taken:
+        if one.message is None:
+            continue
+        place = (one.message.topic, one.message.record.queue_id, one.message.record.queue_offset)
+        fits = light or place == (topic, queue_id, one.queue_offset)
+        remark = f"the queue's unit at {one.queue_offset} points at it, and it is no message of there"
+        shown.append(_sound(one.message) if fits else Shown(one.message, "OTHER_PLACE", remark))
+    return tuple(shown)
+
+
+def _leading(facts: dict[str, object], shown: tuple[Shown, ...]) -> Answer:
+    """Found, unless the queue leads to messages of other places only."""
+    if all(one.verdict == "OTHER_PLACE" for one in shown):
+        return Answer(False, "the queue points at messages of other places", facts, shown)
+    return Answer(True, facts=facts, messages=shown)
 
 
 def _sound(message: Message) -> Shown:

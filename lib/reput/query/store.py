@@ -169,7 +169,7 @@ class QueryStore:
         if topic is None:
             return ById(None)
         hits = self.by_key(topic, text)
-        own = [hit.message for hit in hits if hit.message is not None and hit.message.uniq_key == text]
+        own = [hit.message for hit in hits if hit.message is not None and hit.message.has_id(topic, text)]
         return ById(own[0] if own else None, by_key=True)
 
     def _refuse(self, topic: str, queue_id: int) -> None:
