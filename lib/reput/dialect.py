@@ -117,6 +117,8 @@ class Dialect:
             DUP_INFO of two parts.
         multi_path_commit_log: storePathCommitLog may list several directories.
         trims_text_settings: text values of broker.conf lose the white space around them.
+        filter_parts: CONTAINS, STARTSWITH and ENDSWITH are operators of consumers' expressions; asked for
+            where units have bit maps.
         unknown_settings: keys that reput reads from broker.conf and that none of these releases has.
         recovery: how these releases start on a store.
         queries: how they look for messages.
@@ -137,6 +139,7 @@ class Dialect:
     dup_info_check: bool
     multi_path_commit_log: bool
     trims_text_settings: bool
+    filter_parts: bool
     unknown_settings: frozenset[str]
     recovery: Recovery
     queries: Queries
@@ -153,7 +156,7 @@ class Dialect:
         """The rules that decide which bytes are written, JSON-ready.
 
         Two dialects with equal rules write the same: the name, the releases, how broker.conf is read, how a
-        broker recovers and how it answers are left out.
+        broker recovers and how it answers are left out, and what only decides bit maps.
         """
         return {
             "topic_length_v2": self.topic_length_v2,
@@ -195,6 +198,7 @@ _4_9_0 = Dialect(
     dup_info_check=False,
     multi_path_commit_log=False,
     trims_text_settings=False,
+    filter_parts=False,
     unknown_settings=frozenset(
         {
             "readOnlyCommitLogStorePaths",
@@ -335,6 +339,8 @@ _5_1 = replace(
     _5_1_2,
     name="5.1",
     versions=("5.1.3", "5.1.4"),
+    # 5.1.3 SelectorParserConstants.
+    filter_parts=True,
     # 5.1.3 MappedFileQueue.doLoad.
     recovery=replace(_5_1_2.recovery, drops_empty_last_file=True),
 )

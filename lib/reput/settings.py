@@ -84,6 +84,21 @@ class RecoverySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class FilterSettings:
+    """What broker.conf says of filters: names and defaults of ``BrokerConfig``, the same from 4.9.0 to 5.5.0.
+
+    Attributes:
+        calculates: ``enableCalcFilterBitMap``: messages get bit maps.
+        error_rate: ``maxErrorRateOfBloomFilter``, in percent.
+        consumers: ``expectConsumerNumUseFilter``.
+    """
+
+    calculates: bool = False
+    error_rate: int = 20
+    consumers: int = 32
+
+
+@dataclass(frozen=True, slots=True)
 class DLedgerSettings:
     """What a store with ``enableDLegerCommitLog`` has beside its segments.
 
@@ -120,6 +135,7 @@ class StoreSettings:
         dialect: the rules of the broker's version.
         broker_conf: the file that was read, absolute; None when there was none.
         recovery: how the broker starts.
+        filters: whether and how bit maps are calculated for consumers that filter by SQL92.
         dledger: set if DLedger writes the commit log (``enableDLegerCommitLog``).
     """
 
@@ -139,11 +155,22 @@ class StoreSettings:
     broker_conf: Path | None = None
     recovery: RecoverySettings = RecoverySettings()
     dledger: DLedgerSettings | None = None
+    filters: FilterSettings = FilterSettings()
 
     @property
     def entries(self) -> bool:
         """Whether records may stand in DLedger's entries."""
         return self.dledger is not None
+
+    @property
+    def has_bit_maps(self) -> bool:
+        """Whether units in consumequeue_ext may have bit maps."""
+        return self.recovery.queue_ext and self.filters.calculates
+
+    @property
+    def consumer_filter_json(self) -> Path:
+        """Where the broker keeps the filters of consumers (``BrokerPathConfigHelper``); it may be missing."""
+        return self.root / "config" / "consumerFilter.json"
 
     @property
     def topics_json(self) -> Path:
@@ -181,6 +208,7 @@ class StoreSettings:
         conf_path = None if broker_conf is None else _absolute(broker_conf)
         conf = _Conf({} if conf_path is None else _read(conf_path), conf_path, rules)
         _refuse_unsupported(conf, dledger=dledger)
+        _refuse_rocksdb(root, conf)
         group = _dledger(root, conf)
 
         queue_size = conf.integer(
@@ -218,6 +246,12 @@ class StoreSettings:
             dialect=rules,
             broker_conf=conf_path,
             recovery=_recovery(conf),
+            filters=FilterSettings(
+                # BrokerConfig.
+                calculates=conf.switch("enableCalcFilterBitMap", False),
+                error_rate=conf.integer("maxErrorRateOfBloomFilter", 20, least=1, most=99),
+                consumers=conf.integer("expectConsumerNumUseFilter", 32, least=1),
+            ),
             dledger=group,
         )
 
@@ -242,7 +276,15 @@ class StoreSettings:
             "fingerprint": self.fingerprint(),
             **({} if self.dledger is None else {"dledger": str(self.dledger.home)}),
             **self.recovery.deciding(),
+            **self._filters(),
         }
+
+    def _filters(self) -> dict[str, object]:
+        """What decides the bit maps, JSON-ready; nothing where there are none."""
+        if not self.has_bit_maps:
+            return {}
+        parts = {"filter_parts": self.dialect.filter_parts}
+        return {"error_rate": self.filters.error_rate, "consumers": self.filters.consumers, **parts}
 
     def fingerprint(self) -> str:
         """64 hexadecimal digits over everything that changes an output byte, stable across machines and runs.
@@ -263,6 +305,7 @@ class StoreSettings:
             "dialect": self.dialect.rules(),
             **({"dledger": True} if self.entries else {}),
             **self.recovery.deciding(),
+            **self._filters(),
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -540,6 +583,13 @@ def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: _Conf
         )
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def _is_dir(path: Path) -> bool:
     try:
         return path.is_dir()
@@ -566,7 +616,7 @@ def _refuse_unsupported(conf: _Conf, *, dledger: bool) -> None:
     if conf.switch("enableDLegerCommitLog", False) and not dledger:
         raise UnsupportedError(
             _where(conf, "enableDLegerCommitLog")
-            + "enableDLegerCommitLog asks for a commit log that DLedger writes, which this command doesn't read",
+            + "enableDLegerCommitLog asks for a commit log that DLedger writes; this command doesn't read it",
             path=conf.path,
             found="enableDLegerCommitLog=true",
             next_step="rebuild, verify and query can do it (docs/formats/dledger.md); what a start would cut "
@@ -599,6 +649,27 @@ def _refuse_unsupported(conf: _Conf, *, dledger: bool) -> None:
                 "light message queues in RocksDB",
                 "Set enableMultiDispatch=false in a copy of the file to get the other queues: "
                 "the broker brings back those in RocksDB itself.",
+            )
+
+
+def _refuse_rocksdb(root: Path, conf: _Conf) -> None:
+    """Say no to a store whose queues are in RocksDB, though broker.conf doesn't say so.
+
+    Source: ``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3; in 5.5.0 it asks for this file at both places).
+    """
+    if conf.switch("rocksdbCQDoubleWriteEnable", False):
+        return  # consume queue files are kept as well
+    for name in ("consumequeue", "consumequeue_rocksdb"):
+        mark = root / name / "CURRENT"
+        if _is_file(mark):
+            raise UnsupportedError(
+                "this store's consume queues are in RocksDB, which reput doesn't build, though broker.conf "
+                "doesn't say so",
+                path=mark.parent,
+                expected="consume queue files alone, as with storeType=default",
+                found=f"{mark.name}, which is RocksDB's",
+                next_step="Give reput the broker's own broker.conf. With rocksdbCQDoubleWriteEnable=true the "
+                "broker keeps consume queue files, too; what an earlier storeType left can be moved away.",
             )
 
 

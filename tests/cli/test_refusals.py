@@ -173,7 +173,8 @@ def test_batch_queue(reput: Command, store: GoldenStore, out: Path) -> None:
     config.write_text('{"topicConfigTable": {"Batches": {"attributes": {"queue.type": "BatchCQ"}}}}')
     with broker_conf(store).open("a") as file:
         file.write("mapperFileSizeBatchConsumeQueue=100\n")
-    assert_refused(reput(*words(store, "--out", out)), "mapperFileSizeBatchConsumeQueue=100", "multiple of 46")
+    outcome = reput(*words(store, "--out", out))
+    assert_refused(outcome, "mapperFileSizeBatchConsumeQueue=100", "multiple of 46")
 
 
 def test_running_broker(reput: Command, store: GoldenStore) -> None:

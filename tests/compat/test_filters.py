@@ -13,13 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reput.dialect import dialect
 from reput.errors import SettingsError
 from reput.filter.bitmaps import TopicFilters, bit_map
-from reput.filter.bloom import BloomFilter, FilterSettings
+from reput.filter.bloom import BloomFilter
 from reput.filter.consumers import load
 from reput.filter.expression import EvaluationError, evaluate
-from reput.filter.grammar import NotAnExpressionError, has_parts, parse
+from reput.filter.grammar import NotAnExpressionError, parse
 from reput.format import javastring, properties
+from reput.settings import FilterSettings
 from tests.compat.filters import JavaFilters
 from tests.compat.jvm import Jvm
 
@@ -204,7 +206,7 @@ def test_expressions(java: JavaFilters) -> None:
     ]
     answers = java.evaluate(questions)
     for (text, messages), answer in zip(questions, answers, strict=True):
-        assert outcomes(text, messages, parts=has_parts(java.version)) == answer, text
+        assert outcomes(text, messages, parts=dialect(java.version).filter_parts) == answer, text
     # They show something: a good part can be compiled, and has every outcome.
     counts = {letter: sum(answer.count(letter) for answer in answers) for letter in "PTFNE"}
     assert counts["P"] < EXPRESSIONS * 0.8

@@ -68,6 +68,7 @@ class GoldenStore:
             "storePathRootDir": self.root,
             "storePathCommitLog": self.root / "commitlog",
             **self.config,
+            **self.manifest.get("broker", {}),
         }
         path.write_text(conf_text(settings), encoding="utf-8")
         return path

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from reput.errors import SettingsError
 from reput.filter.bitmaps import TopicFilters, bit_map
 from reput.filter.blocks import ERROR, FALSE, TRUE, UNKNOWN, BlockEvaluator
-from reput.filter.bloom import BloomFilter, FilterSettings
+from reput.filter.bloom import BloomFilter
 from reput.filter.columns import columns, reference
 from reput.filter.consumers import ConsumerFilter, load
 from reput.filter.expression import EvaluationError, Node, evaluate
 from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
 from reput.format import javastring, properties
+from reput.settings import FilterSettings
 from tests.property.test_parsers import any_of
 
 BLOOM = BloomFilter.create(FilterSettings())

@@ -12,7 +12,7 @@ from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.job import RebuildOptions, Summary, rebuild
 from reput.store.compare import compare
-from tests.golden.store import NAMES, GoldenStore, unpack
+from tests.golden.store import FILTERED, NAMES, GoldenStore, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def options(store: GoldenStore, broker_conf: Path) -> RebuildOptions:
     )
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=(*NAMES, *FILTERED))
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> GoldenStore:
     return unpack(request.param, tmp_path / "store")
 

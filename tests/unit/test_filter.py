@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reput.dialect import dialect
 from reput.errors import SettingsError
 from reput.filter.bitmaps import TopicFilters, bit_map
-from reput.filter.bloom import BloomFilter, FilterSettings
+from reput.filter.bloom import BloomFilter
 from reput.filter.consumers import ConsumerFilters, load
 from reput.filter.expression import EvaluationError, Value, evaluate
-from reput.filter.grammar import MOST_NESTED, NotAnExpressionError, TooDeepError, has_parts, parse
+from reput.filter.grammar import MOST_NESTED, NotAnExpressionError, TooDeepError, parse
 from reput.filter.javavalue import NumberFormatError, compare_doubles, double, integer, units_of
 from reput.format import commitlog, properties
+from reput.settings import FilterSettings
 from tests.golden.store import FILTERED, unpack
 
 BLOOM = BloomFilter.create(FilterSettings())
@@ -160,12 +162,8 @@ def test_what_the_broker_cant_compile_is_refused(text: str) -> None:
 
 
 def test_before_5_1_3_the_tests_for_parts_are_names() -> None:
-    assert [has_parts(version) for version in ("4.9.8", "5.1.2", "5.1.3", "5.10.0")] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    versions = ("4.9.8", "5.1.2", "5.1.3", "5.5.0")
+    assert [dialect(version).filter_parts for version in versions] == [False, False, True, True]
     assert said("a CONTAINS 'x'", parts=False, a="x") is False
     assert said("NOT contains", parts=False, contains="x") is True
     with pytest.raises(NotAnExpressionError):
@@ -385,7 +383,9 @@ def test_the_bit_maps_of_a_real_broker(name: str, tmp_path: Path) -> None:
             consumers=broker["expectConsumerNumUseFilter"],
         )
     )
-    found = load(golden.root / "config" / "consumerFilter.json", bloom, parts=has_parts(golden.version))
+    found = load(
+        golden.root / "config" / "consumerFilter.json", bloom, parts=dialect(golden.version).filter_parts
+    )
     assert found.ignored is None
     consumers = golden.manifest["consumers"]
     assert {

@@ -528,6 +528,21 @@ def test_a_broken_escape(store: Path) -> None:
 # --- The page for operators ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["consumequeue", "consumequeue_rocksdb"])
+def test_queues_in_rocksdb_are_known_without_broker_conf(store: Path, name: str) -> None:
+    (store / name / "CURRENT").mkdir(parents=True)
+    StoreSettings.load(store, None, None)  # a topic may have this name
+    (store / name / "CURRENT").rmdir()
+    (store / name / "CURRENT").write_text("MANIFEST-000005\n")
+    with pytest.raises(UnsupportedError, match="consume queues are in RocksDB") as refused:
+        StoreSettings.load(store, None, None)
+    assert refused.value.path == str(store / name)
+    assert "rocksdbCQDoubleWriteEnable=true" in str(refused.value)
+    conf = store / "double.conf"
+    conf.write_text("rocksdbCQDoubleWriteEnable=true\n")
+    StoreSettings.load(store, conf, "5.5")
+
+
 def test_the_page_names_every_setting_that_is_read() -> None:
     lib = Path(__file__).parents[2] / "lib" / "reput" / "settings.py"
     page = Path(__file__).parents[2] / "docs" / "settings.md"

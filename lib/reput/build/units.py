@@ -73,7 +73,7 @@ def by_queue(out: OutputArrays, queues: int) -> tuple[NDArray[np.int64], NDArray
     """A scan's units grouped by queue, in log order within a queue.
 
     Returns:
-        int64[units], their rows in that order; int64[queues + 1], queue q has those of [starts[q], starts[q+1]).
+        int64[units], their rows in that order; int64[queues + 1], where each queue's begin, and the end.
     """
     return _by_queue(out.unit_queue[: int(out.counts[UNITS])], queues)  # type: ignore[no-any-return]
 

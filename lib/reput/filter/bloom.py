@@ -15,24 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.errors import SettingsError
+from reput.settings import FilterSettings
 
 _INT_MAX = 2**31 - 1
 _LONG_BITS = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class FilterSettings:
-    """What broker.conf says of filters: names and defaults of ``BrokerConfig``, the same from 4.9.0 to 5.5.0.
-
-    Attributes:
-        calculates: ``enableCalcFilterBitMap``: messages get bit maps.
-        error_rate: ``maxErrorRateOfBloomFilter``, in percent.
-        consumers: ``expectConsumerNumUseFilter``.
-    """
-
-    calculates: bool = False
-    error_rate: int = 20
-    consumers: int = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,15 +95,6 @@ WHITE: /[ \t\n\r\f]+/
 """
 
 
-def has_parts(release: str) -> bool:
-    """Whether CONTAINS, STARTSWITH and ENDSWITH are operators: from 5.1.3 on (``SelectorParserConstants``).
-
-    Args:
-        release: ``major.minor.patch``.
-    """
-    return tuple(map(int, release.split("."))) >= (5, 1, 3)
-
-
 class NotAnExpressionError(ValueError):
     """The broker's parser refuses this text."""
 
@@ -117,7 +108,8 @@ def parse(text: str, *, parts: bool) -> Node:
 
     Args:
         text: the expression.
-        parts: CONTAINS, STARTSWITH and ENDSWITH are operators; without it they are names of properties.
+        parts: ``Dialect.filter_parts``: CONTAINS, STARTSWITH and ENDSWITH are operators; without it they are
+            names of properties.
 
     Raises:
         NotAnExpressionError: ``SelectorParser.parse`` throws.

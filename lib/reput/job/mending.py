@@ -184,7 +184,7 @@ def _refuse_batch_queues(wanted: Plan) -> None:
     if queues:
         topic, _ = min(queues)
         raise UnsupportedError(
-            f"topic {topic} has batch consume queues (queue.type=BatchCQ), which --apply doesn't put in place",
+            f"topic {topic} has batch queues (queue.type=BatchCQ), which --apply doesn't put in place",
             path=snapshot.settings.topics_json,
             found=f"{len(queues)} batch queues",
             next_step="`reput rebuild --in-place` builds all queues, those too, and the index anew",

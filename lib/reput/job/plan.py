@@ -32,6 +32,7 @@ from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, is_pendi
 from reput.topics import TopicsNow, batch_queue_topics, known_topics
 
 if TYPE_CHECKING:
+    from reput.sink.filters import FiltersNow
     from reput.sink.journal import Journal
     from reput.sink.scan_task import Target
 
@@ -57,6 +58,7 @@ class Plan:
     estimate: Estimate
     journal: Journal
     abort_present: bool
+    filters: FiltersNow | None
     swapped: str | None = None
 
     @property
@@ -81,6 +83,7 @@ class Plan:
             index=self.index,
             owner=self.owner,
             flush_in_tasks=flush_in_tasks,
+            filters=self.filters,
         )
 
 
@@ -97,6 +100,7 @@ def prepare(
     Raises:
         ReputError: the run is refused; nothing was changed.
     """
+    from reput.sink.filters import FiltersNow
     from reput.sink.journal import Journal, Opening
     from reput.source.tail import LogEnd
 
@@ -117,6 +121,7 @@ def prepare(
     topics = known_topics(settings.topics_json)
     known = None if topics is None else frozenset(topics)
     selection = _selection(options, settings, known)
+    filters = FiltersNow.of(settings)
     guess = estimate(
         settings,
         log,
@@ -180,6 +185,7 @@ def prepare(
             estimate=guess,
             journal=journal,
             abort_present=(settings.root / names.ABORT).exists(),
+            filters=filters,
             swapped=kept,
         )
 

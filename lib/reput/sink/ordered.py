@@ -194,7 +194,8 @@ class _Placing:
         """Place its units, and append those that they point to."""
         topic, queue_id, before = self._queue.topic, self._queue.queue_id, self._queue.committed
         blocks = [stretch.read() for stretch in self._queue.stretches]
-        last_row, last_map = blocks[-1][0][-1], blocks[-1][1][-1]
+        last_row = blocks[-1][0][-1]
+        last_map = blocks[-1][1][-1] if last_row["mapped"] else blocks[-1][1][-1, :0]
         rows, placement, state = placed_anew(_plain(blocks), before, self._breaks, from_zero=self._from_zero)
         begin = 0
         if before is not None and before.lone_zero is not None:
@@ -258,15 +259,18 @@ def _put_ext(
     end, at = start, 0
     for block, bit_maps in blocks:
         first, at = at, at + len(block)
-        chosen = np.flatnonzero(block["own"] & (np.arange(first, at) >= begin))
-        if not len(chosen):
-            continue
-        tags, timestamps = block["tags"][chosen], block["timestamp"][chosen]
-        layout = ext.lay_out(end, len(chosen), HEAD_LENGTH + bit_maps.shape[1], file_size)
-        for place, data in ext.pack(layout, tags, timestamps, bit_maps[chosen]):
-            ext_files.put_bytes(queue.topic, queue.queue_id, place, data)
-        rows.tags[first + chosen] = layout.addresses(tags)
-        end = layout.end
+        own = np.flatnonzero(block["own"] & (np.arange(first, at) >= begin))
+        # Units of one length at a time: with a bit map, or without.
+        for chosen in np.split(own, np.flatnonzero(np.diff(block["mapped"][own])) + 1):
+            if not len(chosen):
+                continue
+            tags, timestamps = block["tags"][chosen], block["timestamp"][chosen]
+            maps = bit_maps[chosen] if block["mapped"][chosen[0]] else bit_maps[chosen, :0]
+            layout = ext.lay_out(end, len(chosen), HEAD_LENGTH + maps.shape[1], file_size)
+            for place, data in ext.pack(layout, tags, timestamps, maps):
+                ext_files.put_bytes(queue.topic, queue.queue_id, place, data)
+            rows.tags[first + chosen] = layout.addresses(tags)
+            end = layout.end
     return end
 
 
@@ -281,5 +285,5 @@ def _of_lone_zero(lone_zero: LoneZero) -> tuple[Rows, BitMaps]:
     row = np.zeros(1, ROW)
     row["position"], row["size"], row["tags"] = lone_zero[:3]
     timestamp, bit_map = (-1, "") if len(lone_zero) == 3 else (lone_zero[3], lone_zero[4])
-    row["timestamp"], row["own"] = timestamp, timestamp >= 0
+    row["timestamp"], row["own"], row["mapped"] = timestamp, timestamp >= 0, bool(bit_map)
     return row, np.frombuffer(bytes.fromhex(bit_map), np.uint8).reshape(1, -1)

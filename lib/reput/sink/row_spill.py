@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from reput.errors import OutputError
 
 #: One unit: queueOffset, physicalOffset, tagsCode, storeTimestamp (ms), base offset and size of a batch, size
-#: in bytes, and whether the message was sent to this queue, so that it has a unit in consumequeue_ext.
+#: in bytes; whether the message was sent to this queue, so that it has a unit in consumequeue_ext, and
+#: whether that one has a bit map.
 ROW = np.dtype(
     [
         ("offset", np.int64),
@@ -29,7 +30,7 @@ ROW = np.dtype(
         ("size", np.int32),
         ("batch_size", np.int16),
         ("own", np.bool_),
-        ("unused", np.uint8),
+        ("mapped", np.bool_),
     ]
 )
 

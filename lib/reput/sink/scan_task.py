@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from reput.build.units import by_queue, pack
 from reput.errors import OutputError, ReputError
 from reput.scan import output
-from reput.scan.fields import record_fields
+from reput.scan.fields import RecordFields, record_fields
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import Rules, rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
 from reput.settings import StoreSettings
+from reput.sink.filters import FiltersNow
 from reput.sink.queue_files import QueueFiles
 from reput.sink.row_spill import ROW, Queue, RowSpill, RowSpillWriter
 from reput.sink.selection import Selection
@@ -55,6 +56,7 @@ class Target:
         owner: of new files; None for the process's own.
         flush_in_tasks: tasks fsync what they wrote, because the driver is on another host.
         keys_in_memory: index keys aren't spilled, because tasks run in the process that puts them.
+        filters: of consumers; None where units have no bit maps.
     """
 
     settings: StoreSettings
@@ -65,6 +67,7 @@ class Target:
     owner: Owner | None
     flush_in_tasks: bool
     keys_in_memory: bool = False
+    filters: FiltersNow | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -322,8 +325,29 @@ def _put_aside(
         queue_id = int(table.queues.queue_id[number])
         if units and target.selection.wants_queue(topic, queue_id):
             queues.append(((topic, queue_id), end - units, end))
-    waiting.add(rows, queues, {})
+    waiting.add(rows, queues, _bit_maps(target, data, rows, fields, queues))
     return set(ordered.tolist())
+
+
+def _bit_maps(
+    target: Target,
+    data: NDArray[np.uint8],
+    rows: NDArray[np.void],
+    fields: RecordFields,
+    queues: list[tuple[Queue, int, int]],
+) -> dict[Queue, NDArray[np.uint8]]:
+    """The bit maps of those queues whose topics have filters; ``rows`` are told which of them have one."""
+    if target.filters is None:
+        return {}
+    filters, found = target.filters.by_topic(), {}
+    for queue, first, stop in queues:
+        of_topic = filters.get(queue[0])
+        if of_topic is not None:
+            lengths = fields.properties_length[first:stop].astype(np.int64)
+            maps = of_topic.of_records(data, fields.properties[first:stop], lengths)
+            rows["mapped"][first:stop] = maps.stored
+            found[queue] = maps.bits
+    return found
 
 
 def _place(
