@@ -238,6 +238,22 @@ def test_numbers_as_keys_are_no_damage(stores: dict[str, GoldenStore], tmp_path:
     assert planned(stores["5.5.0-restart"], fastjson_keys, tmp_path).exit_code == 0
 
 
+@pytest.mark.parametrize("there", [None, ""])
+def test_a_broken_backup_of_a_file_that_isnt_there_stops_a_broker(
+    there: str | None, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    def torn(copy: Copy) -> None:
+        path = copy.root / names.CONFIG / "consumerOffset.json"
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        if there is not None:
+            path.write_text(there)
+        path.with_name(path.name + ".bak").write_text('{"offsetTable":{"T@gr')
+
+    (found,) = planned(stores["5.3.3-restart"], torn, tmp_path).prediction.problems
+    assert (found.kind, Path(found.path).name) == ("broken-config", "consumerOffset.json.bak")
+
+
 def numbers_in_strings(copy: Copy) -> None:
     (copy.root / "config" / "topics.json").write_text('{"note": "x, 5: y", "topicConfigTable": {}}')
 
@@ -579,6 +595,7 @@ def test_a_file_in_the_place_of_a_directory_is_named(
     path = str(result.snapshot.settings.root / place)
     assert [(one.kind, one.path) for one in problems(result.snapshot)] == [("not-a-directory", path)]
     assert result.prediction.starts
+    assert ("get no unit" in problems(result.snapshot)[0].outcome) is (place == names.INDEX)
     assert ("not-a-directory", path) in [(loss.kind, loss.path) for loss in result.unrepaired]
     assert result.exit_code == 1
 

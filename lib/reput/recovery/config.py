@@ -1,8 +1,8 @@
 """The broker's own files below ``config/``, as far as they decide whether it starts.
 
-Source: ``ConfigManager.load``, ``BrokerController`` (rocketmq-all-4.9.7, 5.3.3): a file that can't be read is
-tried in its backup, and when that can't be read either, the broker doesn't start. A missing or empty file and
-a missing or empty backup are no trouble.
+Source: ``ConfigManager.load``, ``BrokerController`` (rocketmq-all-4.9.7, 5.3.3): the backup of a file that
+can't be read, is missing or empty is tried. When the backup can't be read either, the broker doesn't start; a
+missing or empty one is no trouble.
 """
 
 from __future__ import annotations
@@ -27,38 +27,47 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
     """Files that keep the broker from starting, and those that it reads from their backup."""
     for name in FILES:
         path = settings.root / names.CONFIG / name
-        broken = _broken(path)
-        if broken is None:
-            continue
         backup = path.with_name(name + ".bak")
-        stops = _broken(backup) is not None
+        is_there, broken = _look(path)
+        if is_there and broken is None:
+            continue
+        _, spare_broken = _look(backup)
+        if broken is None and spare_broken is None:
+            continue
         yield Problem(
             kind="broken-config",
-            path=str(path),
+            path=str(backup if broken is None else path),
             expected="a JSON object",
-            found=broken,
-            outcome="its .bak can't be read either, and the broker doesn't start"
-            if stops
-            else "the broker takes its .bak, or nothing when there is none",
+            found=broken or spare_broken or "",
+            outcome=_outcome(name, broken, spare_broken),
             next_step="Bring the file back from a copy, or move it and its .bak away to go on without them.",
-            stops=stops,
+            stops=spare_broken is not None,
         )
 
 
-def _broken(path: Path) -> str | None:
+def _outcome(name: str, broken: str | None, spare_broken: str | None) -> str:
+    if spare_broken is None:
+        return "the broker takes its .bak, or nothing when there is none"
+    if broken is None:
+        return f"there is nothing in {name}, and the broker doesn't start"
+    return "its .bak can't be read either, and the broker doesn't start"
+
+
+def _look(path: Path) -> tuple[bool, str | None]:
+    """Whether a file holds anything, and why it can't be read."""
     try:
         text = path.read_bytes().decode("utf-8", "replace")
     except (FileNotFoundError, NotADirectoryError):
-        return None  # File.exists() says no
+        return False, None  # File.exists() says no
     except OSError as error:
-        return error.strerror
+        return True, error.strerror
     if not text:
-        return None
+        return False, None
     try:
         found = _parsed(text)
     except (ValueError, RecursionError) as error:
-        return str(error)
-    return None if isinstance(found, dict) else type(found).__name__
+        return True, str(error)
+    return True, None if isinstance(found, dict) else type(found).__name__
 
 
 def _parsed(text: str) -> object:

@@ -2,6 +2,7 @@
 
 Source: ``ConsumeQueueStore.load``, ``DefaultMessageStore.loadConsumeQueue``, ``IndexService.load``,
 ``MappedFileQueue.load``, ``UtilAll.ensureDirOK``, ``RunningFlags.isWriteable`` (rocketmq-all-4.9.7, 5.3.3).
+What becomes of them was tried with the stores of 4.9.7, 5.3.3 and 5.5.0.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from reput.settings import StoreSettings
 
 _QUEUE_ID = re.compile(r"-?(0|[1-9][0-9]{0,9})", re.ASCII)
 _INT_MAX = 2**31 - 1
+#: ``ConsumeQueue.putMessagePositionInfoWrapper`` tries thirty times, then marks the store not writable.
+_REFUSES = "once it has tried for 30 s, it takes no message any more"
+#: ``IndexService.getAndCreateLastIndexFile`` unlocks what it hasn't locked, and the dispatch begins again.
+_STAYS = "its dispatch stays at the next message with keys, and those behind it get no unit"
 
 
 def is_queue_id(name: str) -> bool:
@@ -36,15 +41,15 @@ def no_directories(settings: StoreSettings) -> Iterator[Problem]:
         queues.append(names.BATCH_CONSUME_QUEUE)
     for name in queues:
         if _is_no_directory(root / name):
-            yield _problem(root / name, "finds no queue and can't write any")
+            yield _problem(root / name, f"finds no queue and can't write any: {_REFUSES}")
         for topic in in_order(root / name):
             if not topic.is_dir:
-                yield _problem(topic.path, "can't write queues of a topic of this name")
+                yield _problem(topic.path, f"can't write queues of a topic of this name: {_REFUSES}")
             for queue in in_order(topic.path):
                 if not queue.is_dir and is_queue_id(queue.path.name):
-                    yield _problem(queue.path, "takes it for an empty queue and can't write it")
+                    yield _problem(queue.path, f"takes it for an empty queue and can't write it: {_REFUSES}")
     if settings.message_index_enable and _is_no_directory(root / names.INDEX):
-        yield _problem(root / names.INDEX, "finds no index file and can't write any")
+        yield _problem(root / names.INDEX, f"finds no index file and can't write any: {_STAYS}")
 
 
 def _is_no_directory(path: Path) -> bool:
@@ -57,6 +62,6 @@ def _problem(path: Path, outcome: str) -> Problem:
         path=str(path),
         expected="a directory",
         found="no directory",
-        outcome=f"the broker starts, {outcome}: once it has tried, it takes no message any more",
+        outcome=f"the broker starts, {outcome}",
         next_step="Move it elsewhere.",
     )
