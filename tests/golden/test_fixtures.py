@@ -21,7 +21,8 @@ def test_each_fixture_is_what_its_manifest_says(name: str, tmp_path: Path) -> No
     assert name.startswith(f"{golden.version}-")
     assert (golden.root / "abort").exists() == golden.crashed
     size = int(str(golden.config["mappedFileSizeCommitLog"]))
-    segments = sorted((golden.root / "commitlog").iterdir())
+    directory = "dledger-n0/data" if "enableDLegerCommitLog" in golden.config else "commitlog"
+    segments = sorted((golden.root / directory).iterdir())
     assert int(segments[0].name) == golden.manifest["log"]["start"]
     assert all(segment.stat().st_size == size for segment in segments)
     ends = [int(segment.name) + size for segment in segments]

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.errors import ReputError
-from reput.format import commitlog, javastring, names, properties
+from reput.format import commitlog, dledger, javastring, names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.format.consumequeue import UNIT_LENGTH
@@ -26,7 +26,7 @@ from reput.recovery import files as recovery_files
 from reput.recovery.config import config_problems
 from reput.recovery.plan import problems
 from reput.recovery.snapshot import take
-from reput.settings import StoreSettings
+from reput.settings import DLedgerSettings, StoreSettings
 from reput.sink import journal
 from reput.sink.ledger import Ledger
 from reput.sink.runner import InlineRunner
@@ -35,7 +35,7 @@ from reput.sink.spark_checkpoint import last_planned, planned_end
 from reput.source import messages
 from reput.source.options import NAMES, Options
 from reput.source.parts import LogPart
-from reput.store import swap
+from reput.store import committed, swap
 from reput.topics import batch_queue_topics, known_topics
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
@@ -107,6 +107,29 @@ RECORD = commitlog.encode(
 @example(RECORD[:60], 0)
 def test_records_decode_or_are_none(data: bytes, position: int) -> None:
     answered(lambda: commitlog.decode(data, position), struct.error, IndexError)
+
+
+ENTRY = dledger.encode_header(RECORD, 3, 1, 500) + RECORD
+
+
+@settings(max_examples=200)
+@given(any_of(ENTRY), st.integers(-5, 250))
+def test_entries_are_known_or_are_none(data: bytes, position: int) -> None:
+    found = dledger.entry_index(data, position, 500 - position)
+    assert found is None or (found >= 0 and position >= 0)
+    if 0 <= position <= len(data) - 8:
+        assert dledger.record_at(data, position) - position in (0, dledger.HEADER_LENGTH)
+        dledger.frame_size(data, position)
+
+
+@settings(max_examples=100)
+@given(any_of(b"committedIndex=1\nendIndex=3\n"), any_of(ENTRY + ENTRY))
+def test_what_is_committed_is_known_or_refused(place: Path, checkpoint: bytes, log: bytes) -> None:
+    group = DLedgerSettings(place, (place,), alone=False)
+    (place / committed.CHECKPOINT).write_bytes(checkpoint)
+    (place / "entries").write_bytes(log)
+    answered(lambda: committed.committed_index(group))
+    answered(lambda: committed.end_of([(str(place / "entries"), 500, len(log))], 2))
 
 
 @settings(max_examples=200)

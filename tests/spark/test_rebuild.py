@@ -34,6 +34,7 @@ from tests.rebuilds import (
     tree,
     words,
 )
+from tests.stores import add_left_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -422,9 +423,11 @@ def assert_clean(store: GoldenStore) -> None:
 def test_in_place(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
     good = tmp_path / "good"
     shutil.copytree(store.root, good)
+    beside = add_left_alone(store.root)
     before = spoil(store)
     outcome = reput(*words(store, "--in-place", "--json"))
     assert outcome.code == 0
+    assert json.loads(outcome.stdout)["left_alone"] == beside
     assert_same(good, store.root)
     assert_clean(store)
     summary = json.loads(outcome.stdout)

@@ -25,6 +25,7 @@ from reput.recovery.snapshot import take
 from reput.recovery.stand_in import stand_ins
 from reput.settings import StoreSettings
 from reput.store import files
+from reput.store.left_alone import left_alone
 from reput.store.ownership import Owner
 from reput.store.swap import KEPT, is_pending
 from reput.store.system import System
@@ -34,6 +35,7 @@ from tests.crash import Dying, Failing, LosingPower, died
 from tests.golden.store import GoldenStore, unpack
 from tests.local import Store, rebuild_locally
 from tests.rebuilds import broker_lock, tree
+from tests.stores import add_left_alone
 
 OURS = (names.REPUT, names.LOCK)
 
@@ -89,6 +91,8 @@ def without_kept(root: Path) -> dict[str, str]:
 
 
 def test_half_a_message_goes_and_comes_back(case: Case) -> None:
+    beside = add_left_alone(case.root)
+    assert left_alone(case.root) == beside
     before, last = tree(case.root, *OURS), case.last
     assert case.exit_code() == 1
     mended = case.mend()

@@ -185,6 +185,8 @@ def _remarks(summary: Summary) -> list[str]:
     ]
     if len(left_out) > _MOST_NAMES:
         lines.append(f"             and {len(left_out) - _MOST_NAMES:,} more topics; --json lists all")
+    if summary.left_alone:
+        lines.append(f"  as it was  {_listed(summary.left_alone)}: the commit log alone doesn't hold them")
     return lines
 
 

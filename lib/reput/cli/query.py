@@ -141,7 +141,7 @@ def query_command(
         since, until = _time("--from", begin), _time("--to", end)
         if since is not None and until is not None and since > until:
             raise _unclear(f"--from {begin}, which is later than --to {end}", "--from at --to or earlier")
-        settings = StoreSettings.load(store, broker_conf, rocketmq_version)
+        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         asked = QueryStore(settings)
         if offset is not None:
             answer = ask.by_offset(asked, offset)

@@ -12,6 +12,7 @@ from reput.job.carry import gone_queues
 from reput.sink.selection import Selection, is_known
 from reput.sink.state import FILLED, HIDDEN, KEPT
 from reput.store.last_file import LastFile
+from reput.store.left_alone import left_alone
 
 if TYPE_CHECKING:
     from reput.job.plan import Plan
@@ -45,6 +46,7 @@ class Summary:
             queues were chosen.
         salvaged: damaged ranges kept, places filled and messages hidden, by kind; of the newest ones.
         findings: what was gone around.
+        left_alone: what a store rebuilt in place has beside, and no log tells: timer wheel, compaction.
         kept: the directory that holds what was replaced, None when nothing was.
         stages: wall time by stage, s.
     """
@@ -73,6 +75,7 @@ class Summary:
     without_units: dict[str, int] = field(default_factory=dict)
     salvaged: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    left_alone: list[str] = field(default_factory=list)
     kept: str | None = None
     stages: dict[str, float] = field(default_factory=dict)
     followed: bool = False
@@ -128,6 +131,7 @@ def summarize(
             for kind in (KEPT, FILLED, HIDDEN)
         },
         findings=list(state.findings),
+        left_alone=left_alone(plan.settings.root) if plan.in_place else [],
         kept=kept,
         stages=stages,
     )

@@ -21,6 +21,7 @@ from reput.sink.journal import QueueState
 from reput.sink.queues import BatchQueues
 from reput.sink.runner import Runner
 from reput.source.parts import cut
+from reput.store.left_alone import left_alone
 from reput.verify.checkpoint import Reached, check_checkpoint
 from reput.verify.explain import Explainer, Seen
 from reput.verify.index_check import IndexCheck
@@ -433,6 +434,8 @@ class _Verification:
             found.append(Note("index", "the index: broker.conf switches it off"))
         elif not plan.options.index:
             found.append(Note("index", "the index: --no-index"))
+        if beside := left_alone(plan.settings.root):
+            found.append(Note("not-in-log", f"{', '.join(beside)}: the commit log alone doesn't hold them"))
         if plan.running:
             found.append(Note("live", f"what the running broker wrote past {plan.end}, and the checkpoint"))
         return found

@@ -1,0 +1,52 @@
+"""The command line on a store whose commit log DLedger writes: what answers, and what refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reput.format import names
+from tests.golden.store import GoldenStore
+from tests.rebuilds import Command, broker_conf, golden, tree
+
+
+@pytest.fixture(params=["4.9.7", "5.5.0"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> GoldenStore:
+    return golden(f"{request.param}-dledger", tmp_path)
+
+
+def options(store: GoldenStore) -> tuple[str, ...]:
+    return str(store.root), "--broker-conf", str(broker_conf(store)), "--rocketmq-version", store.version
+
+
+@pytest.mark.parametrize("command", ["check", "recover --plan", "recover --apply", "tail --out OUT"])
+def test_what_the_group_decides_is_refused(
+    reput: Command, store: GoldenStore, command: str, tmp_path: Path
+) -> None:
+    name, *rest = command.replace("OUT", str(tmp_path / "out")).split()
+    words = options(store)
+    before = tree(store.root)
+    outcome = reput(name, *words, *rest)
+    assert outcome.code == 2
+    assert "enableDLegerCommitLog asks for a commit log that DLedger writes" in outcome.stderr
+    assert "docs/formats/dledger.md" in outcome.stderr
+    assert tree(store.root) == before
+    assert not (tmp_path / "out").exists()
+
+
+def test_questions_are_answered(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    before = tree(store.root)
+    queue = reput("query", *words, "--queue", "Orders:0", "--at", "3", "--json")
+    assert queue.code == 0, queue.stderr
+    (message,) = json.loads(queue.stdout)["messages"]
+    assert (message["topic"], message["queueOffset"]) == ("Orders", 3)
+    place = message["physicalOffset"]
+    unit = (store.root / names.CONSUME_QUEUE / "Orders" / "0" / names.offset_name(0)).read_bytes()[60:68]
+    assert place == int.from_bytes(unit, "big")
+    for asked in (["--offset", str(place)], ["--id", message["offsetMsgId"]]):
+        found = json.loads(reput("query", *words, *asked, "--json").stdout)
+        assert [each["physicalOffset"] for each in found["messages"]] == [place]
+    assert tree(store.root) == before
