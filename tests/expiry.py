@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reput.format import names
+from reput.format import consumequeueext, names
+from reput.format.batchconsumequeue import UNIT as BATCH_UNIT
+from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_LENGTH
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
 from reput.sink.journal import State
@@ -44,16 +46,32 @@ def cleaned(outputs: dict[str, bytes], log_start: int) -> dict[str, bytes]:
             by_directory.setdefault(str(Path(path).parent), []).append(path)
     kept = {}
     for directory, paths in by_directory.items():
-        while len(paths) > 1 and _last_position(directory, outputs[paths[0]]) < log_start:
-            paths.pop(0)
+        if directory.startswith(f"{names.CONSUME_QUEUE_EXT}/"):
+            first = _first_place(directory, outputs, log_start)
+            paths = [path for path in paths if int(Path(path).name) + len(outputs[path]) >= first]
+        else:
+            while len(paths) > 1 and _last_position(directory, outputs[paths[0]]) < log_start:
+                paths.pop(0)
         kept |= {path: outputs[path] for path in paths}
     return kept
+
+
+def _first_place(directory: str, outputs: dict[str, bytes], log_start: int) -> int:
+    """Where in consumequeue_ext the first unit at or past the log's start has its own; 0 without one."""
+    queue = directory.replace(names.CONSUME_QUEUE_EXT, names.CONSUME_QUEUE, 1)
+    for path, data in sorted(outputs.items()):
+        if path.startswith(f"{queue}/"):
+            for position, size, tags in UNIT.iter_unpack(data):
+                if 0 < size < MAX_SIZE and position >= log_start:
+                    return consumequeueext.place_of(tags) or 0
+    return 0
 
 
 def _last_position(directory: str, data: bytes) -> int:
     if directory == names.INDEX:
         return IndexHeader.decode(data).end_physical_offset
-    return int(UNIT.unpack(data[-UNIT_LENGTH:])[0])
+    length = BATCH_LENGTH if directory.startswith(f"{names.BATCH_CONSUME_QUEUE}/") else UNIT_LENGTH
+    return int.from_bytes(data[-length:][:8], "big")
 
 
 def min_offsets(outputs: dict[str, bytes], log_start: int) -> dict[tuple[str, int], int]:
@@ -71,4 +89,16 @@ def min_offsets(outputs: dict[str, bytes], log_start: int) -> dict[tuple[str, in
         queue = (topic, int(queue_id))
         if found.get(queue, -1) in {-1, first}:  # none in the file before: its end, where this one begins
             found[queue] = live[0] if live else written[-1][0] + 1
+    return found | _min_batch_offsets(outputs, log_start)
+
+
+def _min_batch_offsets(outputs: dict[str, bytes], log_start: int) -> dict[tuple[str, int], int]:
+    """The same of batch queues, over all their files: where the last message before the log's start ends."""
+    found: dict[tuple[str, int], int] = {}
+    for path, data in sorted(outputs.items()):
+        if path.startswith(f"{names.BATCH_CONSUME_QUEUE}/"):
+            _, topic, queue_id, _ = path.split("/")
+            for position, size, _tags, _time, base, count, _, _ in BATCH_UNIT.iter_unpack(data):
+                if size and (position < log_start or (topic, int(queue_id)) not in found):
+                    found[topic, int(queue_id)] = base + count if position < log_start else base
     return found

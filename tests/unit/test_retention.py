@@ -26,6 +26,7 @@ from tests.local import (
     Runner,
     Store,
     first_place,
+    in_log_order,
     kinds,
     opened_output,
     outputs,
@@ -138,6 +139,27 @@ def test_killed_at_every_call(
     system(counting)
     check(copied(place, place / "out"), read_rest(store, place / "copy"), expected)
     for last in range(1, counting.calls + 1, 2):
+        out = copied(place, place / "out")
+        system(Dying(last))
+        assert died(lambda: read_rest(store, out))  # noqa: B023
+        system(System())
+        check(out, read_rest(store, out), expected)
+
+
+def test_what_is_in_log_order_follows_too(
+    store: Store, place: Path, system: Callable[[System], None]
+) -> None:
+    store = in_log_order(store, "B")
+    rebuild_locally(store, place / "whole")
+    everything = outputs(place / "whole")
+    expected = {**cleaned(everything, 5 * SEGMENT), names.CHECKPOINT: everything[names.CHECKPOINT]}
+    gone = {path.partition("/")[0] for path in everything.keys() - expected.keys()}
+    assert gone >= {names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT, names.BATCH_CONSUME_QUEUE}
+    ready(store, place / "out")
+    counting = Dying()
+    system(counting)
+    check(copied(place, place / "out"), read_rest(store, place / "copy"), expected)
+    for last in range(1, counting.calls + 1, 11):
         out = copied(place, place / "out")
         system(Dying(last))
         assert died(lambda: read_rest(store, out))  # noqa: B023
