@@ -106,6 +106,10 @@ class Failing(Dying):
         if self.calls == self._last:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
+    def store_in_map(self, mapped: NDArray[Any], at: NDArray[np.intp], values: NDArray[Any]) -> None:
+        """Nobody refuses what is stored in memory."""
+        System.store_in_map(self, mapped, at, values)
+
 
 class LosingPower(Dying):
     """As :class:`Dying`; then whatever was not flushed may be on the disk, or not, or in part.

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from reput.errors import ReputError
-from reput.sink import writer
+from reput.sink import scan_task, writer
 from reput.sink.journal import State
 from reput.store import files
 from reput.store.system import System
@@ -73,6 +73,9 @@ class Tails:
         """Follow the log while it grows by some bytes, several times; to its end if this isn't ended."""
         # Batches of several sizes: some here, some by tasks.
         monkeypatch.setattr(writer, "_INLINE_BYTES", self.random.choice([0, 300, 1 << 20]))
+        # Units of many queues are collected.
+        monkeypatch.setattr(scan_task, "_FEW_QUEUES", self.random.choice([2048, 2]))
+        monkeypatch.setattr(scan_task, "_MOST_COLLECTED", self.random.choice([1 << 22, 2]))
         left = self.log.end - self.log.reached
         offsets = sorted(self.log.reached + self.random.randint(0, left) for _ in range(steps))
         return tail_locally(

@@ -5,7 +5,7 @@ Source: ``ConsumeQueue.putMessagePositionInfo`` (rocketmq-all-4.9.7, 5.3.3).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,17 +38,47 @@ class PackedUnits(NamedTuple):
             yield queue, int(self.first[queue]), data[bounds[queue] : bounds[queue + 1]]
 
 
+class UnitColumns(NamedTuple):
+    """Units of a scan, or of several one after the other; see :class:`reput.scan.output.OutputArrays`.
+
+    Attributes:
+        queue: int32[units].
+        offset, position: int64[units].
+        size: int32[units].
+        tags: int64[units].
+    """
+
+    queue: NDArray[np.int32]
+    offset: NDArray[np.int64]
+    position: NDArray[np.int64]
+    size: NDArray[np.int32]
+    tags: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, out: OutputArrays) -> UnitColumns:
+        """What a scan has filled: views, good until it goes on."""
+        count = int(out.counts[UNITS])
+        columns = (out.unit_queue, out.unit_offset, out.unit_position, out.unit_size, out.unit_tags)
+        return cls(*(column[:count] for column in columns))  # type: ignore[arg-type]
+
+    def copy(self) -> UnitColumns:
+        """The same units in arrays of their own."""
+        return UnitColumns(*(column.copy() for column in self))  # type: ignore[arg-type]
+
+
+def joined(pieces: Sequence[UnitColumns]) -> UnitColumns:
+    """Units one after the other; at least one piece."""
+    return UnitColumns(*map(np.concatenate, zip(*pieces, strict=True)))
+
+
 def pack(out: OutputArrays, queues: int) -> PackedUnits:
     """Pack the units of a scan over ``queues`` queues."""
-    count = int(out.counts[UNITS])
-    words, starts, first = _pack(
-        out.unit_queue[:count],
-        out.unit_offset,
-        out.unit_position,
-        out.unit_size,
-        out.unit_tags,
-        queues,
-    )
+    return pack_columns(UnitColumns.of(out), queues)
+
+
+def pack_columns(units: UnitColumns, queues: int) -> PackedUnits:
+    """Pack units over ``queues`` queues."""
+    words, starts, first = _pack(*units, queues)
     return PackedUnits(words.view(np.uint8), starts, first)
 
 

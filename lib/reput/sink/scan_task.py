@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build.units import by_queue, pack
+from reput.build.units import UnitColumns, by_queue, joined, pack_columns
 from reput.errors import OutputError, ReputError
 from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
@@ -33,6 +33,10 @@ from reput.sink.spill import Spill, SpillWriter
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
 from reput.store.segments import map_segment
+
+#: More queues in a part than this have their units collected: 36 bytes each, up to so many.
+_FEW_QUEUES = 2048
+_MOST_COLLECTED = 1 << 22
 
 
 class Floors(Protocol):
@@ -170,14 +174,15 @@ def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResul
     spill = SpillWriter(None if target.keys_in_memory else path)
     waiting = RowSpillWriter(None if target.keys_in_memory else path.with_suffix(".units"))
     with QueueFiles(target.root, target.settings.consume_queue_file_size, target.owner) as queue_files:
+        placing = _Placing(target.selection, queue_files, floors)
 
         def take(table: QueueTable, chunk: output.OutputArrays) -> None:
             ordered = _put_aside(target, part, table, chunk, waiting)
             if not target.queue_ext:
-                _place(target.selection, table, chunk, queue_files, floors, ordered)
+                placing.add(table, chunk, ordered)
             spill.add(chunk)
 
-        result = pass_over(target, part, take)
+        result = pass_over(target, part, take, placing.finish)
         if target.flush_in_tasks:
             queue_files.flush()
     result.spill = spill.close()
@@ -186,12 +191,16 @@ def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResul
 
 
 def pass_over(
-    target: Target, part: Part, take: Callable[[QueueTable, output.OutputArrays], None]
+    target: Target,
+    part: Part,
+    take: Callable[[QueueTable, output.OutputArrays], None],
+    finish: Callable[[QueueTable], None] = lambda _table: None,
 ) -> PartResult:
     """Scan ``part`` and hand over what is found in it, chunk by chunk; nothing is written.
 
     Args:
         take: gets the table and a chunk, both to be used before it returns.
+        finish: gets the table after the last chunk.
 
     Returns:
         What came of the part, without a spill.
@@ -206,6 +215,7 @@ def pass_over(
     outcome = PartOutcome()
     for chunk in scan_part(part, data, target.rules(), table, out, outcome):
         take(table, chunk)
+    finish(table)
     counts = out.counts
     return PartResult(
         part=part,
@@ -350,24 +360,53 @@ def _bit_maps(
     return found
 
 
-def _place(
-    selection: Selection,
-    table: QueueTable,
-    chunk: output.OutputArrays,
-    queue_files: QueueFiles,
-    floors: Floors,
-    ordered: set[int],
-) -> None:
-    queues = table.queues
-    for number, queue_offset, data in pack(chunk, int(table.queue_count[0])).runs():
-        if number in ordered or queues.irregular[number]:
-            continue  # placed in log order later, when the whole batch is known
-        topic = table.topic_names[int(queues.topic[number])].decode()
-        queue_id = int(queues.queue_id[number])
-        if queue_offset < floors.get((topic, queue_id), 0):
-            queues.irregular[number] |= QUEUE_REPEAT
-        elif selection.wants_queue(topic, queue_id):
-            queue_files.put(topic, queue_id, queue_offset, data)
+class _Placing:
+    """Writes the units of one part into their places.
+
+    With more queues than files can be open, a chunk has a unit or two of each, and opening files takes longer
+    than all the rest. Then chunks are collected.
+    """
+
+    def __init__(self, selection: Selection, queue_files: QueueFiles, floors: Floors) -> None:
+        self._selection = selection
+        self._queue_files = queue_files
+        self._floors = floors
+        self._collected: list[UnitColumns] = []
+        self._count = 0
+        self._ordered: set[int] = set()
+
+    def add(self, table: QueueTable, chunk: output.OutputArrays, ordered: set[int]) -> None:
+        """Take a chunk, to be used before this returns.
+
+        Args:
+            ordered: numbers of the queues that are written in log order, and not here.
+        """
+        self._ordered = ordered
+        if int(table.queue_count[0]) <= _FEW_QUEUES:
+            self._place(table, UnitColumns.of(chunk))
+            return
+        self._collected.append(UnitColumns.of(chunk).copy())
+        self._count += int(chunk.counts[output.UNITS])
+        if self._count > _MOST_COLLECTED:
+            self.finish(table)
+
+    def finish(self, table: QueueTable) -> None:
+        """Place what is collected."""
+        if self._collected:
+            self._place(table, joined(self._collected))
+        self._collected, self._count = [], 0
+
+    def _place(self, table: QueueTable, units: UnitColumns) -> None:
+        queues = table.queues
+        for number, queue_offset, data in pack_columns(units, int(table.queue_count[0])).runs():
+            if number in self._ordered or queues.irregular[number]:
+                continue  # placed in log order later, when the whole batch is known
+            topic = table.topic_names[int(queues.topic[number])].decode()
+            queue_id = int(queues.queue_id[number])
+            if queue_offset < self._floors.get((topic, queue_id), 0):
+                queues.irregular[number] |= QUEUE_REPEAT
+            elif self._selection.wants_queue(topic, queue_id):
+                self._queue_files.put(topic, queue_id, queue_offset, data)
 
 
 def _columns(table: QueueTable, selection: Selection) -> QueueColumns:
