@@ -725,7 +725,7 @@ def test_messages_that_a_batch_queue_lacks_are_told(name: str, tmp_path: Path) -
     (one,) = result.unrepaired
     whole = sound.prediction.batch_queues["Batches", 0]
     last = whole.files[-1].counting[-1]  # the walk meets no other of this queue
-    assert (one.offset, one.end, one.count) == (last["first"], whole.max_offset, 1)
+    assert (one.offset, one.end, one.count) == (last["base_offset"], whole.max_offset, 1)
     options = MendOptions(tmp_path / "damaged" / "store", tmp_path / "damaged" / "broker.conf", store.version)
     with pytest.raises(UnsupportedError, match=r"topic Batches .*BatchCQ"):
         mend(options, lambda: pytest.fail("it starts Spark"))

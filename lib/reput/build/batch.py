@@ -11,20 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_LENGTH, unit
+from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH, unit
 
-_UNIT = np.dtype(
-    [
-        ("position", ">i8"),
-        ("size", ">i4"),
-        ("tags", ">i8"),
-        ("timestamp", ">i8"),
-        ("base_offset", ">i8"),
-        ("batch_size", ">i2"),
-        ("compacted", ">i4"),
-        ("reserved", ">i4"),
-    ]
-)
+_UNIT = np.dtype(FIELDS)
 
 
 class BatchRows(NamedTuple):

@@ -28,12 +28,13 @@ MAX_ADDRESS = -(1 << 31) - 1
 #: Past this place nothing is stored: ``ConsumeQueueExt.MAX_REAL_OFFSET``.
 MAX_PLACE = MAX_ADDRESS - FIRST_ADDRESS
 
-_HEAD = struct.Struct(">hqqh")
+#: Length of the unit, tagsCode, storeTimestamp, length of the bit map that follows.
+HEAD = struct.Struct(">hqqh")
 
 
 def unit(tags_code: int, store_timestamp: int, bit_map: bytes = b"") -> bytes:
     """The bytes of one unit: length, tagsCode, storeTimestamp in ms, length of the bit map, bit map."""
-    return _HEAD.pack(HEAD_LENGTH + len(bit_map), tags_code, store_timestamp, len(bit_map)) + bit_map
+    return HEAD.pack(HEAD_LENGTH + len(bit_map), tags_code, store_timestamp, len(bit_map)) + bit_map
 
 
 def address(place: int) -> int:

@@ -7,23 +7,21 @@ Source: ``ConsumeQueueExt.get``, ``CqExtUnit.read``, ``MappedFileQueue.findMappe
 from __future__ import annotations
 
 import os
-import struct
 from functools import cached_property
 from pathlib import Path
 
 from reput.errors import StoreError
 from reput.format import names
-from reput.recovery.ext import MAX_ADDRESS
+from reput.format.consumequeueext import HEAD, HEAD_LENGTH, place_of
 from reput.recovery.files import StoreFile, listed
 from reput.settings import StoreSettings
 
-#: Size of the record, tagsCode; storeTimestamp and the bit map follow.
-_HEAD = struct.Struct(">hq")
-_ZERO = -(1 << 63)
+#: Bytes of a record up to storeTimestamp, the first that isn't needed.
+_TAGS_END = 10
 
 
 class QueueExt:
-    """The records of one queue in consumequeue_ext; the files are looked at when first asked for.
+    """The units of one queue in consumequeue_ext; the files are looked at when first asked for.
 
     Args:
         settings: the store's.
@@ -41,11 +39,11 @@ class QueueExt:
         Raises:
             StoreError: a file can't be read, or no broker could load it.
         """
-        if stored > MAX_ADDRESS:
+        place = place_of(stored)
+        if place is None:
             return stored
         if not self._settings.recovery.queue_ext:
             return None  # the broker doesn't look
-        place = stored - _ZERO
         path = self._path(place)
         return None if path is None else self._read(path, place % self._size)
 
@@ -59,16 +57,16 @@ class QueueExt:
         try:
             descriptor = os.open(path, os.O_RDONLY)
             try:
-                data = os.pread(descriptor, _HEAD.size, position)
+                data = os.pread(descriptor, HEAD_LENGTH, position)
             finally:
                 os.close(descriptor)
         except FileNotFoundError:
             return None  # expired just now
         except OSError as error:
             raise StoreError("the queue's tags can't be read", path=path, found=error.strerror) from error
-        if len(data) < _HEAD.size:
+        if len(data) < _TAGS_END:
             return None
-        size, code = _HEAD.unpack(data)
+        size, code, _, _ = HEAD.unpack(data.ljust(HEAD_LENGTH, b"\0"))
         return code if size > 0 else None
 
     @cached_property

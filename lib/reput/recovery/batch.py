@@ -1,8 +1,6 @@
 """One batch consume queue (``queue.type=BatchCQ``) while a broker starts: what it holds, takes, and loses.
 
-A unit stands for a message of many: physical offset (int64), size (int32), tagsCode (int64), storeTimestamp
-(int64), the first queueOffset (int64), how many it holds (int16), -1 (int32), 0 (int32). Source:
-``BatchConsumeQueue`` (rocketmq-all-5.3.3; 5.5.0 by its bytecode).
+Source: ``BatchConsumeQueue`` (rocketmq-all-5.3.3; 5.5.0 by its bytecode).
 """
 
 from __future__ import annotations
@@ -17,24 +15,13 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.format import commitlog
+from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH
 from reput.format.properties import INNER_BASE, INNER_NUM
 from reput.recovery.files import StoreFile, mapped
 from reput.scan.load import i32, i64, u8, u32
 from reput.store.segments import map_segment
 
-UNIT = np.dtype(
-    [
-        ("offset", ">i8"),
-        ("size", ">i4"),
-        ("tags", ">i8"),
-        ("time", ">i8"),
-        ("first", ">i8"),
-        ("count", ">i2"),
-        ("compacted", ">i4"),
-        ("reserved", ">i4"),
-    ]
-)
-UNIT_LENGTH = UNIT.itemsize
+UNIT = np.dtype(FIELDS)
 _LAST_FILES = 3
 
 
@@ -124,7 +111,7 @@ class BatchModel:
         for file in self.files[max(len(self.files) - _LAST_FILES, 0) :]:
             count = _prefix(file.units, 0)
             if count:
-                self.max_physical = int(file.units[count - 1]["offset"])
+                self.max_physical = int(file.units[count - 1]["position"])
             end = file.base + count * UNIT_LENGTH
             if count * UNIT_LENGTH != self.file_size:
                 break
@@ -144,7 +131,7 @@ class BatchModel:
         for file in self.files[: -len(self.files) - 1 : -1][:2]:
             if len(file.counting):
                 last = file.counting[-1]
-                self.max_offset = int(last["first"]) + int(last["count"])
+                self.max_offset = int(last["base_offset"]) + int(last["batch_size"])
                 return
 
     def _revise_min(self) -> None:
@@ -152,19 +139,19 @@ class BatchModel:
         if not self.files:
             self.max_offset = 0
         elif len(self.files[0].counting):
-            self.min_offset = int(self.files[0].units[0]["first"])
+            self.min_offset = int(self.files[0].units[0]["base_offset"])
 
     def truncate(self, physical: int) -> None:
         """Cut the units of messages at or past a physical offset."""
         self.max_physical = physical - 1
         while self.files:
             last = self.files[-1]
-            if int(last.units[0]["offset"]) >= physical:
+            if int(last.units[0]["position"]) >= physical:
                 self.files.pop()
                 continue
             # The first unit is taken as it is, zeros too.
             count = _prefix(last.units, 1, physical)
-            self.max_physical = int(last.units[count - 1]["offset"])
+            self.max_physical = int(last.units[count - 1]["position"])
             last.wrote = count * UNIT_LENGTH
             break
         self._revise()
@@ -175,10 +162,10 @@ class BatchModel:
         if not self.files:
             return
         units = self.files[0].counting
-        kept = np.flatnonzero(units["offset"] >= physical)
+        kept = np.flatnonzero(units["position"] >= physical)
         gone = int(kept[0]) if len(kept) else len(units)
         if gone:
-            self.min_offset = int(units[gone - 1]["first"]) + int(units[gone - 1]["count"])
+            self.min_offset = int(units[gone - 1]["base_offset"]) + int(units[gone - 1]["batch_size"])
 
     def put(
         self, position: NDArray[np.int64], size: NDArray[np.int32], tags: NDArray[np.int64], read: Inner
@@ -196,9 +183,13 @@ class BatchModel:
         if not len(rows):
             return 0
         units = np.zeros(len(rows), UNIT)
-        units["offset"], units["size"], units["tags"] = position[rows], size[rows], tags[rows]
-        units["time"], units["first"], units["count"] = read.time[rows], read.first[rows], read.messages[rows]
-        units["compacted"] = -1
+        units["position"], units["size"], units["tags"] = position[rows], size[rows], tags[rows]
+        units["timestamp"], units["base_offset"], units["batch_size"] = (
+            read.time[rows],
+            read.first[rows],
+            read.messages[rows],
+        )
+        units["compacted"] = NOT_COMPACTED
         done, begins = 0, not self.files
         while done < len(units):
             last = self.files[-1] if self.files else None
@@ -213,8 +204,8 @@ class BatchModel:
             last.units[at : at + fit] = units[done : done + fit]
             last.wrote += fit * UNIT_LENGTH
             done += fit
-        self.max_physical = int(units[-1]["offset"])
-        self.max_offset = int(units[-1]["first"]) + int(units[-1]["count"])
+        self.max_physical = int(units[-1]["position"])
+        self.max_offset = int(units[-1]["base_offset"]) + int(units[-1]["batch_size"])
         if begins and self.min_offset == -1:
             self._revise_min()
         return len(units)
@@ -230,7 +221,7 @@ class BatchModel:
         found = np.zeros(len(position), bool)
         least = int(position.min()) if len(position) else 0
         for file in reversed(self.files):
-            units = file.counting["offset"].astype(np.int64)
+            units = file.counting["position"].astype(np.int64)
             found |= np.isin(position, units)
             if len(units) and units[0] < least:
                 break
@@ -239,9 +230,14 @@ class BatchModel:
 
 def _prefix(units: NDArray[np.void], start: int, before: int | None = None) -> int:
     """Up to which unit, from ``start`` on, they are valid and lie before a physical offset."""
-    good = (units["offset"] >= 0) & (units["size"] > 0) & (units["first"] >= 0) & (units["count"] > 0)
+    good = (
+        (units["position"] >= 0)
+        & (units["size"] > 0)
+        & (units["base_offset"] >= 0)
+        & (units["batch_size"] > 0)
+    )
     if before is not None:
-        good &= units["offset"] < before
+        good &= units["position"] < before
     bad = np.flatnonzero(~good[start:])
     return start + int(bad[0]) if len(bad) else len(units)
 

@@ -1,8 +1,6 @@
 """The files of consumequeue_ext of one queue while a broker starts.
 
-With ``enableConsumeQueueExt`` a unit's tagsCode is the address of a record here: its size (int16), tagsCode,
-storeTimestamp, the length of a bit map (int16) and the bit map. Addresses are negative, 2**63 below the
-record's place. Source: ``ConsumeQueueExt`` and its calls in ``ConsumeQueue`` (rocketmq-all-4.9.7, 5.3.3).
+Source: ``ConsumeQueueExt`` and its calls in ``ConsumeQueue`` (rocketmq-all-4.9.7, 5.3.3).
 """
 
 from __future__ import annotations
@@ -15,16 +13,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.build.ext import lay_out
+from reput.format.consumequeueext import END_BLANK, END_MARK, FIRST_ADDRESS, HEAD, HEAD_LENGTH, place_of
 from reput.recovery.files import StoreFile, mapped
 from reput.recovery.problem import Problem, StartFailsError
-
-#: ConsumeQueueExt.MAX_ADDR: a tagsCode up to this is an address.
-MAX_ADDRESS = -(1 << 31) - 1
-#: CqExtUnit.MIN_EXT_UNIT_SIZE: a record without a bit map.
-RECORD = 20
-_ZERO = -(1 << 63)
-_END_BLANK = 4  # ConsumeQueueExt.END_BLANK_DATA_LENGTH
-_MARK = 2  # bytes of the -1 that ends a file early
 
 
 @dataclass(slots=True)
@@ -94,19 +86,18 @@ class ExtModel:
         Raises:
             StartFailsError: the record is too short.
         """
-        if address > MAX_ADDRESS:
+        place = place_of(address)
+        if place is None:
             return
-        place = address - _ZERO
         file = self._file_at(place)
         if file is None:
             return
         position = place % self.file_size
         record = self._bytes(file)[position : file.wrote].tobytes()
-        size = int.from_bytes(record[:_MARK], "big", signed=True) if len(record) >= _MARK else 0
-        if size < 1:
+        size, _, _, width = HEAD.unpack(record[:HEAD_LENGTH].ljust(HEAD_LENGTH, b"\0"))
+        if len(record) < len(END_MARK) or size < 1:
             return
-        extra = int.from_bytes(record[RECORD - _MARK : RECORD], "big", signed=True)
-        if len(record) < RECORD + max(extra, 0):
+        if len(record) < HEAD_LENGTH + max(width, 0):
             raise StartFailsError(_broken(file, f"a whole record at {position}", f"{len(record)} bytes"))
         self._cut(place + size)
 
@@ -127,10 +118,11 @@ class ExtModel:
 
     def drop_before(self, address: int) -> None:
         """Delete the files that end before an address."""
-        if address > MAX_ADDRESS:
+        place = place_of(address)
+        if place is None:
             return
         for file in list(self.files):
-            if file.base + self.file_size < address - _ZERO:
+            if file.base + self.file_size < place:
                 self._delete(file)
 
     def put(self, count: int) -> NDArray[np.int64]:
@@ -139,30 +131,20 @@ class ExtModel:
         Returns:
             int64[count], their addresses; 0 for those that the last file can't be closed for.
         """
-        addresses = np.zeros(count, np.int64)
-        if self.file_size < RECORD + _END_BLANK:
-            return addresses
-        done = 0
-        while done < count:
+        if self.file_size < HEAD_LENGTH + END_BLANK:
+            return np.zeros(count, np.int64)
+        layout = lay_out(self.end, count, HEAD_LENGTH, self.file_size)
+        while self.end < layout.end:
             last = self.files[-1] if self.files else None
             if last is None or last.wrote == self.file_size:
                 last = ExtFile(0 if last is None else last.base + self.file_size, None, 0, 0)
                 self.files.append(last)
-            fit = min(max(self.file_size - last.wrote - _END_BLANK, 0) // RECORD, count - done)
-            if not fit:
-                if last.wrote + _MARK > self.file_size:
-                    return addresses
-                last.wrote = self.file_size
-                continue
-            first = last.base + last.wrote
-            addresses[done : done + fit] = _ZERO + first + RECORD * np.arange(fit, dtype=np.int64)
-            last.wrote += fit * RECORD
-            done += fit
-        return addresses
+            last.wrote = min(layout.end - last.base, self.file_size)
+        return layout.addresses(np.zeros(count, np.int64))
 
     def held(self, addresses: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[n]: whether a record stood at each address before the start, and still does."""
-        places = addresses.astype(np.int64) ^ np.int64(_ZERO)
+        places = addresses.astype(np.int64) ^ np.int64(FIRST_ADDRESS)
         found = np.zeros(len(places), bool)
         for file in self.files:
             inside = np.flatnonzero((places >= file.base) & (places < file.base + file.old))

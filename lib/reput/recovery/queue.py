@@ -15,7 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
-from reput.recovery.ext import MAX_ADDRESS, ExtModel
+from reput.format.consumequeueext import MAX_ADDRESS
+from reput.recovery.ext import ExtModel
 from reput.recovery.files import StoreFile, mapped
 from reput.recovery.problem import Problem, StartFailsError
 from reput.scan.load import i32, i64
