@@ -39,16 +39,30 @@ class Wrong:
     chains: set[tuple[str, int, int]] = field(default_factory=set)
     times: set[tuple[int, int]] = field(default_factory=set)
     headers: set[int] = field(default_factory=set)
+    batch: Counter[tuple[str, int, str]] = field(default_factory=Counter)
 
 
-def verify(root: Path, segments: list[tuple[int, bytes]], settings: Settings) -> Wrong:
+@dataclass(frozen=True)
+class InOrder:
+    """What of a store is written in log order; sizes in bytes."""
+
+    ext_file_size: int | None = None
+    batch_topics: frozenset[str] = frozenset()
+    batch_file_size: int = 0
+
+
+def verify(
+    root: Path, segments: list[tuple[int, bytes]], settings: Settings, ordered: InOrder | None = None
+) -> Wrong:
     """Everything that is wrong with a store whose log has these segments."""
+    ordered = ordered or InOrder()
     queues: dict[tuple[str, int], Queue] = {}
     messages: list[Message] = []
     for base, data in sorted(segments):
         for message in slow_rebuild.read(base, data, settings):
             messages.append(message)
-            slow_rebuild.dispatch(message, queues, settings, [])
+            if message.topic not in ordered.batch_topics:
+                slow_rebuild.dispatch(message, queues, settings, [])
     wrong = Wrong()
     on_disk = {
         (topic.name, int(queue.name)): queue
@@ -58,6 +72,9 @@ def verify(root: Path, segments: list[tuple[int, bytes]], settings: Settings) ->
     log_start = min(base for base, _ in segments)
     for name in sorted(queues.keys() | on_disk.keys()):
         _queue(wrong, name, queues.get(name), on_disk.get(name), log_start, settings.queue_file_size)
+        if ordered.ext_file_size is not None:
+            _records(wrong, root, name, queues.get(name), on_disk.get(name), messages, settings, ordered)
+    _batch_queues(wrong, root, messages, segments, settings, ordered)
     if settings.index:
         _index(wrong, root, messages, log_start, settings)
     return wrong
@@ -105,6 +122,116 @@ def _queue(
                     wrong.units[*name, place] = "extra-unit"
                 if expired:
                     highest = max(highest, unit[0])
+
+
+def _records(
+    wrong: Wrong,
+    root: Path,
+    name: tuple[str, int],
+    queue: Queue | None,
+    directory: Path | None,
+    messages: list[Message],
+    settings: Settings,
+    ordered: InOrder,
+) -> None:
+    """What the addresses in a queue's units lead to; without them all else has been looked at."""
+    size = ordered.ext_file_size or 0
+    files = _files(wrong, name, root / "consumequeue_ext" / name[0] / str(name[1]), size)
+    if queue is None:
+        return
+    there = _units(Wrong(), name, directory, settings.queue_file_size)
+    by_position = {message.position: message for message in messages}
+    seen = set()
+    for place, data in sorted(queue.units.items()):
+        position, length, tags = _unit(data)
+        found = there.get(place, ZERO)
+        message = by_position[position]
+        own = (message.topic, message.queue_id) == name and position not in seen
+        seen.add(position)
+        if not own or found[2] > -(2**31) - 1 or found[:2] != (position, length):
+            continue
+        wrong.units.pop((*name, place), None)  # an address in the place of the tagsCode
+        at = found[2] + 2**63
+        before = there.get(place - 1, ZERO)
+        record = files.get(at - at % size, b"")[at % size :][:20]
+        head = struct.unpack(">hqqh", record.ljust(20, b"\0"))
+        if head[3] < 0 or head[0] != 20 + head[3] or at % size + head[0] > size:
+            wrong.units[*name, place] = "dangling-address"
+        elif head[1:3] != (tags, message.store_timestamp):
+            wrong.units[*name, place] = "wrong-ext-unit"
+        elif before[2] <= -(2**31) - 1 and before[1] > 0 and found[2] <= before[2] and before[0] != position:
+            wrong.units[*name, place] = "unordered-address"
+
+
+def _batch_queues(
+    wrong: Wrong,
+    root: Path,
+    messages: list[Message],
+    segments: list[tuple[int, bytes]],
+    settings: Settings,
+    ordered: InOrder,
+) -> None:
+    due: dict[tuple[str, int], dict[int, bytes]] = {}
+    for message in messages:
+        if message.topic not in ordered.batch_topics:
+            continue
+        queues: dict[tuple[str, int], Queue] = {}
+        slow_rebuild.dispatch(message, queues, settings, [])
+        if (message.topic, message.queue_id) in queues:
+            units = queues[message.topic, message.queue_id].units.values()
+            position, size, tags = _unit(next(iter(units)))
+            packed = struct.pack(
+                ">qiqqqhii", position, size, tags, message.store_timestamp, message.queue_offset, 1, -1, 0
+            )
+            due.setdefault((message.topic, message.queue_id), {})[position] = packed
+    start = min(base for base, _ in segments)
+    end = max(base + len(data) for base, data in segments)
+    on_disk = {
+        (topic.name, int(queue.name)): queue
+        for topic in sorted((root / "batchconsumequeue").glob("*"))
+        for queue in sorted(topic.iterdir())
+    }
+    for name in sorted(due.keys() | on_disk.keys()):
+        left = dict(due.get(name, {}))
+        seen: set[int] = set()
+        highest, zeros = -1, 0
+        for _, data in sorted(_files(wrong, name, on_disk.get(name), ordered.batch_file_size).items()):
+            for at in range(0, len(data) // 46 * 46, 46):
+                unit = data[at : at + 46]
+                if unit == bytes(46):
+                    zeros += 1
+                    continue
+                wrong.batch[*name, "blank-unit"] += zeros
+                zeros = 0
+                (position,) = struct.unpack_from(">q", unit)
+                if 0 <= position < end:
+                    wrong.batch[*name, "unordered-unit"] += position < highest
+                    highest = max(highest, position)
+                if 0 <= position < start:
+                    continue
+                if position in left and position not in seen:
+                    wrong.batch[*name, "wrong-unit"] += unit != left.pop(position)
+                else:
+                    wrong.batch[*name, "extra-unit"] += 1
+                seen.add(position)
+        wrong.batch[*name, "missing-unit"] += len(left)
+    wrong.batch = +wrong.batch
+
+
+def _files(wrong: Wrong, name: tuple[str, int], directory: Path | None, size: int) -> dict[int, bytes]:
+    """A directory's files by the number in their names, what counts of them."""
+    found: dict[int, bytes] = {}
+    for path in sorted(directory.iterdir()) if directory is not None and directory.is_dir() else []:
+        if len(path.name) != 20 or int(path.name) % size:
+            wrong.files.add(("queue-file-name", *name))
+            continue
+        data = path.read_bytes()
+        if len(data) != size:
+            wrong.files.add(("queue-file-length", *name))
+        if found and max(found) + size < int(path.name):
+            wrong.files.add(("queue-file-missing", *name))
+        found[int(path.name)] = data[:size]
+    return found
 
 
 def _units(wrong: Wrong, name: tuple[str, int], directory: Path | None, file_size: int) -> dict[int, Unit]:

@@ -37,6 +37,7 @@ class Blow:
     how: str
     at: float = 0.0
     byte: int = 0
+    unit: int = 20
 
     def strike(self, root: Path) -> None:
         found = sorted(root.glob(self.files))
@@ -45,9 +46,10 @@ class Blow:
         path = found[int(self.file * (len(found) - 1))]
         data = bytearray(path.read_bytes())
         # An index file's interesting bytes are few: its entries are aligned at 20 bytes from 68 on.
-        grid = 0 if self.files == QUEUE_FILES else 8
+        grid = 8 if self.files == INDEX_FILES else 0
         at = max(int(self.at * (len(data) - 1)), 0)
-        unit = max(at - (at - grid) % 20, 0)
+        length = self.unit
+        unit = max(at - (at - grid) % length, 0)
         if self.how == "remove":
             path.unlink()
             return
@@ -59,13 +61,17 @@ class Blow:
         elif self.how == "byte" and data:
             data[at] ^= self.byte
         elif self.how == "zero":
-            data[unit : unit + 20] = bytes(len(data[unit : unit + 20]))
+            data[unit : unit + length] = bytes(len(data[unit : unit + length]))
         elif self.how == "blank":
             data[unit : unit + 20] = b"\0" * 8 + b"\x7f\xff\xff\xff" + b"\0" * 8
         elif self.how == "shift":
-            data[unit : len(data) - 20] = data[unit + 20 :]
+            data[unit : len(data) - length] = data[unit + length :]
         elif self.how == "copy":
-            data[unit : unit + 20] = data[0:20]
+            data[unit : unit + length] = data[0:length]
+        elif self.how == "swap":
+            first, second = data[unit : unit + length], data[unit + length : unit + 2 * length]
+            if len(second) == length:
+                data[unit : unit + 2 * length] = second + first
         path.write_bytes(data)
 
 
@@ -121,7 +127,7 @@ def expanded(findings: list[Difference]) -> dict[tuple[str, int, int], str]:
     """Units that differ, one by one; the ranges hold no more than they count."""
     found = {}
     for one in findings:
-        if one.area == "queue" and one.kind.endswith("-unit"):
+        if one.area == "queue" and one.kind.endswith(("-unit", "-address")):
             assert one.count == one.end - one.first
             for place in range(one.first, one.end):
                 assert found.setdefault((str(one.topic), one.queue_id or 0, place), one.kind) == one.kind

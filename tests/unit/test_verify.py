@@ -70,7 +70,7 @@ def test_what_a_broker_wrote_is_sound(name: str, tmp_path: Path) -> None:
     assert report.exit_code == 0
     assert tree_of(golden.root) == before
     # What isn't looked at is named.
-    unchecked = {"queue-ext": ["queue-ext"], "batch-queue": ["batch-queue"], "no-index": ["index"]}
+    unchecked = {"queue-ext": ["queue-ext"], "no-index": ["index"]}
     expected = unchecked.get(str(golden.manifest["workload"]), [])
     assert [note.kind for note in report.not_checked] == expected
 

@@ -73,6 +73,23 @@ def record_fields(
     return RecordFields(*fields)
 
 
+def fields_of_queue(
+    data: NDArray[np.uint8],
+    positions: NDArray[np.int64],
+    queue_offsets: NDArray[np.int64],
+    topic: bytes,
+    queue_id: int,
+) -> RecordFields:
+    """What :func:`record_fields` does for units of one queue, without a table."""
+    number, text = np.zeros(1, np.int32), np.frombuffer(topic, np.uint8)
+    fields = _fields(
+        data, positions, queue_offsets, np.zeros(len(positions), np.int32), number,
+        np.array([queue_id], np.int32), np.zeros(1, np.int64), np.array([len(topic)], np.int64), text,
+        _INNER_BASE, _INNER_NUM,
+    )  # fmt: skip
+    return RecordFields(*fields)
+
+
 def record_fields_slowly(
     data: NDArray[np.uint8],
     positions: NDArray[np.int64],

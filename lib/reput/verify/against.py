@@ -19,21 +19,26 @@ from numpy.typing import NDArray
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.indexfile import FIRST_ORDINAL
 from reput.settings import StoreSettings
 from reput.sink.runner import Runner
 from reput.sink.selection import Selection
 from reput.source.written import extents
 from reput.store.segments import discover, without_unwritten_end
+from reput.verify.batch_check import find_batch_units
+from reput.verify.batch_files import BatchRun, read_runs
+from reput.verify.batch_units import BatchRange, add_batch_ranges, compare_batch
 from reput.verify.entries import BlockRun, KeyRange, TwoCompared, compare_two, read_entries
+from reput.verify.ext import WHOLE, Records
 from reput.verify.index_file import IndexInfo, index_files
 from reput.verify.index_map import IndexMap, find_entries
 from reput.verify.options import VerifyOptions
 from reput.verify.pieces import pieces
 from reput.verify.plan import files_of, may_be_running, open_store, queues_on_disk
-from reput.verify.queue_reader import QueueReader
 from reput.verify.report import INDEX, QUEUE, Difference, Note, Report
-from reput.verify.units import EXT_ADDRESSES_BELOW, MOST_RANGES, PRE_BLANK_SIZE, units_of
+from reput.verify.tasks import NOTHING, Readers
+from reput.verify.units import EXTRA, MISSING, MOST_RANGES, PRE_BLANK_SIZE, units_of
 from reput.verify.waves import in_waves
 
 if TYPE_CHECKING:
@@ -153,7 +158,7 @@ class QueuePair:
     Attributes:
         units: of messages that both logs have, in the first store.
         bytes: that were compared.
-        ext: units whose tagsCode wasn't compared.
+        ext: units whose tagsCode is an address in both: what that leads to was compared.
     """
 
     topic: str
@@ -174,11 +179,10 @@ class QueuesTask:
     def __call__(self) -> list[QueuePair]:
         """Compare them; OSError where a file can't be read."""
         pair = self.pair
-        size = pair.first.consume_queue_file_size
-        with QueueReader(pair.first.root, size) as left, QueueReader(pair.second.root, size) as right:
+        with Readers(pair.first) as left, Readers(replace(pair.first, root=pair.second.root)) as right:
             return [self._queue(queue, left, right) for queue in self.queues]
 
-    def _queue(self, queue: tuple[str, int], left: QueueReader, right: QueueReader) -> QueuePair:
+    def _queue(self, queue: tuple[str, int], left: Readers, right: Readers) -> QueuePair:
         result = QueuePair(*queue)
         size = self.pair.first.consume_queue_file_size
         roots = (self.pair.first.root, self.pair.second.root)
@@ -188,24 +192,31 @@ class QueuesTask:
             place = base // UNIT_LENGTH
             for first in range(place, place + end, _UNITS_AT_ONCE):
                 count = min(_UNITS_AT_ONCE, place + end - first)
-                self._compare(
-                    first, left.read(*queue, first, count), right.read(*queue, first, count), result
-                )
+                self._compare(first, count, left, right, result)
         return result
 
-    def _compare(self, first: int, left: bytes, right: bytes, result: QueuePair) -> None:
+    def _compare(
+        self, first: int, count: int, left_store: Readers, right_store: Readers, result: QueuePair
+    ) -> None:
+        queue = result.topic, result.queue_id
+        left = left_store.queue.read(*queue, first, count)
+        right = right_store.queue.read(*queue, first, count)
         one, other = units_of(left), units_of(right)
         void, other_void = self._void(one), self._void(other)
         result.units += int((~void).sum())
         result.bytes += len(left)
-        if left == right:
+        if left == right and not self.pair.queue_ext:
             return
         same = (one["position"] == other["position"]) & (one["size"] == other["size"])
         tags = one["tags"] == other["tags"]
         if self.pair.queue_ext:
-            ext = (one["tags"] < EXT_ADDRESSES_BELOW) & (other["tags"] < EXT_ADDRESSES_BELOW)
-            result.ext += int((same & ext).sum())
-            tags |= ext
+            mine, its = one["tags"].astype(np.int64), other["tags"].astype(np.int64)
+            rows = np.flatnonzero(same & ~void & (mine <= MAX_ADDRESS) & (its <= MAX_ADDRESS))
+            result.ext += len(rows)
+            if len(rows):
+                tags[rows] = _same_records(
+                    left_store.ext.read(*queue, mine[rows]), right_store.ext.read(*queue, its[rows])
+                )
         way = np.where(void, 2, np.where(other_void, 1, 3)).astype(np.int8)
         way[(same & tags) | (void & other_void)] = 0
         for number, kind in ((1, ONLY_FIRST), (2, ONLY_SECOND), (3, DIFFERS)):
@@ -229,6 +240,40 @@ class QueuesTask:
         blank = (units["size"] == PRE_BLANK_SIZE) & (position == 0)
         void: NDArray[np.bool_] = (position < self.pair.start) | (position >= self.pair.end) | blank
         return void | (units["size"] <= 0)
+
+
+def _same_records(left: Records, right: Records) -> NDArray[np.bool_]:
+    """Whether records say the same of their messages; what leads to none in either is the same, too."""
+    same: NDArray[np.bool_] = (left.state == WHOLE) == (right.state == WHOLE)
+    both = (left.state == WHOLE) & (right.state == WHOLE)
+    same &= ~both | ((left.tags == right.tags) & (left.timestamp == right.timestamp))
+    return same
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPairTask:
+    """Compare the units of batch queues of a pair that point into a range of the log."""
+
+    pair: Pair
+    start: int
+    end: int
+    left: tuple[BatchRun, ...]
+    right: tuple[BatchRun, ...]
+
+    def __call__(self) -> list[tuple[tuple[str, int], int, list[BatchRange]]]:
+        """(queue, units in the first store, what differs) of each; OSError where a file can't be read."""
+        size = self.pair.first.recovery.batch_queue_file_size
+        left, right = (
+            read_runs(root, size, runs, self.start, self.end)
+            for root, runs in ((self.pair.first.root, self.left), (self.pair.second.root, self.right))
+        )
+        done = []
+        for queue in sorted(left.keys() | right.keys()):
+            first, second = left.get(queue, NOTHING), right.get(queue, NOTHING)
+            order = np.argsort(first.units["position"], kind="stable")
+            ranges = compare_batch(first.units[order], second)
+            done.append((queue, len(first.units), ranges))
+        return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,21 +334,71 @@ def compare_pair(
             done += each.bytes
             report.findings += [_unit(pair, each, one) for one in _joined(each.ranges)]
         listener(done, report.units, 0)
+    _compare_batch_queues(pair, runner, selection, report)
     if selection.is_all and options.index:
         _compare_index(pair, runner, report)
     else:
         report.not_checked.append(Note("index", "the index: queues were chosen, or --no-index"))
-    if pair.queue_ext:
-        text = f"{names.CONSUME_QUEUE_EXT}, and the tagsCode of {ext:,} units that are addresses in it"
+    if ext:
+        text = (
+            f"the bit maps of {ext:,} units in {names.CONSUME_QUEUE_EXT}, and where there their records stand"
+        )
         report.not_checked.append(Note("queue-ext", text, count=ext))
-    if any((settings.root / names.BATCH_CONSUME_QUEUE).is_dir() for settings in (pair.first, pair.second)):
-        report.not_checked.append(Note("batch-queue", f"batch queues ({names.BATCH_CONSUME_QUEUE})"))
     if report.findings:
         report.next = [
             f"to see which of them is as its log says: reput verify {root}"
             for root in (pair.first.root, pair.second.root)
         ]
     return report
+
+
+def _compare_batch_queues(pair: Pair, runner: Runner, selection: Selection, report: Report) -> None:
+    size, maps = pair.first.recovery.batch_queue_file_size, []
+    for settings in (pair.first, pair.second):
+        queues = [
+            queue
+            for queue in queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE)
+            if selection.wants_topic(queue[0].encode("utf-8", "replace")) and selection.wants_queue(*queue)
+        ]
+        maps.append(find_batch_units(runner, settings.root, size, queues, pair.end))
+    left, right = maps
+    report.queues += len(left.files.keys() | right.files.keys())
+    step = pair.options.part_bytes
+    tasks = []
+    for start in range(pair.start, pair.end, step):
+        end = min(start + step, pair.end)
+        runs = left.runs(start, end), right.runs(start, end)
+        if any(runs):
+            tasks.append(BatchPairTask(pair, start, end, *runs))
+    found: dict[tuple[str, int], list[BatchRange]] = {}
+    for compared in in_waves(runner, tasks):
+        for queue, units, ranges in compared:
+            report.units += units
+            add_batch_ranges(found.setdefault(queue, []), ranges)
+    for queue, ranges in sorted(found.items()):
+        report.findings += [_batch(pair, queue, one) for one in ranges]
+
+
+def _batch(pair: Pair, queue: tuple[str, int], one: BatchRange) -> Difference:
+    kind = {MISSING: ONLY_FIRST, EXTRA: ONLY_SECOND}.get(one.kind, DIFFERS)
+    size = pair.first.recovery.batch_queue_file_size
+    path, offset = names.batch_queue_directory(pair.second.root, *queue), 0
+    if one.place >= 0:
+        path /= names.offset_name(one.place - one.place % size)
+        offset = one.place % size
+    return Difference(
+        area=QUEUE,
+        kind=kind,
+        first=one.first,
+        end=one.end,
+        count=one.count,
+        path=str(path),
+        offset=offset,
+        expected=f"{one.expected or 'nothing'} (first store)",
+        found=f"{one.found or 'nothing'} (second store)",
+        topic=queue[0],
+        queue_id=queue[1],
+    )
 
 
 def _compare_index(pair: Pair, runner: Runner, report: Report) -> None:

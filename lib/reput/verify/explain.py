@@ -11,16 +11,31 @@ from reput.errors import Finding, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.format.consumequeue import PHYSICAL_OFFSET, SIZE, TAGS_CODE, UNIT_LENGTH
+from reput.format.consumequeueext import MAX_ADDRESS
 from reput.scan.reference import Frame, frame
 from reput.sink.journal import QueueState
 from reput.sink.selection import is_known
 from reput.store.segments import map_segment
+from reput.verify.batch_files import BatchFiles
+from reput.verify.batch_units import BLANK, REPEATED, BatchRange, BatchUnit
+from reput.verify.batch_units import UNORDERED as UNORDERED_UNIT
 from reput.verify.entries import KeyRange
+from reput.verify.ext import ExtReader
 from reput.verify.index_file import IndexInfo, IndexProblem
-from reput.verify.outside import FileProblem, Outside
+from reput.verify.outside import FileProblem, series_files
 from reput.verify.plan import Plan, files_of
 from reput.verify.report import INDEX, QUEUE, Difference, Note
-from reput.verify.units import EXT_ADDRESSES_BELOW, EXTRA, MISPLACED, MISSING, Unit, UnitRange
+from reput.verify.units import (
+    DANGLING,
+    EXTRA,
+    MISPLACED,
+    MISSING,
+    UNORDERED,
+    WRONG_EXT,
+    Record,
+    Unit,
+    UnitRange,
+)
 
 _LMQ_PREFIX = "%LMQ%"
 
@@ -35,7 +50,12 @@ REMARKS = {
     "delay-tags-hashed": "tags' hashes in place of deliver times, as a 4.9 broker's recovery leaves them: "
     "delayed messages come at once",
     "delay-levels": "another deliver time: broker.conf has other delay levels than the broker had",
-    "queue-ext": "an address in consumequeue_ext, which isn't there",
+    "queue-ext": "an address in consumequeue_ext, which isn't there, or which queues of this kind don't use",
+    "queue-ext-lost": "the queue has no file in consumequeue_ext",
+    "queue-ext-file-lost": "the file in consumequeue_ext is gone",
+    "queue-ext-broken": "no record begins there",
+    "repeated-unit": "the message's unit stands there twice",
+    "queue-begins-late": "the queue's files begin after its messages in the log",
     "shifted": "the units lie in other places than their messages say",
     "log-gap": "messages of this queue are missing from the log",
     "log-damaged": "it points into a part of the log that can't be read",
@@ -108,7 +128,88 @@ class Explainer:
                 text = f"{topic}:{queue_id} has no files, and {count:,} messages in the log: {reason}"
                 return [], [Note("deleted-queue", text, topic, queue_id, count)]
         last = max((one.end for one in ranges), default=0)
-        return [self._unit(queue, one, bases, state, one.end == last) for one in ranges], []
+        return [
+            self._record(queue, one)
+            if one.kind in (DANGLING, WRONG_EXT)
+            else self._unit(queue, one, bases, state, one.end == last)
+            for one in ranges
+        ], []
+
+    def _record(self, queue: tuple[str, int], one: UnitRange) -> Difference:
+        """Where an address leads to the wrong thing."""
+        settings = self._settings
+        reader = ExtReader(settings.root, settings.recovery.queue_ext_file_size)
+        path, at = reader.file(*queue, one.found.tags)
+        cause = None
+        if one.kind == DANGLING:
+            files = series_files(path.parent, settings.recovery.queue_ext_file_size).files
+            lost = "queue-ext-file-lost" if files else "queue-ext-lost"
+            cause = lost if one.field == "file" else "queue-ext-broken"
+        wanted = f"a record of tagsCode {0 if one.expected is None else one.expected.tags}"
+        found = "no such file" if one.field == "file" else "none"
+        if one.record is not None:
+            wanted, found = (_record_text(record) for record in one.record)
+        return Difference(
+            area=QUEUE,
+            kind=one.kind,
+            first=one.first,
+            end=one.end,
+            count=one.count,
+            path=str(path),
+            offset=at,
+            expected=wanted,
+            found=found,
+            topic=queue[0],
+            queue_id=queue[1],
+            cause=cause,
+            remark=None if cause is None else REMARKS[cause],
+        )
+
+    def batch(self, queue: tuple[str, int], one: BatchRange, files: BatchFiles) -> Difference:
+        """A range of a batch queue."""
+        settings = self._settings
+        size = settings.recovery.batch_queue_file_size
+        path, offset = names.batch_queue_directory(settings.root, *queue), 0
+        if one.place >= 0:
+            path /= names.offset_name(one.place - one.place % size)
+            offset = one.place % size
+        cause = self._batch_cause(one, files)
+        found = "nothing" if one.found is None else str(one.found)
+        expected = "nothing" if one.expected is None else str(one.expected)
+        if one.kind == EXTRA and one.found is not None:
+            found += f" ({self._target(_plain_unit(one.found))[1]})"
+        elif one.kind == UNORDERED_UNIT:
+            expected = "a unit of a later message than those before"
+        elif one.kind == BLANK:
+            expected = "a unit"
+        return Difference(
+            area=QUEUE,
+            kind=one.kind,
+            first=one.first,
+            end=one.end,
+            count=one.count,
+            path=str(path),
+            offset=offset,
+            expected=expected,
+            found=found,
+            topic=queue[0],
+            queue_id=queue[1],
+            cause=cause,
+            remark=None if cause is None else REMARKS[cause],
+        )
+
+    def _batch_cause(self, one: BatchRange, files: BatchFiles) -> str | None:
+        if one.kind == EXTRA and one.found is not None:
+            return REPEATED if one.field == REPEATED else self._target(_plain_unit(one.found))[0]
+        if one.kind == MISSING:
+            if not files.count:
+                return "queue-lost"
+            if one.position > files.greatest:
+                return "queue-short"
+            if one.position < files.least:
+                return "queue-begins-late"
+            return "zeroed" if files.blanks else None
+        return "zeroed" if one.kind == BLANK else None
 
     def _deleted(self, queue: tuple[str, int], state: QueueState) -> str | None:
         topic = queue[0]
@@ -154,6 +255,8 @@ class Explainer:
         )
 
     def _expected(self, one: UnitRange) -> str:
+        if one.kind == UNORDERED:
+            return "an address above the one of the unit before"
         if one.expected is not None:
             return _unit_text(one.expected)
         if one.kind == MISSING:
@@ -194,10 +297,12 @@ class Explainer:
                 return "pre-blanked"
             at_end = state is not None and one.end == state.next
             return "queue-short" if at_end and is_last else "zeroed"
+        if one.kind == UNORDERED:
+            return None
         if one.kind == MISPLACED:
             return odd or "shifted"
         if one.field is not None and one.field != "message":
-            if one.found.tags < EXT_ADDRESSES_BELOW:
+            if one.found.tags <= MAX_ADDRESS:
                 return "queue-ext"
             if topic == SCHEDULE_TOPIC.decode() and one.field == "tagsCode":
                 return "delay-tags-hashed" if one.is_hash() else "delay-levels"
@@ -248,7 +353,7 @@ class Explainer:
         (queue_offset,) = struct.unpack_from(">q", view, position - segment.base + commitlog.QUEUE_OFFSET)
         return topic, queue_id, queue_offset
 
-    def file(self, queue: Outside, problem: FileProblem) -> Difference:
+    def file(self, queue: tuple[str, int], problem: FileProblem) -> Difference:
         """A file of a queue."""
         return Difference(
             area=QUEUE,
@@ -260,8 +365,8 @@ class Explainer:
             offset=0,
             expected=problem.expected,
             found=problem.found,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
+            topic=queue[0],
+            queue_id=queue[1],
         )
 
     def index(self, problem: IndexProblem) -> Difference:
@@ -321,6 +426,14 @@ class Explainer:
         if self._settings.dialect.index_tags:
             return "written by a version before 5.4: verify with --rocketmq-version 5.3"
         return "written by 5.4 or later, which indexes TAGS: verify with --rocketmq-version 5.5"
+
+
+def _record_text(record: Record) -> str:
+    return f"tagsCode {record.tags}, storeTimestamp {record.timestamp}"
+
+
+def _plain_unit(unit: BatchUnit) -> Unit:
+    return Unit(unit.position, unit.size, unit.tags)
 
 
 def _unit_text(unit: Unit) -> str:

@@ -8,6 +8,7 @@ from contextlib import closing
 
 from reput.format.indexfile import FIRST_ORDINAL
 from reput.sink.runner import Runner
+from reput.verify.batch_check import uncovered
 from reput.verify.entries import EntriesCompared, joined, joined_problems
 from reput.verify.explain import Explainer
 from reput.verify.index_file import IndexProblem, index_files, stray_directories
@@ -73,12 +74,7 @@ class IndexCheck:
         if not self.map.infos:
             return
         plan = self._plan
-        ranges, at = [(-_LONG_MAX - 1, 0)], plan.log.start
-        for start, end in sorted(self._covered):
-            if start > at:
-                ranges.append((at, start))
-            at = max(at, end)
-        ranges.append((at, _LONG_MAX))
+        ranges = uncovered(self._covered, plan.log.start)
         if plan.running:
             ranges = [(start, min(end, plan.end)) for start, end in ranges if start < plan.end]
         tasks = [

@@ -92,7 +92,14 @@ class Known:
     next: int | None = None
 
 
-def check_outside(root: Path, file_size: int, known: Known, log_start: int, live_end: int | None) -> Outside:
+def check_outside(
+    root: Path,
+    file_size: int,
+    known: Known,
+    log_start: int,
+    live_end: int | None,
+    ext_file_size: int | None = None,
+) -> Outside:
     """Look at a queue's files, and at the places outside of what the log has.
 
     Args:
@@ -102,15 +109,21 @@ def check_outside(root: Path, file_size: int, known: Known, log_start: int, live
         log_start: physical offset where the log begins.
         live_end: where a broker writes meanwhile, the physical offset up to which the log was looked at:
             units of messages from there on are let be. None without a broker.
+        ext_file_size: ``mappedFileSizeConsumeQueueExt``, bytes, where the queue's files in consumequeue_ext
+            are looked at as well.
 
     Raises:
         OSError: a file can't be read.
     """
     result = Outside(known.topic, known.queue_id)
     directory = names.queue_directory(root, known.topic, known.queue_id)
-    bases = _files(directory, file_size, result)
+    listed = series_files(directory, file_size, UNIT_LENGTH)
+    files, result.problems, result.fitting = listed.files, listed.problems, listed.fitting
+    if ext_file_size is not None:
+        listed = series_files(names.queue_ext_directory(root, known.topic, known.queue_id), ext_file_size)
+        result.problems += listed.problems
     last_position = _UNUSED
-    for base, path in bases:
+    for base, path in files:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             length = min(os.fstat(fd).st_size, file_size) // UNIT_LENGTH * UNIT_LENGTH
@@ -128,13 +141,33 @@ def check_outside(root: Path, file_size: int, known: Known, log_start: int, live
     return result
 
 
-def _files(directory: Path, file_size: int, result: Outside) -> list[tuple[int, Path]]:
-    """The files that have places, in order; what is wrong with the others goes into ``result``."""
-    found: list[tuple[int, Path]] = []
+@dataclass(slots=True)
+class SeriesListed:
+    """The files of one size that follow one another in a directory.
+
+    Attributes:
+        files: (byte offset of its first byte, file), in order: those that have places.
+        problems: what is wrong with the others, and with these.
+        fitting: files of the right length.
+    """
+
+    files: list[tuple[int, Path]] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
+    fitting: int = 0
+
+
+def series_files(directory: Path, file_size: int, unit_length: int | None = None) -> SeriesListed:
+    """List the files of a queue.
+
+    Args:
+        unit_length: bytes of a place; None where places have no queueOffsets.
+    """
+    result = SeriesListed()
+    found = result.files
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return result
     for entry in entries:
         try:
             facts = entry.stat()
@@ -151,14 +184,15 @@ def _files(directory: Path, file_size: int, result: Outside) -> list[tuple[int, 
             expected = f"20 digits, a multiple of {file_size}"
             result.problems.append(FileProblem("queue-file-name", entry.path, 0, 0, expected, entry.name))
             continue
-        first = base // UNIT_LENGTH
-        per_file = file_size // UNIT_LENGTH
+        per_file = 0 if unit_length is None else file_size // unit_length
+        first = base // file_size * per_file
         if facts.st_size != file_size:
+            whole = 0 if unit_length is None else min(facts.st_size // unit_length, per_file)
             result.problems.append(
                 FileProblem(
                     "queue-file-length",
                     entry.path,
-                    first + min(facts.st_size // UNIT_LENGTH, per_file),
+                    first + whole,
                     first + per_file,
                     f"{file_size} bytes",
                     f"{facts.st_size} bytes",
@@ -172,14 +206,14 @@ def _files(directory: Path, file_size: int, result: Outside) -> list[tuple[int, 
                 FileProblem(
                     "queue-file-missing",
                     str(directory / names.offset_name(missing)),
-                    missing // UNIT_LENGTH,
+                    missing // file_size * per_file,
                     first,
                     f"file {names.offset_name(missing)}",
                     f"{entry.name} after {names.offset_name(found[-1][0])}",
                 )
             )
         found.append((base, Path(entry.path)))
-    return found
+    return result
 
 
 def _before(

@@ -85,9 +85,9 @@ def prepare(options: VerifyOptions) -> Plan:
         log=log,
         end=LogEnd(settings).find(log) if running else log.end,
         running=running,
-        selection=Selection(parsed.queues, None, frozenset(batch)),
+        selection=Selection(parsed.queues, batch=frozenset(batch)),
         known=None if known is None else frozenset(known),
-        queue_ext=(settings.root / names.CONSUME_QUEUE_EXT).is_dir(),
+        queue_ext=settings.recovery.queue_ext or (settings.root / names.CONSUME_QUEUE_EXT).is_dir(),
     )
 
 
@@ -113,9 +113,7 @@ def open_store(root: Path, options: VerifyOptions) -> StoreSettings:
             path=root,
             next_step="Run the rebuild again, which finishes that first",
         )
-    return StoreSettings.load(
-        root, options.broker_conf, options.rocketmq_version, dledger=True
-    )
+    return StoreSettings.load(root, options.broker_conf, options.rocketmq_version, dledger=True)
 
 
 def may_be_running(root: Path) -> bool:

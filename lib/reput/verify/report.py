@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -169,8 +170,9 @@ class Report:
 def next_steps(
     options: VerifyOptions,
     findings: list[Difference],
-    in_log: set[tuple[str, int]],
+    in_log: Set[tuple[str, int]],
     *,
+    batch: Set[str],
     running: bool,
     other_version: str | None = None,
     files_fit: bool = True,
@@ -179,6 +181,7 @@ def next_steps(
 
     Args:
         in_log: the queues that the log has messages of, which a rebuild writes.
+        batch: topics with batch queues.
         running: a broker runs on the store.
         other_version: the store was written by another release, as which it should be verified first.
         files_fit: some file has the length that the settings ask for.
@@ -211,9 +214,10 @@ def next_steps(
         steps.append(_rebuild(options, [] if whole else mended))
     for queue in lost[:_MOST_QUEUES]:
         topic, _, number = queue.rpartition(":")
+        directory = names.BATCH_CONSUME_QUEUE if topic in batch else names.CONSUME_QUEUE
         steps.append(
             f"the log has no message of {queue}: with the broker stopped, move "
-            f"{Path(options.store) / 'consumequeue' / topic / number} away"
+            f"{Path(options.store) / directory / topic / number} away"
         )
     if len(lost) > _MOST_QUEUES:
         steps.append(f"and so for {len(lost) - _MOST_QUEUES:,} more queues")

@@ -20,8 +20,10 @@ from reput.sink.chain import Chain
 from reput.sink.journal import QueueState
 from reput.sink.queues import BatchQueues
 from reput.sink.runner import Runner
+from reput.sink.scan_task import PartResult
 from reput.source.parts import cut
 from reput.store.left_alone import left_alone
+from reput.verify.batch_check import BatchCheck
 from reput.verify.checkpoint import Reached, check_checkpoint
 from reput.verify.explain import Explainer, Seen
 from reput.verify.index_check import IndexCheck
@@ -100,6 +102,7 @@ class _Verification:
         self._listener = listener
         self._target = plan.target()
         self._index = IndexCheck(plan, runner)
+        self._batch = BatchCheck(plan, runner)
         self._queues: dict[_Queue, QueueState] = {}
         self._restarts: dict[str, int] = {}
         self._breaks: list[int] = []
@@ -110,7 +113,7 @@ class _Verification:
         self._log_findings: list[Finding] = list(plan.log.findings)
         self._holes: list[Finding] = []
         self._ranges: dict[_Queue, list[UnitRange]] = {}
-        self._ext = 0
+        self._ext = self._plain = 0
         self._end = plan.log.start
         self._total = sum(
             max(min(segment.base + segment.length, plan.end) - segment.base, 0)
@@ -122,6 +125,7 @@ class _Verification:
     def run(self) -> Report:
         plan = self._plan
         self._index.find()
+        self._batch.find()
         ended = threading.Event()
         with ThreadPoolExecutor(1, "reput-chains") as pool:
             # Each file's chains are one task's work: it is begun first, beside the log's.
@@ -130,20 +134,27 @@ class _Verification:
                 for batch in self._batches():
                     self._check_batch(batch)
                 self._index.check_leftover_entries()
+                self._batch.check_leftover_units()
                 outside = self._check_outside()
                 self._refuse_unknown(outside)
                 chains = following.result()
             finally:
                 ended.set()
         explainer = Explainer(plan, self._seen())
-        findings = [Difference.of_log(finding) for finding in [*self._log_findings, *self._unsafe_topics()]]
+        findings = [Difference.of_log(finding) for finding in self._of_log()]
         for queue, ranges in sorted(self._merged(outside).items()):
             differing, notes = explainer.queue(queue, ranges)
             findings += differing
             self._notes += notes
-        findings += [explainer.file(each, problem) for each in outside for problem in each.problems]
+        findings += [
+            explainer.file((each.topic, each.queue_id), problem)
+            for each in outside
+            for problem in each.problems
+        ]
+        findings += self._batch.findings(explainer)
         findings += self._index.findings(explainer, chains)
         self._notes += self._index.notes()
+        self._notes += self._plain_tags()
         # The log is looked at first, so that a broker's checkpoint may be newer.
         if plan.selection.is_all and not plan.running:
             fields = plan.settings.dialect.checkpoint_fields
@@ -158,8 +169,8 @@ class _Verification:
             broker_running=plan.running,
             messages=self._messages,
             bytes=self._bytes,
-            queues=len(self._queues),
-            units=sum(state.next - state.first for state in self._queues.values()),
+            queues=len(self._queues) + len(self._batch.queues),
+            units=sum(state.next - state.first for state in self._queues.values()) + self._batch.units,
             index_files=len(self._index.map.infos),
             index_entries=self._index.keys,
             findings=findings,
@@ -168,7 +179,8 @@ class _Verification:
             next=next_steps(
                 plan.options,
                 findings,
-                set(self._queues),
+                self._queues.keys() | self._batch.queues.keys(),
+                batch=plan.selection.batch,
                 running=plan.running,
                 other_version=other_version,
                 files_fit=self._files_fit(outside),
@@ -202,6 +214,8 @@ class _Verification:
         for checked in in_waves(self._runner, [self._task(part) for part in parts]):
             for fitting in self._fit(chain, checked):
                 accepted.append(fitting.result.part)
+                # Batch queues have no places: those aren't put in order again.
+                fitting.result.waiting = {queue: [] for queue in self._batch_queues(fitting.result)}
                 queues.add(fitting.result)
                 self._add(fitting, ranges)
         self._end = chain.finish()
@@ -214,7 +228,11 @@ class _Verification:
         self._check_irregular(queues, accepted, ranges)
         for queue, differing in ranges.items():
             add_ranges(self._ranges.setdefault(queue, []), differing)
-        self._queues.update(queues.changed())
+        self._queues.update(
+            (queue, state)
+            for queue, state in queues.changed().items()
+            if not self._plan.selection.is_batch(queue[0])
+        )
 
     def _task(self, part: Part) -> PartTask:
         plan = self._plan
@@ -225,6 +243,7 @@ class _Verification:
             entries_to=part.end,
             runs=self._index.map.runs(part.start, part.end) if plan.index else None,
             infos=self._index.map.infos,
+            batch_runs=self._batch.map.runs(part.start, part.end),
             queue_ext=plan.queue_ext,
         )
 
@@ -236,12 +255,20 @@ class _Verification:
             (again,) = done(self._runner, [self._task(verdict.again)])
             yield from self._fit(chain, again)
 
+    def _batch_queues(self, result: PartResult) -> Iterator[_Queue]:
+        columns, is_batch = result.queues, self._plan.selection.is_batch
+        for topic, queue_id in zip(columns.topic, columns.queue_id, strict=True):
+            if is_batch(columns.topics[topic]):
+                yield columns.topics[topic], queue_id
+
     def _add(self, checked: PartChecked, ranges: dict[_Queue, list[UnitRange]]) -> None:
         result = checked.result
         self._index.add(checked)
+        self._batch.add(result.part.start, result.part.end, checked.batch)
         for queue, differing in checked.ranges.items():
             add_ranges(ranges.setdefault(queue, []), differing)
         self._ext += checked.ext
+        self._plain += checked.plain
         if result.messages:
             self._reached_log = max(self._reached_log, result.last_timestamp)
         for topic, count, position in result.without_unit:
@@ -272,6 +299,7 @@ class _Verification:
             queues.replace(redone)
             ranges[queue] = each.ranges
             self._ext += each.ext
+            self._plain += each.plain
             if redone.restarted:
                 self._ranges.pop(queue, None)
                 self._restarts[redone.topic] = max(self._restarts.get(redone.topic, -1), each.restarted_at)
@@ -313,6 +341,7 @@ class _Verification:
                 tuple(queues[at : at + _QUEUES_AT_ONCE]),
                 plan.log.start,
                 live_end,
+                settings.recovery.queue_ext_file_size if plan.queue_ext else None,
             )
             for at in range(0, len(queues), _QUEUES_AT_ONCE)
         ]
@@ -326,9 +355,10 @@ class _Verification:
         """
         selection = self._plan.selection
         there = {*self._queues, *((each.topic, each.queue_id) for each in outside)}
-        topics = {topic for topic, _ in there} | selection.left_out
+        there |= self._batch.queues.keys() | self._batch.map.files.keys()
+        topics = {topic for topic, _ in there}
         for topic, queue_id in sorted(selection.queues, key=str):
-            if topic in selection.left_out or (topic, queue_id) in there:
+            if (topic, queue_id) in there:
                 continue
             if queue_id is None and topic in topics:
                 continue
@@ -345,7 +375,7 @@ class _Verification:
         wrong = any(problem.kind == "queue-file-length" for each in outside for problem in each.problems)
         if wrong and not any(each.fitting for each in outside):
             return False
-        return self._index.files_fit
+        return self._index.files_fit and self._batch.files_fit
 
     def _merged(self, outside: list[Outside]) -> dict[_Queue, list[UnitRange]]:
         merged = {queue: list(ranges) for queue, ranges in self._ranges.items() if ranges}
@@ -378,12 +408,27 @@ class _Verification:
 
     def _reached(self) -> Reached:
         queues = self._reached_queues
-        if any(self._without.values()) or self._ext:
-            queues = max(queues, self._reached_log)  # batch queues count, too
-        return Reached(self._reached_log, queues, self._index.end_timestamp, self._last_unit_or_batch())
+        if any(self._without.values()):
+            queues = max(queues, self._reached_log)  # a broker may have made queues of these
+        return Reached(self._reached_log, queues, self._index.end_timestamp, self._last_unit_or_end())
 
-    def _last_unit_or_batch(self) -> int:
+    def _last_unit_or_end(self) -> int:
         return self._end if self._without else self._last_unit
+
+    def _of_log(self) -> Iterator[Finding]:
+        yield from self._log_findings
+        yield from self._batch.bad
+        yield from self._unsafe_topics()
+
+    def _plain_tags(self) -> Iterator[Note]:
+        """Where addresses are expected."""
+        if self._plain and self._plan.settings.recovery.queue_ext:
+            text = (
+                f"{self._plain:,} units hold their plain tagsCode and no address in "
+                f"{names.CONSUME_QUEUE_EXT}: enableConsumeQueueExt was turned on later, or a record was too "
+                "long; a rebuild makes addresses of all"
+            )
+            yield Note("plain-tags", text, count=self._plain)
 
     def _unsafe_topics(self) -> Iterator[Finding]:
         """Topics of messages that no directory can have."""
@@ -409,25 +454,12 @@ class _Verification:
     def _not_checked(self) -> list[Note]:
         plan = self._plan
         found = []
-        for topic in sorted(plan.selection.left_out):
-            count = self._without.get(topic.encode(), (0, 0))[0]
-            found.append(
-                Note(
-                    "batch-queue",
-                    f"{topic}: batch queues ({names.BATCH_CONSUME_QUEUE}), {count:,} messages",
-                    topic,
-                    count=count,
-                )
+        if self._ext:
+            text = (
+                f"the bit maps of {self._ext:,} units in {names.CONSUME_QUEUE_EXT}, but for their length: "
+                "they depend on the consumers that the broker knew at the time"
             )
-        if plan.queue_ext:
-            found.append(
-                Note(
-                    "queue-ext",
-                    f"{names.CONSUME_QUEUE_EXT}, and the tagsCode of {self._ext:,} units that are addresses "
-                    "in it",
-                    count=self._ext,
-                )
-            )
+            found.append(Note("queue-ext", text, count=self._ext))
         if not plan.selection.is_all:
             found.append(Note("index", "the index and the checkpoint, for queues were chosen", count=1))
         elif not plan.settings.message_index_enable:

@@ -9,16 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.format.consumequeueext import MAX_ADDRESS
 from reput.verify.pieces import pieces
 
 UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 PRE_BLANK_SIZE = 0x7FFFFFFF
-#: A tagsCode below this is an address in consumequeue_ext (``ConsumeQueueExt.isExtAddr``).
-EXT_ADDRESSES_BELOW = -0x80000000
 #: Ranges of one comparison that are told one by one; what is beyond goes into one more range a kind.
 MOST_RANGES = 256
 
 MISSING, WRONG, MISPLACED, EXTRA = "missing-unit", "wrong-unit", "misplaced-unit", "extra-unit"
+#: An address in consumequeue_ext that leads to no record, to one of another message, or isn't above the
+#: address of the unit before.
+DANGLING, WRONG_EXT, UNORDERED = "dangling-address", "wrong-ext-unit", "unordered-address"
 
 _SOUND, _MISSING, _SIZE, _TAGS, _BOTH, _OTHER, _MISPLACED = range(7)
 _KINDS = {
@@ -55,18 +57,32 @@ class Unit(NamedTuple):
         return self == (0, PRE_BLANK_SIZE, 0)
 
 
+class Record(NamedTuple):
+    """A record of consumequeue_ext.
+
+    Attributes:
+        tags: tagsCode.
+        timestamp: storeTimestamp, ms.
+    """
+
+    tags: int
+    timestamp: int
+
+
 @dataclass(frozen=True, slots=True)
 class UnitRange:
     """Places of one queue that differ in one way.
 
     Attributes:
-        kind: MISSING, WRONG, MISPLACED or EXTRA.
-        field: what is wrong, where the kind is WRONG: "size", "tagsCode", both, or "message".
+        kind: MISSING, WRONG, MISPLACED or EXTRA; DANGLING, WRONG_EXT or UNORDERED.
+        field: what is wrong, where the kind is WRONG: "size", "tagsCode", both, or "message"; where it is
+            WRONG_EXT: "tagsCode", "storeTimestamp" or both; where it is DANGLING: "file" or "record".
         shift: where the kind is MISPLACED, how much higher the place is where the right unit lies.
         first, end: queueOffsets, half open; between them ``count`` units differ.
         count: units; fewer than end - first where many ranges became one.
         expected: what the log says of ``first``; None for EXTRA.
         found: what is there.
+        record: where the kind is WRONG_EXT, what the message says and what the address leads to.
     """
 
     kind: str
@@ -77,6 +93,7 @@ class UnitRange:
     count: int
     expected: Unit | None
     found: Unit
+    record: tuple[Record, Record] | None = None
 
     def joined(self, other: UnitRange) -> UnitRange | None:
         """Both as one where ``other`` goes on behind this one in the same way."""
@@ -98,11 +115,13 @@ class Compared:
 
     Attributes:
         ranges: what differs, by queueOffset.
-        ext: units whose tagsCode is an address in consumequeue_ext, which isn't looked at.
+        ext: units whose tagsCode is an address in consumequeue_ext.
+        plain: units of a queue with such addresses whose tagsCode is none.
     """
 
     ranges: list[UnitRange]
     ext: int = 0
+    plain: int = 0
 
 
 def units_of(data: bytes | memoryview) -> NDArray[Any]:
@@ -117,7 +136,7 @@ def compare_units(
     *,
     around: bytes = b"",
     around_first: int = 0,
-    queue_ext: bool = False,
+    may_be_address: NDArray[np.bool_] | None = None,
 ) -> Compared:
     """Compare the units that the log has for consecutive places with those that lie there.
 
@@ -128,13 +147,13 @@ def compare_units(
         around: units of a wider stretch of the queue, in which units that aren't in their place are looked
             for.
         around_first: queueOffset of its first place.
-        queue_ext: a tagsCode that is an address in consumequeue_ext is let pass.
+        may_be_address: bool[units], whether a tagsCode that is an address in consumequeue_ext is let pass.
     """
     right, there = units_of(expected), units_of(found)
     ways = _ways(right, there)
     ext = 0
-    if queue_ext:
-        addresses = there["tags"] < EXT_ADDRESSES_BELOW
+    if may_be_address is not None:
+        addresses = may_be_address & (there["tags"] <= MAX_ADDRESS)
         ways[(ways == _TAGS) & addresses] = _SOUND
         ways[(ways == _BOTH) & addresses] = _SIZE
         ext = int(addresses.sum())

@@ -1,0 +1,187 @@
+"""The files of batch queues by themselves: which there are, in what order their units stand. No Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.format import names
+from reput.format.batchconsumequeue import UNIT_LENGTH
+from reput.verify.batch_units import (
+    BLANK,
+    BatchRange,
+    Found,
+    add_batch_ranges,
+    is_blank,
+    order_ranges,
+    units_of,
+)
+from reput.verify.outside import FileProblem, series_files
+
+#: Units whose positions are told by their least and their greatest.
+BLOCK = 4096
+_LONG_MAX = (1 << 63) - 1
+
+
+class BatchRun(NamedTuple):
+    """Consecutive units of a file, some of which may point into a range of the log."""
+
+    topic: str
+    queue_id: int
+    base: int
+    first: int
+    units: int
+
+
+@dataclass(slots=True)
+class BatchFiles:
+    """What came of one batch queue's files.
+
+    Attributes:
+        topic, queue_id: the queue.
+        ranges: units that don't stand in log order, and zeros among units.
+        problems: files that are wrong.
+        fitting: files of the right length.
+        count: units.
+        blanks: places of nothing before the last unit.
+        base, first, lows, highs: int64[blocks], of each block its file, its first unit there, and the least
+            and greatest position.
+    """
+
+    topic: str
+    queue_id: int
+    ranges: list[BatchRange] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
+    fitting: int = 0
+    count: int = 0
+    blanks: int = 0
+    base: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    first: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    lows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    highs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def least(self) -> int:
+        """The least physical offset that a unit points to; past all without one."""
+        return int(self.lows.min()) if len(self.lows) else _LONG_MAX
+
+    @property
+    def greatest(self) -> int:
+        """The greatest one, -1 without one."""
+        return int(self.highs.max()) if len(self.highs) else -1
+
+    def runs(self, start: int, end: int) -> list[BatchRun]:
+        """The blocks that may hold units which point into [start, end) of the log."""
+        rows = np.flatnonzero((self.lows < end) & (self.highs >= start)).tolist()
+        return [
+            BatchRun(self.topic, self.queue_id, int(self.base[row]), int(self.first[row]), BLOCK)
+            for row in rows
+        ]
+
+
+def look_at(root: Path, file_size: int, queue: tuple[str, int], log_end: int) -> BatchFiles:
+    """Read a batch queue's files once.
+
+    Args:
+        root: the store.
+        file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
+        log_end: physical offset up to which the log is looked at.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    result = BatchFiles(*queue)
+    listed = series_files(names.batch_queue_directory(root, *queue), file_size)
+    result.problems, result.fitting = listed.problems, listed.fitting
+    rows: list[tuple[int, int, int, int]] = []
+    highest, blank_at, blanks = -1, -1, 0
+    for base, path in listed.files:
+        for first, data in _blocks(path, file_size):
+            blank = is_blank(data)
+            used = np.flatnonzero(~blank)
+            if not len(used):
+                blank_at = base + first * UNIT_LENGTH if blank_at < 0 else blank_at
+                blanks += len(blank)
+                continue
+            units = units_of(data)
+            place = base + first * UNIT_LENGTH
+            last = int(used[-1])
+            before = np.flatnonzero(blank[:last])
+            if len(before) and blank_at < 0:
+                blank_at = place + int(before[0]) * UNIT_LENGTH
+            if blanks + len(before):
+                add_batch_ranges(
+                    result.ranges, [BatchRange(BLANK, None, 0, 0, blanks + len(before), blank_at, None, None)]
+                )
+                result.blanks += blanks + len(before)
+            blanks = len(blank) - last - 1
+            blank_at = place + (last + 1) * UNIT_LENGTH if blanks else -1
+            ranges, highest = order_ranges(units, blank, place, highest, log_end)
+            add_batch_ranges(result.ranges, ranges)
+            position = units["position"][used].astype(np.int64)
+            rows.append((base, first, int(position.min()), int(position.max())))
+            result.count += len(used)
+    if rows:
+        columns = np.array(rows, np.int64).T
+        result.base, result.first, result.lows, result.highs = columns
+    return result
+
+
+def _blocks(path: Path, file_size: int) -> Iterator[tuple[int, bytes]]:
+    """(number of its first unit, bytes) of each block of a file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        units = min(os.fstat(fd).st_size, file_size) // UNIT_LENGTH
+        for first in range(0, units, BLOCK):
+            count = min(BLOCK, units - first)
+            data = os.pread(fd, count * UNIT_LENGTH, first * UNIT_LENGTH)
+            yield first, data[: len(data) // UNIT_LENGTH * UNIT_LENGTH]
+    finally:
+        os.close(fd)
+
+
+def read_runs(
+    root: Path, file_size: int, runs: Sequence[BatchRun], start: int, end: int
+) -> dict[tuple[str, int], Found]:
+    """The units of some blocks, those of one file one after the other, that point into [start, end).
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    blocks: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+    fd, opened = -1, None
+    try:
+        for run in runs:
+            path = names.batch_queue_directory(root, run.topic, run.queue_id) / names.offset_name(run.base)
+            if path != opened:
+                _close(fd)
+                opened, fd = path, _open(path)
+            if fd >= 0:
+                most = file_size // UNIT_LENGTH - run.first
+                length = min(run.units, most) * UNIT_LENGTH
+                data = os.pread(fd, length, run.first * UNIT_LENGTH)
+                place = run.base + run.first * UNIT_LENGTH
+                queue = run.topic, run.queue_id
+                blocks.setdefault(queue, []).append((place, data[: len(data) // UNIT_LENGTH * UNIT_LENGTH]))
+    finally:
+        _close(fd)
+    return {queue: Found.of(found, start, end) for queue, found in blocks.items()}
+
+
+def _open(path: Path) -> int:
+    """-1 where there is no such file any more: it has expired."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)
