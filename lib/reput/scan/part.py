@@ -90,7 +90,7 @@ _EXPECTED_ENTRY = {
     Status.BAD_SIZE: "an entry size of 139 bytes up to the segment's end, and a record that it holds",
     Status.BAD_MAGIC: "magic 1 and a record of magic 0xdaa320a7 (v1) or 0xdaa320ab (v2), or -1 (blank)",
     Status.BAD_PHYSICAL_OFFSET: "the entry's own place as its pos, its record's as physicalOffset",
-    Status.BAD_LENGTHS: "a record that fills its entry, with body, topic and properties that add up to its size",
+    Status.BAD_LENGTHS: "a record that fills its entry, whose body, topic and properties add up to its size",
     Status.UNWRITTEN: "an entry",
 }
 _KIND = {
