@@ -19,7 +19,7 @@ from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.scan.part import Part
 from reput.sink.opened import opened
-from reput.sink.queue_files import QueueFiles, SeriesFiles
+from reput.sink.queue_files import MAX_OPEN, QueueFiles, SeriesFiles
 from reput.sink.redo import Redone, clear_series, findings_of, pieces, placed_anew
 from reput.sink.row_spill import ROW, BitMaps, Queue, Rows, Stretch
 from reput.sink.salvage import salvaged_of
@@ -27,6 +27,9 @@ from reput.sink.scan_task import PartResult, QueueRows, Target
 from reput.sink.state import LoneZero, QueueState
 from reput.store import files
 from reput.store.lock import OutputLock
+
+#: Of each of the three kinds of files. A queue is written at one go, so that few are needed for long.
+_OPEN = MAX_OPEN // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +103,18 @@ def write(
     try:
         with (
             OutputLock(target.root).shared(),
-            QueueFiles(target.root, target.settings.consume_queue_file_size, owner) as queue_files,
+            QueueFiles(
+                target.root, target.settings.consume_queue_file_size, owner, max_open=_OPEN
+            ) as queue_files,
             SeriesFiles(
-                target.root, recovery.queue_ext_file_size, owner, names.queue_ext_directory
+                target.root, recovery.queue_ext_file_size, owner, names.queue_ext_directory, max_open=_OPEN
             ) as ext_files,
             SeriesFiles(
-                target.root, recovery.batch_queue_file_size, owner, names.batch_queue_directory
+                target.root,
+                recovery.batch_queue_file_size,
+                owner,
+                names.batch_queue_directory,
+                max_open=_OPEN,
             ) as batch_files,
         ):
             result = []

@@ -11,7 +11,8 @@ from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.store.filecache import FileCache
 from reput.store.ownership import Owner
 
-_MAX_OPEN = 512
+#: A process may have 1024 open where nobody has said otherwise.
+MAX_OPEN = 512
 
 
 class SeriesFiles:
@@ -24,6 +25,7 @@ class SeriesFiles:
         file_size: bytes of a file.
         owner: of new files; None for the process's own.
         directory: of a queue below the root: a function of :mod:`reput.format.names`.
+        max_open: bound of open descriptors.
     """
 
     def __init__(
@@ -32,11 +34,13 @@ class SeriesFiles:
         file_size: int,
         owner: Owner | None,
         directory: Callable[[Path, str, int], Path] = names.queue_directory,
+        *,
+        max_open: int = MAX_OPEN,
     ) -> None:
         self._root = root
         self._file_size = file_size
         self._directory = directory
-        self._cache = FileCache(owner, _MAX_OPEN)
+        self._cache = FileCache(owner, max_open)
         # Putting a path together takes longer than writing a chunk's units.
         self._paths: dict[tuple[str, int, int], Path] = {}
 
