@@ -14,6 +14,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.scan.part import Part
 from reput.settings import RecoverySettings, StoreSettings
+from reput.sink.filters import FiltersNow
 from reput.sink.journal import Journal, Opening, State
 from reput.sink.rollback import roll_back
 from reput.sink.scan_task import Target
@@ -105,6 +106,7 @@ def target_of(
         index=index,
         owner=None,
         flush_in_tasks=flush,
+        filters=FiltersNow.of(store.settings),
     )
 
 

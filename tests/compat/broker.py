@@ -20,6 +20,7 @@ CLUSTER = "DefaultCluster"
 BROKER_NAME = "broker-a"
 
 _LOOPBACK = Path(__file__).with_name("Loopback.java")
+_COLLECTOR = Path(__file__).with_name("Collector.java")
 _READY_TIMEOUT = 60.0
 _PULL_BATCH = 32
 _LARGEST = (1 << 63) - 1
@@ -63,6 +64,28 @@ class Received:
     store_timestamp: int
 
 
+class Listener:
+    """A push consumer, and what it was given; made by :meth:`Broker.listen`, stopped with the broker."""
+
+    def __init__(self, consumer: Any, collector: Any) -> None:
+        self._consumer = consumer
+        self._collector = collector
+
+    def wait(self, count: int, timeout: float = _READY_TIMEOUT) -> None:
+        """Wait until it was given this many messages, or for this many seconds."""
+        deadline = time.monotonic() + timeout
+        while int(self._collector.count()) < count and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def received(self) -> list[Received]:
+        """All messages that it was given so far, in the order of their arrival."""
+        return [_received(message) for message in self._collector.messages()]
+
+    def shutdown(self) -> None:
+        """Stop it."""
+        self._consumer.shutdown()
+
+
 class Broker:
     """Name server, broker and client, each started when the context is entered; a context manager.
 
@@ -91,6 +114,8 @@ class Broker:
         self._producer: Any = None
         self._transactions: Any = None
         self._puller: Any = None
+        self._collector: Any = None
+        self._listeners: list[Listener] = []
         self._controller: Any = None
         self._name_server_controller: Any = None
 
@@ -145,9 +170,12 @@ class Broker:
         """The broker's message store, a Java object."""
         return self._controller.getMessageStore()
 
-    def create_topic(self, topic: str, queues: int = 4) -> None:
-        """Create a topic with this many queues."""
+    def create_topic(self, topic: str, queues: int = 4, attributes: Mapping[str, str] | None = None) -> None:
+        """Create a topic with so many queues, and attributes (5.x) such as ``{"queue.type": "BatchCQ"}``."""
         config = self._broker.java.org.apache.rocketmq.common.TopicConfig(topic, queues, queues, 6)
+        if attributes:
+            # As mqadmin takes them: a plus adds one.
+            config.setAttributes({f"+{name}": value for name, value in attributes.items()})
         self._controller.getTopicConfigManager().updateTopicConfig(config)
         self._controller.registerBrokerAll(True, False, True)
         self._wait_for_route(topic)
@@ -254,6 +282,31 @@ class Broker:
         finally:
             consumer.shutdown()
 
+    def listen(self, group: str, topic: str, *, tags: str = "*", sql: str | None = None) -> Listener:
+        """A running push consumer that takes a topic from its first offsets on, by tags or by an expression.
+
+        Such a one is filtered by the expression that the broker holds of its group, bit maps included; one
+        that pulls by itself brings its expression with it, and the broker then looks into no bit map.
+        """
+        java = self._clients.java
+        client = java.org.apache.rocketmq.client.consumer
+        if self._collector is None:
+            # One that misses its first share of the queues would ask again after twenty seconds.
+            java.java.lang.System.setProperty("rocketmq.client.rebalance.waitInterval", "1000")
+            self._collector = instance(self._clients, _COLLECTOR)
+        collector = self._collector.another()
+        consumer = client.DefaultMQPushConsumer(group)
+        consumer.setNamesrvAddr(self._name_server)
+        consumer.setInstanceName("listeners")
+        first = java.org.apache.rocketmq.common.consumer.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        consumer.setConsumeFromWhere(first)
+        consumer.subscribe(topic, tags if sql is None else client.MessageSelector.bySql(sql))
+        consumer.registerMessageListener(collector)
+        consumer.start()
+        listener = Listener(consumer, collector)
+        self._listeners.append(listener)
+        return listener
+
     def query_by_key(self, topic: str, key: str, maximum: int = 64) -> list[Received]:
         """Messages that the index holds under this key, as ``mqadmin queryMsgByKey`` finds them."""
         from py4j.protocol import Py4JJavaError
@@ -294,7 +347,7 @@ class Broker:
         Raises:
             JavaError: the broker kept its abort file: something was left undone.
         """
-        self._stop_clients()
+        self.stop_clients()
         if self._controller is not None:
             controller, self._controller = self._controller, None
             controller.shutdown()
@@ -420,10 +473,12 @@ class Broker:
         queue_id = int(result.getMessageQueue().getQueueId())
         return Sent(queue_id, int(result.getQueueOffset()), str(result.getMsgId()))
 
-    def _stop_clients(self) -> None:
-        for client in (self._producer, self._transactions, self._puller):
+    def stop_clients(self) -> None:
+        """Stop producers and consumers; the broker goes on."""
+        for client in (*self._listeners, self._producer, self._transactions, self._puller):
             if client is not None:
                 client.shutdown()
+        self._listeners = []
         self._producer = self._transactions = self._puller = None
 
 

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,8 +92,8 @@ def write_filtered(version: str) -> None:
             for topic, queues in TOPICS.items():
                 broker.create_topic(topic, queues)
             for group, expressions in CONSUMERS.items():
-                stack.callback(_consumer(broker, group, expressions).shutdown)
-            _wait_for_filters(broker)
+                stack.callback(idle_consumer(broker, group, expressions).shutdown)
+            wait_for_filters(broker, CONSUMERS)
             broker.produce(messages())
             broker.wait_dispatched()
             start, end = int(broker.store.getMinPhyOffset()), int(broker.store.getMaxPhyOffset())
@@ -124,7 +124,7 @@ def write_filtered(version: str) -> None:
     (target / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def _consumer(broker: Broker, group: str, expressions: dict[str, str]) -> Any:
+def idle_consumer(broker: Broker, group: str, expressions: Mapping[str, str]) -> Any:
     """A running consumer that asks for nothing: its heartbeats bring the broker its expressions."""
     client = broker.clients.java.org.apache.rocketmq.client.consumer
     consumer = client.DefaultLitePullConsumer(group)
@@ -137,10 +137,15 @@ def _consumer(broker: Broker, group: str, expressions: dict[str, str]) -> Any:
     return consumer
 
 
-def _wait_for_filters(broker: Broker) -> None:
+def wait_for_filters(broker: Broker, consumers: Mapping[str, Mapping[str, str]]) -> None:
+    """Wait until the broker knows the expressions of these consumers, by group and topic.
+
+    Raises:
+        JavaError: it doesn't after half a minute.
+    """
     manager = broker.controller.getConsumerFilterManager()
     deadline = time.monotonic() + _SECONDS
-    wanted = [(topic, group) for group, expressions in CONSUMERS.items() for topic in expressions]
+    wanted = [(topic, group) for group, expressions in consumers.items() for topic in expressions]
     while any(manager.get(topic, group) is None for topic, group in wanted):
         if time.monotonic() > deadline:
             raise JavaError(f"the broker did not learn of all filters in {_SECONDS} s")
