@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,15 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.compat, pytest.mark.spark]
 
-CONFIG = {**SMALL_FILES, "fileReservedTime": 0}
+CONFIG = {
+    **SMALL_FILES,
+    "fileReservedTime": 0,
+    "enableConsumeQueueExt": True,
+    "mappedFileSizeConsumeQueueExt": 500,
+}
+#: Where the release has batch queues.
+BATCH_FILES = {"mapperFileSizeBatchConsumeQueue": 20 * 46}
+BATCHED = {"Batched": {"queue.type": "BatchCQ"}}
 #: One is in the middle of its last file, one has filled it.
 LENGTHS = {0: 70, 1: 100}
 
@@ -43,55 +53,75 @@ def expire(store: JavaStore) -> None:
             method.invoke(cleaner, new(java.Object, 0))
 
 
-def offsets(store: JavaStore) -> dict[int, tuple[int, int]]:
-    """The least and the next queueOffset of each queue of the expired topic."""
+def offsets(store: JavaStore, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    """The least and the next queueOffset of each queue of the expired topics."""
     return {
-        queue: (
-            int(store.store.getMinOffsetInQueue("Expired", queue)),
-            int(store.store.getMaxOffsetInQueue("Expired", queue)),
+        (topic, queue): (
+            int(store.store.getMinOffsetInQueue(topic, queue)),
+            int(store.store.getMaxOffsetInQueue(topic, queue)),
         )
+        for topic in topics
         for queue in LENGTHS
     }
+
+
+def last_files(root: Path, topics: Sequence[str]) -> dict[str, str]:
+    """The last file of each queue of theirs that isn't empty, by its path below the store."""
+    found = {}
+    for kind in names.QUEUES:
+        for directory in (root / kind).glob("*/*"):
+            if directory.parent.name in topics:
+                used = [path for path in directory.iterdir() if any(path.read_bytes())]
+                found[max(used).relative_to(root).as_posix()] = tree(directory)[max(used).name]
+    return found
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 def test_an_expired_queue_goes_on(version: str, tmp_path: Path, spark: SparkSession) -> None:
     root = tmp_path / "store"
-    with JavaStore(version, root, CONFIG) as store:
+    batched, config = (BATCHED, CONFIG | BATCH_FILES) if version > "5" else ({}, CONFIG)
+    topics = ["Expired", *batched]
+    with JavaStore(version, root, config, topics=batched) as store:
         assert store.load()
         store.start()
-        for queue, length in LENGTHS.items():
-            for n in range(length):
-                store.put(Message("Expired", queue, f"{n}".encode(), keys=f"k{n}"))
+        for topic in topics:
+            for queue, length in LENGTHS.items():
+                for n in range(length):
+                    store.put(Message(topic, queue, f"{n}".encode(), keys=f"k{n}"))
         for _ in range(200):
             store.put(Message("Orders", 0, bytes(1000)))
         store.wait_dispatched()
         expire(store)
         assert int(store.store.getMinPhyOffset()) > 65_536
-    queues = root / names.CONSUME_QUEUE
-    own = {name: digest for name, digest in tree(queues).items() if name.startswith("Expired/") and digest}
-    assert len(own) == 2, "the last file of each queue"
-    with JavaStore(version, root, CONFIG) as store:
+    (root / names.CONFIG).mkdir(exist_ok=True)
+    table = {topic: {"attributes": attributes} for topic, attributes in batched.items()}
+    (root / names.CONFIG / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    own = last_files(root, topics)
+    assert len(own) == (4 if not batched else 6), "the last file of each queue, and its last records"
+    with JavaStore(version, root, config, topics=batched) as store:
         assert store.load()
-        before = offsets(store)
-    assert {queue: most for queue, (_, most) in before.items()} == LENGTHS
+        before = offsets(store, topics)
+    assert {queue: most for queue, (_, most) in before.items()} == {
+        (topic, queue): length for topic in topics for queue, length in LENGTHS.items()
+    }
 
     for topic in ("Orders", "index"):  # the damage
-        shutil.rmtree(queues / topic, ignore_errors=True)
+        shutil.rmtree(root / names.CONSUME_QUEUE / topic, ignore_errors=True)
     conf = tmp_path / "broker.conf"
-    conf.write_text(conf_text(CONFIG), encoding="utf-8")
+    conf.write_text(conf_text(config), encoding="utf-8")
     options = RebuildOptions(store=root, broker_conf=conf, rocketmq_version=version)
     summary = rebuild(options, lambda: spark)
-    assert summary.carried_queues == ["Expired:0", "Expired:1"]
+    assert sorted(summary.carried_queues) == sorted(f"{topic}:{queue}" for topic, queue in before)
     assert summary.doubtful_queues == []
-    assert own.items() <= tree(queues).items()
+    assert own.items() <= last_files(root, topics).items()
 
-    with JavaStore(version, root, CONFIG) as store:
+    with JavaStore(version, root, config, topics=batched) as store:
         assert store.load()
-        assert offsets(store) == before
+        assert offsets(store, topics) == before
         store.start()
-        assert {queue: store.put(Message("Expired", queue)).queue_offset for queue in LENGTHS} == LENGTHS
+        for topic in topics:
+            assert {queue: store.put(Message(topic, queue)).queue_offset for queue in LENGTHS} == LENGTHS
         store.wait_dispatched()
-        assert {queue: most for queue, (_, most) in offsets(store).items()} == {
-            queue: length + 1 for queue, length in LENGTHS.items()
+        assert {queue: most for queue, (_, most) in offsets(store, topics).items()} == {
+            (topic, queue): length + 1 for topic in topics for queue, length in LENGTHS.items()
         }

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from reput.errors import OutputError
+from reput.format import batchconsumequeue
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.format.names import offset_name
-from reput.store.last_file import LastFile, last_file
+from reput.store.last_file import LastFile, last_batch_file, last_ext_file, last_file
 
 SIZE = 100
 ONE, TWO, THREE = (unit(n * 1000, 200, n) for n in (1, 2, 3))
@@ -72,3 +73,37 @@ def test_what_is_no_file_of_this_queue(tmp_path: Path) -> None:
     assert last_file(tmp_path, SIZE) == "its last file's name is no multiple of 100"
     with pytest.raises(OutputError, match="the queue's last file can't be read"):
         last_file(tmp_path / "gone", SIZE)
+
+
+B_ONE = batchconsumequeue.unit(1000, 200, 7, 1, base_offset=30, batch_size=4)
+B_TWO = batchconsumequeue.unit(1200, 200, 7, 2, base_offset=34, batch_size=6)
+
+
+def test_the_last_file_of_a_batch_queue(tmp_path: Path) -> None:
+    write(tmp_path, 0, B_ONE, B_ONE, size=92)
+    write(tmp_path, 92, B_ONE, B_TWO, size=92)
+    write(tmp_path, 184, size=92)
+    last = last_batch_file(tmp_path, 92)
+    assert isinstance(last, LastFile)
+    assert (last.path.name, last.units) == (offset_name(92), B_ONE + B_TWO)
+    assert (last.next_offset, last.last_position) == (40, 1200)
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ([bytes(46), B_ONE], "doesn't begin with units"),
+        ([B_TWO, B_ONE], "aren't in the log's order"),
+        ([B_ONE, b"\0" * 45 + b"x"], "goes on behind its last unit"),
+    ],
+)
+def test_what_is_no_sane_file_of_a_batch_queue(tmp_path: Path, parts: list[bytes], reason: str) -> None:
+    write(tmp_path, 0, *parts, size=92)
+    assert reason in str(last_batch_file(tmp_path, 92))
+
+
+def test_the_last_file_in_consumequeue_ext(tmp_path: Path) -> None:
+    assert last_ext_file(tmp_path / "none", SIZE) is None
+    write(tmp_path, 0, b"records")
+    write(tmp_path, 100)
+    assert last_ext_file(tmp_path, SIZE) == (tmp_path / offset_name(0), b"records")

@@ -20,7 +20,6 @@ from reput.format import commitlog, names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.indexfile import IndexHeader
-from reput.job.mending import MendOptions, mend
 from reput.recovery import ahead, batch
 from reput.recovery import queue as queue_module
 from reput.recovery.files import StoreFile, listed, number
@@ -697,14 +696,9 @@ def test_records_of_consumequeue_ext_that_are_gone_are_told(name: str, tmp_path:
     for harm in (ext_gone, last_ext_record_gone):
         result = planned(store, harm, tmp_path / harm.__name__)
         assert kinds(result) == {"queue-ext-missing"}
-        assert any("enableConsumeQueueExt=false" in step for step in result.instead)
+        assert any("--apply" in step for step in result.instead)
     (one,) = result.unrepaired
     assert (one.end, one.path[-8:]) == (result.prediction.queues["Orders", 0].max_offset, "Orders/0")
-    options = MendOptions(
-        tmp_path / "ext_gone" / "store", tmp_path / "ext_gone" / "broker.conf", store.version
-    )
-    with pytest.raises(UnsupportedError, match="enableConsumeQueueExt"):
-        mend(options, lambda: pytest.fail("it starts Spark"))
 
 
 # --- Batch queues -----------------------------------------------------------------------------------------
@@ -726,9 +720,6 @@ def test_messages_that_a_batch_queue_lacks_are_told(name: str, tmp_path: Path) -
     whole = sound.prediction.batch_queues["Batches", 0]
     last = whole.files[-1].counting[-1]  # the walk meets no other of this queue
     assert (one.offset, one.end, one.count) == (last["base_offset"], whole.max_offset, 1)
-    options = MendOptions(tmp_path / "damaged" / "store", tmp_path / "damaged" / "broker.conf", store.version)
-    with pytest.raises(UnsupportedError, match=r"topic Batches .*BatchCQ"):
-        mend(options, lambda: pytest.fail("it starts Spark"))
 
 
 def test_numbers_of_batches_are_read_as_by_the_slow_parser() -> None:

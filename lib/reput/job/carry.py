@@ -1,7 +1,7 @@
 """Queues of a store that is rebuilt in place and whose log has no message of them any more.
 
 What a broker keeps of such a queue, its last file, goes into the rebuilt store as it is, so that consumers'
-offsets stay valid.
+offsets stay valid; and so does its last file in consumequeue_ext, so that addresses go on where they were.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from reput.format import names
 from reput.store import files
-from reput.store.last_file import LastFile, last_file
+from reput.store.last_file import LastFile, last_batch_file, last_ext_file, last_file
 
 if TYPE_CHECKING:
     from reput.job.plan import Plan
@@ -27,31 +27,43 @@ class Gone:
     Attributes:
         topic, queue_id: the queue.
         last: what can be carried over of it, or why nothing can.
+        is_batch: it is a batch queue.
     """
 
     topic: str
     queue_id: int
     last: LastFile | str
+    is_batch: bool = False
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.queue_id}"
 
 
-def gone_queues(plan: Plan, consume_queues: Path) -> Iterator[Gone]:
-    """The queues below ``consume_queues`` that are wanted and that the journal doesn't name, sorted.
+def gone_queues(plan: Plan, store: Path) -> Iterator[Gone]:
+    """The queues and batch queues of ``store`` that are wanted and that the journal doesn't name, sorted.
 
     None where queues were chosen: the others aren't replaced.
+
+    Args:
+        store: has consumequeue and batchconsumequeue: the store, or what is kept of it.
 
     Raises:
         OutputError: something there can't be read.
     """
     if not plan.selection.is_all:
         return
-    for topic, queue_id, directory in _queues(consume_queues):
-        if (topic, queue_id) in plan.journal.state.queues:
-            continue
-        if plan.selection.wants_topic(topic.encode("utf-8", "surrogateescape")) and any(directory.iterdir()):
-            yield Gone(topic, queue_id, last_file(directory, plan.settings.consume_queue_file_size))
+    for is_batch, root in ((False, names.CONSUME_QUEUE), (True, names.BATCH_CONSUME_QUEUE)):
+        for topic, queue_id, directory in _queues(store / root):
+            if (topic, queue_id) in plan.journal.state.queues or plan.selection.is_batch(topic) != is_batch:
+                continue
+            wanted = plan.selection.wants_topic(topic.encode("utf-8", "surrogateescape"))
+            if wanted and any(directory.iterdir()):
+                last = (
+                    last_batch_file(directory, plan.settings.recovery.batch_queue_file_size)
+                    if is_batch
+                    else last_file(directory, plan.settings.consume_queue_file_size)
+                )
+                yield Gone(topic, queue_id, last, is_batch)
 
 
 def carry_over(plan: Plan) -> None:
@@ -60,20 +72,37 @@ def carry_over(plan: Plan) -> None:
     Raises:
         OutputError: one can't be read or written.
     """
-    for gone in gone_queues(plan, plan.settings.root / names.CONSUME_QUEUE):
+    recovery = plan.settings.recovery
+    for gone in gone_queues(plan, plan.settings.root):
         if isinstance(gone.last, str):
             continue
-        path = names.queue_directory(plan.root, gone.topic, gone.queue_id) / gone.last.path.name
-        files.make_dirs(path.parent, plan.owner)
-        fd = files.create_file(path, plan.settings.consume_queue_file_size, plan.owner)
-        try:
-            files.pwrite_all(fd, gone.last.units, 0)
-            with files.reporting("can't set the file's time", path):
-                os.utime(fd, ns=(gone.last.modified, gone.last.modified))
-            files.fsync_file(fd)
-        finally:
-            files.system.close(fd)
-        files.fsync_dir(path.parent)
+        queue = gone.topic, gone.queue_id
+        if gone.is_batch:
+            directory = names.batch_queue_directory(plan.root, *queue)
+            _put(plan, directory, gone.last, recovery.batch_queue_file_size)
+            continue
+        _put(plan, names.queue_directory(plan.root, *queue), gone.last, plan.settings.consume_queue_file_size)
+        if recovery.queue_ext:
+            found = names.queue_ext_directory(plan.settings.root, *queue)
+            ext = last_ext_file(found, recovery.queue_ext_file_size)
+            if ext is not None:
+                last = LastFile(ext[0], ext[1], 0, 0, gone.last.modified)
+                directory = names.queue_ext_directory(plan.root, *queue)
+                _put(plan, directory, last, recovery.queue_ext_file_size)
+
+
+def _put(plan: Plan, directory: Path, last: LastFile, file_size: int) -> None:
+    path = directory / last.path.name
+    files.make_dirs(path.parent, plan.owner)
+    fd = files.create_file(path, file_size, plan.owner)
+    try:
+        files.pwrite_all(fd, last.units, 0)
+        with files.reporting("can't set the file's time", path):
+            os.utime(fd, ns=(last.modified, last.modified))
+        files.fsync_file(fd)
+    finally:
+        files.system.close(fd)
+    files.fsync_dir(path.parent)
 
 
 def drop_carried(plan: Plan) -> None:
@@ -82,17 +111,18 @@ def drop_carried(plan: Plan) -> None:
     Raises:
         OutputError: it can't be removed.
     """
-    for topic, queue_id, directory in _queues(plan.root / names.CONSUME_QUEUE):
-        if (topic, queue_id) not in plan.journal.state.queues:
-            files.remove_tree(directory)
-            if not any(directory.parent.iterdir()):
-                files.remove_tree(directory.parent)
+    for root in names.QUEUES:
+        for topic, queue_id, directory in _queues(plan.root / root):
+            if (topic, queue_id) not in plan.journal.state.queues:
+                files.remove_tree(directory)
+                if not any(directory.parent.iterdir()):
+                    files.remove_tree(directory.parent)
 
 
-def _queues(consume_queues: Path) -> list[tuple[str, int, Path]]:
-    with files.reporting("the queues can't be listed", consume_queues):
+def _queues(root: Path) -> list[tuple[str, int, Path]]:
+    with files.reporting("the queues can't be listed", root):
         return sorted(
             (path.parent.name, int(path.name), path)
-            for path in consume_queues.glob("*/*")
+            for path in root.glob("*/*")
             if path.name.isascii() and path.name.isdecimal() and path.is_dir()
         )

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.errors import SettingsError, StoreError, StoreInUseError, UnsupportedError
+from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.job.log_copies import LogCopies
 from reput.job.mend_log import Change, mend_log
@@ -24,10 +24,11 @@ from reput.job.plan import prepare
 from reput.job.run import stage
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.job.summary import Summary, summarize
+from reput.recovery.files import Listing
 from reput.recovery.loss import LOG_GONE, Loss
 from reput.recovery.plan import Plan, plan
 from reput.recovery.problem import Problem
-from reput.recovery.snapshot import Snapshot, take
+from reput.recovery.snapshot import Snapshot, take, type_problems
 from reput.settings import StoreSettings
 from reput.store import files
 from reput.store.lock import OutputLock, StoreLock
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _MENDING = "mending"
 #: Problems of a start that a rebuild of queues and index takes away, wherever they are told.
 _DERIVED = frozenset({"empty-queue-file", "dispatch-never-ends", "queue-type"})
-_DERIVED_ROOTS = (names.CONSUME_QUEUE, names.INDEX)
+_DERIVED_ROOTS = (*names.QUEUES, names.INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,6 @@ def mend(
             command finishes.
     """
     settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version)
-    _refuse_queue_ext(settings)
     snapshot = take(settings)
     if snapshot.holder is not None:
         raise StoreInUseError(
@@ -134,7 +134,6 @@ def mend(
     shown(mended.plan)
     if not mended.plan.exit_code:
         return mended
-    _refuse_batch_queues(mended.plan)
     _refuse_problems(mended.plan.prediction.problems, settings)
     _refuse_other_settings(snapshot)
     _refuse_without_log(snapshot)
@@ -166,31 +165,6 @@ def _locked(settings: StoreSettings) -> Iterator[Owner]:
         yield owner
 
 
-def _refuse_queue_ext(settings: StoreSettings) -> None:
-    if settings.recovery.queue_ext:
-        raise UnsupportedError(
-            "enableConsumeQueueExt asks for files in consumequeue_ext, which --apply doesn't put in place",
-            path=settings.broker_conf,
-            found="enableConsumeQueueExt=true",
-            next_step="`reput rebuild --in-place` builds all queues, those files, and the index anew",
-        )
-
-
-def _refuse_batch_queues(wanted: Plan) -> None:
-    """A rebuild can't write them, and would leave them as they are."""
-    snapshot = wanted.snapshot
-    queues = {queue for queue, listing in snapshot.batch_queues.items() if listing.files}
-    queues |= set(wanted.prediction.batch_queues)
-    if queues:
-        topic, _ = min(queues)
-        raise UnsupportedError(
-            f"topic {topic} has batch queues (queue.type=BatchCQ), which --apply doesn't put in place",
-            path=snapshot.settings.topics_json,
-            found=f"{len(queues)} batch queues",
-            next_step="`reput rebuild --in-place` builds all queues, those too, and the index anew",
-        )
-
-
 def _refuse_problems(problems: list[Problem], settings: StoreSettings) -> None:
     for problem in problems:
         if not (_is_derived(problem, settings) or _is_stray(problem, settings)):
@@ -205,9 +179,20 @@ def _refuse_problems(problems: list[Problem], settings: StoreSettings) -> None:
 
 def _refuse_other_settings(snapshot: Snapshot) -> None:
     """A rebuild by settings that no file fits makes files that the broker can't load."""
-    queue_files = sum(len(listing.files) for listing in snapshot.queues.values())
     for setting, kind, directory, fitting in (
-        ("mappedFileSizeConsumeQueue", "wrong-length", names.CONSUME_QUEUE, queue_files),
+        ("mappedFileSizeConsumeQueue", "wrong-length", names.CONSUME_QUEUE, _files(snapshot.queues)),
+        (
+            "mappedFileSizeConsumeQueueExt",
+            "wrong-length",
+            names.CONSUME_QUEUE_EXT,
+            _files(snapshot.ext_queues),
+        ),
+        (
+            "mapperFileSizeBatchConsumeQueue",
+            "wrong-length",
+            names.BATCH_CONSUME_QUEUE,
+            _files(snapshot.batch_queues),
+        ),
         ("maxHashSlotNum, maxIndexNum", "index-length", names.INDEX, None),
     ):
         root = snapshot.settings.root / directory
@@ -226,6 +211,10 @@ def _refuse_other_settings(snapshot: Snapshot) -> None:
                 found=wrong[0].found,
                 next_step=f"Give the broker's own broker.conf; if this is it, move {root} away first",
             )
+
+
+def _files(queues: Mapping[tuple[str, int], Listing]) -> int:
+    return sum(len(listing.files) for listing in queues.values())
 
 
 def _refuse_without_log(snapshot: Snapshot) -> None:
@@ -324,10 +313,20 @@ def _staged_view(snapshot: Snapshot, staging: Path, staged: list[str]) -> Snapsh
     whole = _without_strays(snapshot)
     derived = [problem for problem in whole.problems if _is_derived(problem, settings)]
     problems = [problem for problem in whole.problems if problem not in derived]
-    problems += [problem for problem in seen.problems if Path(problem.path).is_relative_to(staging)]
+    problems += [
+        problem
+        for problem in seen.problems
+        # Which type a topic's queues are of is said by a file that isn't staged.
+        if problem.kind != "queue-type" and Path(problem.path).is_relative_to(staging)
+    ]
     view = replace(whole, problems=problems)
     if names.CONSUME_QUEUE in staged:
         view = replace(view, queues=seen.queues)
+    if names.CONSUME_QUEUE_EXT in staged:
+        view = replace(view, ext_queues=seen.ext_queues)
+    if names.BATCH_CONSUME_QUEUE in staged:
+        view = replace(view, batch_queues=seen.batch_queues)
+    problems += type_problems(view)
     if names.INDEX in staged:
         view = replace(view, index=seen.index)
     if names.CHECKPOINT in staged:

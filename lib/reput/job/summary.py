@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import Finding
-from reput.format import names
 from reput.job.carry import gone_queues
 from reput.sink.selection import Selection, is_known
 from reput.sink.state import FILLED, HIDDEN, KEPT
@@ -99,7 +98,7 @@ def summarize(
     state = plan.journal.state
     known = plan.known
     topics = {topic for topic, _ in state.queues} | set(state.without_unit)
-    gone = [] if kept is None else list(gone_queues(plan, Path(kept) / names.CONSUME_QUEUE))
+    gone = [] if kept is None else list(gone_queues(plan, Path(kept)))
     carried = [(queue, queue.last) for queue in gone if isinstance(queue.last, LastFile)]
     return Summary(
         store=str(plan.settings.root),

@@ -13,6 +13,7 @@ _REBUILT = DERIVED_GONE | {
     "units-displaced",
     "queue-begins-late",
     "delay-tags-hashed",
+    "queue-ext-missing",
     "index-missing",
     "index-dropped",
     "index-ahead",
@@ -23,21 +24,9 @@ _REBUILT = DERIVED_GONE | {
 
 def steps_instead(prediction: Prediction, found: list[Loss], release: str) -> list[str]:
     """Steps, one a line, for what a restart of this release loses or leaves broken; none is there twice."""
-    settings = prediction.snapshot.settings
     kinds = {loss.kind for loss in found}
     steps = [problem.next_step for problem in prediction.problems]
     steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in LOG_GONE]
-    batch = sorted({topic for topic, _ in prediction.batch_queues})
-    if kinds - LOG_GONE and batch:
-        steps.append(
-            f"reput doesn't write batch consume queues (queue.type=BatchCQ: {', '.join(batch)}). --apply is "
-            "refused with them, and a rebuild leaves them as they are."
-        )
-    if kinds - LOG_GONE and settings.recovery.queue_ext:
-        steps.append(
-            "With the broker stopped: set enableConsumeQueueExt=false in broker.conf, and leave it so for "
-            "the broker. reput can then build its queues, with the tags in the units; bit maps are gone."
-        )
     by_hand = _by_hand(prediction, found, kinds, release)
     if kinds - LOG_GONE:
         apply = _command(prediction, release, "recover", "--apply")

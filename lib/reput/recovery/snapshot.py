@@ -155,7 +155,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_queue_problems(queues, settings.consume_queue_file_size),
         *_queue_problems(ext, recovery_settings.queue_ext_file_size),
         *_queue_problems(batch, recovery_settings.batch_queue_file_size),
-        *_type_problems(snapshot),
+        *type_problems(snapshot),
         *index_problems,
         *_checkpoint_problems(checkpoint, checkpoint_length),
         *config_problems(settings),
@@ -227,7 +227,7 @@ def _queue_problems(queues: dict[Queue, Listing], file_size: int) -> Iterator[Pr
         yield from gaps(listing.files, file_size, "missing-queue-files")
 
 
-def _type_problems(snapshot: Snapshot) -> Iterator[Problem]:
+def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
     """``ConsumeQueueStore.queueTypeShouldBe``."""
     settings = snapshot.settings
     if not settings.dialect.recovery.switches_queue_types:

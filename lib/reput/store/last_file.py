@@ -1,8 +1,9 @@
-"""The last file of a consume queue whose messages have all expired, which only the store itself still has.
+"""The last file of a queue whose messages have all expired, which only the store itself still has.
 
 The next queueOffset of such a queue stands nowhere in the log. A broker keeps it by never deleting a queue's
 last file: ``MappedFileQueue.deleteExpiredFileByOffset`` looks at all files but that one, and
-``ConsumeQueue.recover`` takes the queue's end from it (rocketmq-all-4.9.7, 5.3.3).
+``ConsumeQueue.recover`` takes the queue's end from it (rocketmq-all-4.9.7, 5.3.3), as does
+``BatchConsumeQueue.recover`` (rocketmq-all-5.3.3).
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from reput.format import names
+from reput.format import batchconsumequeue, names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.store import files
 
 _UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,61 @@ def last_file(directory: Path, file_size: int) -> LastFile | str:
     Raises:
         OutputError: the directory or a file can't be read.
     """
+    found = _newest(directory, file_size)
+    if isinstance(found, str):
+        return found
+    path, data, modified = found
+    length = _length_of_units(data)
+    if isinstance(length, str):
+        return length
+    last = np.frombuffer(data, _UNIT, 1, length - UNIT_LENGTH)["position"][0]
+    return LastFile(path, data[:length], (int(path.name) + length) // UNIT_LENGTH, int(last), modified)
+
+
+def last_batch_file(directory: Path, file_size: int) -> LastFile | str:
+    """The same of a batch queue.
+
+    Args:
+        file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
+
+    Raises:
+        OutputError: the directory or a file can't be read.
+    """
+    found = _newest(directory, file_size)
+    if isinstance(found, str):
+        return found
+    path, data, modified = found
+    units = np.frombuffer(data, _BATCH_UNIT, len(data) // _BATCH_UNIT.itemsize)
+    # What BatchConsumeQueue.recover takes for a unit.
+    is_unit = (units["position"] >= 0) & (units["size"] > 0)
+    is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
+    count = len(units) if is_unit.all() else int(is_unit.argmin())
+    length = count * _BATCH_UNIT.itemsize
+    if not count:
+        return "its last file doesn't begin with units"
+    if data.count(0, length) != len(data) - length:
+        return "its last file goes on behind its last unit"
+    if (np.diff(units["position"][:count].astype(np.int64)) < 0).any():
+        return "the units of its last file aren't in the log's order"
+    last = units[count - 1]
+    after = int(last["base_offset"]) + int(last["batch_size"])
+    return LastFile(path, data[:length], after, int(last["position"]), modified)
+
+
+def last_ext_file(directory: Path, file_size: int) -> tuple[Path, bytes] | None:
+    """A queue's last file in consumequeue_ext that isn't empty, and its bytes without zeros at the end.
+
+    Raises:
+        OutputError: the directory or a file can't be read.
+    """
+    if not directory.is_dir():
+        return None
+    found = _newest(directory, file_size)
+    return None if isinstance(found, str) else (found[0], found[1].rstrip(b"\0"))
+
+
+def _newest(directory: Path, file_size: int) -> tuple[Path, bytes, int] | str:
+    """The last file that isn't empty, its bytes, and when it was written, ns; or why there is none."""
     with files.reporting("the queue's last file can't be read", directory):
         bases = {names.parse_offset_name(path.name): path for path in directory.iterdir()}
         for base in sorted((base for base in bases if base is not None), reverse=True):
@@ -60,13 +117,7 @@ def last_file(directory: Path, file_size: int) -> LastFile | str:
                 return f"its last file's name is no multiple of {file_size}"
             data = path.read_bytes()
             if data.count(0) != len(data):
-                found = _length_of_units(data)
-                if isinstance(found, str):
-                    return found
-                last = np.frombuffer(data, _UNIT, 1, found - UNIT_LENGTH)["position"][0]
-                return LastFile(
-                    path, data[:found], (base + found) // UNIT_LENGTH, int(last), facts.st_mtime_ns
-                )
+                return path, data, facts.st_mtime_ns
     return "it has no file with a unit"
 
 
