@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
-from reput.format import properties
+from reput.filter.bloom import BloomFilter
+from reput.format import batchconsumequeue, properties
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.consumequeueext import HEAD_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 from reput.scan.reference import Frame, frame
 from reput.settings import StoreSettings
+from reput.sink.row_spill import ROW
 from reput.store.segments import CommitLog, map_segment
 
 _SAMPLED_SEGMENTS = 8
@@ -25,7 +29,7 @@ class Estimate:
 
     Attributes:
         messages, keys: likely numbers.
-        output_bytes: disk space of consume queues, index files and scratch.
+        output_bytes: disk space of queues of all kinds, index files and scratch.
     """
 
     messages: int
@@ -33,10 +37,21 @@ class Estimate:
     output_bytes: int
 
 
-def estimate(settings: StoreSettings, log: CommitLog, *, index: bool, bytes_per_batch: int) -> Estimate:
-    """Sample a megabyte of up to eight segments."""
+def estimate(
+    settings: StoreSettings,
+    log: CommitLog,
+    *,
+    index: bool,
+    bytes_per_batch: int,
+    batch_topics: Set[str] = frozenset(),
+) -> Estimate:
+    """Sample a megabyte of up to eight segments.
+
+    Args:
+        batch_topics: those with batch queues.
+    """
     step = max(len(log.segments) // _SAMPLED_SEGMENTS, 1)
-    sampled = messages = keys = 0
+    sampled = messages = keys = batched = 0
     for segment in log.segments[::step][:_SAMPLED_SEGMENTS]:
         data = map_segment(segment.path, segment.length).data
         position = 0
@@ -46,15 +61,24 @@ def estimate(settings: StoreSettings, log: CommitLog, *, index: bool, bytes_per_
                 break
             messages += 1
             keys += _keys(bytes(data[slice(*record.properties)]), settings.dialect.index_tags)
+            if batch_topics:
+                batched += bytes(data[slice(*record.topic)]).decode("utf-8", "replace") in batch_topics
             position += record.size
         sampled += position
     if not messages:
         return Estimate(0, 0, _FIXED)
     share = sum(segment.length for segment in log.segments) / sampled
     all_messages, all_keys = int(messages * share), int(keys * share) if index else 0
+    in_batches = int(batched * share)
     batches = max(sum(segment.length for segment in log.segments) / max(bytes_per_batch, 1), 1)
-    needed = all_messages * UNIT_LENGTH * _MARGIN
-    needed += (all_messages * _SPILL_PER_MESSAGE + all_keys * _SPILL_PER_KEY) / batches
+    bit_map = _bit_map(settings)
+    needed = (all_messages - in_batches) * UNIT_LENGTH * _MARGIN
+    needed += in_batches * batchconsumequeue.UNIT_LENGTH * _MARGIN
+    scratch, waiting = all_messages * _SPILL_PER_MESSAGE + all_keys * _SPILL_PER_KEY, in_batches
+    if settings.recovery.queue_ext:
+        needed += (all_messages - in_batches) * (HEAD_LENGTH + bit_map) * _MARGIN
+        waiting = all_messages
+    needed += (scratch + waiting * (ROW.itemsize + bit_map)) / batches
     if index:
         files = all_keys // (settings.max_index_num - 1) + 1
         needed += all_keys * ENTRY_LENGTH * _MARGIN
@@ -66,3 +90,8 @@ def _keys(raw: bytes, tags: bool) -> int:
     values = properties.parse(raw)
     words = sum(1 for word in values.get(properties.KEYS, b"").split(b" ") if word)
     return words + (properties.UNIQ_KEY in values) + (tags and properties.TAGS in values)
+
+
+def _bit_map(settings: StoreSettings) -> int:
+    """Bytes of a bit map, as if all topics had filters; 0 where there are none."""
+    return BloomFilter.create(settings.filters).bits // 8 if settings.has_bit_maps else 0

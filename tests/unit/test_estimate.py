@@ -8,7 +8,7 @@ import pytest
 
 from reput.estimate import Estimate, estimate
 from reput.format.commitlog import Record
-from tests.local import Store, rebuild_locally, tree, write_store
+from tests.local import Store, in_log_order, rebuild_locally, tree, write_store
 from tests.property.logs import lay_out
 
 GIB = 1 << 30
@@ -50,6 +50,19 @@ def test_it_is_enough(tmp_path: Path) -> None:
     store = store_of(tmp_path, 500)
     rebuild_locally(store, tmp_path / "out")
     assert sum(map(len, tree(tmp_path / "out").values())) < guess(store).output_bytes
+
+
+@pytest.mark.parametrize("batch", [(), ("T",)])
+def test_it_is_enough_for_what_is_written_in_log_order(batch: tuple[str, ...], tmp_path: Path) -> None:
+    store = store_of(tmp_path, 500)
+    ordered = in_log_order(store, *batch)
+    rebuild_locally(ordered, tmp_path / "out")
+    found = estimate(
+        ordered.settings, ordered.log, index=True, bytes_per_batch=GIB, batch_topics=frozenset(batch)
+    )
+    assert sum(map(len, tree(tmp_path / "out").values())) < found.output_bytes
+    # A unit of 46 bytes in the place of one of 20, or a record of 20; and 48 bytes of scratch.
+    assert found.output_bytes - guess(store).output_bytes >= 500 * (48 + (26 if batch else 20))
 
 
 def test_nothing_to_sample(tmp_path: Path) -> None:

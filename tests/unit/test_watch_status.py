@@ -57,6 +57,10 @@ def test_an_output_at_rest(log: LogWriter, out: Path) -> None:
     assert (status.lag, status.log_problem) == (Lag(log.end, 0, 0), None)
     assert status.disk.keys() == {names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.REPUT}
     assert all(status.disk.values())
+    ext = out / names.CONSUME_QUEUE_EXT / "T" / "0" / names.offset_name(0)
+    ext.parent.mkdir(parents=True)
+    ext.write_bytes(b"x" * 5000)
+    assert look(out).disk[names.CONSUME_QUEUE_EXT] >= 5000
     assert json.loads(json.dumps(status.to_dict()))["offset"] == log.end
 
 

@@ -127,6 +127,7 @@ def prepare(
         log,
         index=options.index and settings.message_index_enable and selection.is_all,
         bytes_per_batch=options.max_bytes_per_trigger,
+        batch_topics=selection.batch,
     )
     decided = deciding(settings, options, selection)
     if follows:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reput.watch.lag import Lag
 
 RUNNING, STOPPED, DIED = "running", "stopped", "died"
-_PLACES = (names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.REPUT)
+_PLACES = (*names.QUEUES, names.INDEX, names.LEDGER, names.REPUT)
 _BLOCK = 512  # bytes that st_blocks counts in, whatever the file system
 
 
@@ -215,7 +215,12 @@ def _ledger(root: Path) -> tuple[int | None, str | None]:
 
 
 def _disk(root: Path) -> dict[str, int]:
-    return {name: _allocated(root / name) for name in _PLACES}
+    return {name: _allocated(root / name) for name in _PLACES if _is_told(root, name)}
+
+
+def _is_told(root: Path, name: str) -> bool:
+    """Whether a part is named: few outputs have anything else than consume queues."""
+    return name not in (names.CONSUME_QUEUE_EXT, names.BATCH_CONSUME_QUEUE) or (root / name).exists()
 
 
 def _allocated(directory: Path) -> int:
