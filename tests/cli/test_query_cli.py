@@ -16,7 +16,7 @@ import pytest
 
 from reput.cli.query import _time
 from reput.errors import SettingsError
-from reput.format import commitlog
+from reput.format import commitlog, innerbatch
 from tests.golden.store import GoldenStore
 from tests.local import write_store
 from tests.rebuilds import Command, Outcome, broker_conf, golden, run, tree
@@ -48,14 +48,15 @@ def query(command: Callable[..., Outcome], store: GoldenStore, *words: str) -> O
     return command("query", store.root, *options, *words)
 
 
-def test_the_examples_of_its_page(reput: Command, store: GoldenStore) -> None:
+def test_the_examples_of_its_page(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
     examples = _EXAMPLE.findall(_PAGE.read_text(encoding="utf-8"))
     assert len(examples) >= 4
-    before = tree(store.root)
+    stores = {"STORE": store, "BATCHES": golden("5.3.3-batch-queue", tmp_path / "batches")}
+    before = [tree(one.root) for one in stores.values()]
     for command, shown in examples:
-        words = shlex.split(command)[3:]
-        assert query(reput, store, *words).stdout == shown, command
-    assert tree(store.root) == before
+        _, _, which, *words = shlex.split(command)
+        assert query(reput, stores[which], *words).stdout == shown, command
+    assert [tree(one.root) for one in stores.values()] == before
 
 
 def test_found_not_found_and_refused(reput: Command, store: GoldenStore) -> None:
@@ -73,6 +74,48 @@ def test_found_not_found_and_refused(reput: Command, store: GoldenStore) -> None
     refused = query(reput, store, "--key", "order")
     assert refused.code == 2
     assert "expected --topic beside it" in refused.stderr
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_batch_and_the_messages_in_it(reput: Command, tmp_path: Path, sound: bool) -> None:
+    inner = [
+        innerbatch.InnerMessage(0, b"first\nline", b"TAGS\x01a\nb\x02KEYS\x01k l\x02"),
+        innerbatch.InnerMessage(0, b"\xff", b""),
+    ]
+    one = commitlog.Record(
+        b"t",
+        innerbatch.encode(inner)[: None if sound else -1],
+        properties=b"INNER_NUM\x012\x02INNER_BASE\x0140\x02",
+        queue_offset=40,
+        sys_flag=commitlog.SYS_FLAG_INNER_BATCH | commitlog.SYS_FLAG_NEED_UNWRAP,
+        store_timestamp=1,
+    )
+    write_store(tmp_path, [(0, commitlog.encode(one))])
+    command = ("query", str(tmp_path), "--rocketmq-version", "5.3.3", "--offset", "0", "--body")
+    shown, document = reput(*command), reput(*command, "--json")
+    assert shown.code == document.code == (0 if sound else 1)
+    assert "  batch      of 2 messages, 40 to 41\n" in shown.stdout
+    (found,) = json.loads(document.stdout)["messages"]
+    assert found["batch"] == {"baseOffset": 40, "messages": 2}
+    if sound:
+        assert "body" not in found
+        assert [(each["queueOffset"], each["tags"]) for each in found["innerMessages"]] == [
+            (40, "a\nb"),
+            (41, None),
+        ]
+        assert [each.get("bodyBase64", each.get("body")) for each in found["innerMessages"]] == [
+            "first\nline",
+            "/w==",
+        ]
+        assert shown.stdout.endswith(
+            "  holds      queueOffset 40, tags a\\nb, keys k l, 10 bytes\n"
+            "             first\n             line\n"
+            "  holds      queueOffset 41, 1 byte\n"
+            "  base64     /w==\n"
+        )
+    else:
+        assert base64.b64decode(found["bodyBase64"]) == one.body
+        assert "no whole message at byte" in found["bodyProblem"]
 
 
 QUEUE = ("--queue", "t:0")

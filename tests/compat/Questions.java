@@ -10,6 +10,7 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageId;
@@ -25,6 +26,7 @@ import org.apache.rocketmq.store.SelectMappedBufferResult;
  */
 public class Questions {
     private static final String FAILED = "failed";
+    private static final int WRAPPED = 0x80 | 0x40;
 
     private DefaultMessageStore store;
 
@@ -112,12 +114,30 @@ public class Questions {
                 continue;
             }
             // What the client does with it: PullAPIWrapper.processPullResult.
-            boolean kept = tags.isEmpty() || message.getTags() != null && tags.contains(message.getTags());
+            boolean kept = tags.isEmpty() || wanted(message, tags);
             answer.append('\t').append(message.getQueueOffset()).append(',').append(one.getStartOffset()).append(',')
                 .append(one.getSize()).append(',').append(kept);
         }
         result.release();
         return answer.toString();
+    }
+
+    /** Of a batch that a client takes apart, the messages in it are looked at. */
+    private static boolean wanted(MessageExt message, Set<?> tags) {
+        List<Message> all = new ArrayList<>(List.of(message));
+        if ((message.getSysFlag() & WRAPPED) == WRAPPED) {
+            try {
+                all = MessageDecoder.decodeMessages(ByteBuffer.wrap(message.getBody()));
+            } catch (Throwable error) {
+                // It stays as it is. A wrong length may be too much for the heap.
+            }
+        }
+        for (Message one : all) {
+            if (one.getTags() != null && tags.contains(one.getTags())) {
+                return true;
+            }
+        }
+        return false;
     }
 
     private static Object subscription(String topic, String expression) throws Exception {

@@ -1,11 +1,13 @@
 """Questions to the real store and to reput, thousands of them, and the same answers.
 
-One JVM a release writes a store of small files and opens it again, whole and with an expired head. The
-questions are seeded; times, and with them the index files' names, come from the clock.
+One JVM a release writes a store of small files, and from 5.0 on one with batch queues, and opens them again,
+whole and with an expired head. The questions are seeded; times, and with them the index files' names, come
+from the clock.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -14,10 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from reput.format import names
+from reput.format import batchconsumequeue, names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.query import Boundary, MessageId, QueryStore, Status, TagFilter
 from reput.query.message import Message as Found
@@ -27,7 +30,7 @@ from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import Jvm
-from tests.compat.message import PREPARED, ROLLBACK, Host, Message
+from tests.compat.message import PREPARED, ROLLBACK, Host, Message, encode_batch
 
 pytestmark = pytest.mark.compat
 
@@ -55,6 +58,14 @@ UNKNOWN = ("Nobody", 0)
 HOSTS = (Host(), Host("2001:db8::a:7", 10911))
 
 
+#: Queue 4 never gets a message.
+BATCH_QUEUES = {"Batches": 5, "Orders": 1}
+BATCH_TOPICS = {"Batches": {"queue.type": "BatchCQ"}}
+BATCH_RECORDS = 320
+#: Messages in a batch; a pull with tags looks at units whose queue offsets lie less than 348 apart.
+BATCH_SIZES = (1, 1, 2, 3, 7, 8, 20, 33, 90)
+
+
 def fill(store: JavaStore) -> None:
     """Messages of every queue, with pauses, so that index files hold several seconds."""
     chance = random.Random(SEED)
@@ -80,6 +91,48 @@ def fill(store: JavaStore) -> None:
         else:
             store.put(one)
     store.wait_dispatched()
+
+
+def fill_batches(store: JavaStore) -> None:
+    """Batches of all sizes, some of which a client takes apart, and single messages."""
+    chance = random.Random(SEED)
+    for n in range(BATCH_RECORDS):
+        if n % 40 == 20:
+            time.sleep(0.02)
+        queue_id, tags = chance.choice((0, 0, 1, 1, 2, 3)), chance.choice(TAGS)
+        count, kind = chance.choice(BATCH_SIZES), chance.randrange(8)
+        if kind < 2:
+            topic = "Orders" if kind else "Batches"
+            store.put(Message(topic, queue_id if topic == "Batches" else 0, b"single", tags=tags))
+            continue
+        inner = [Message("Batches", body=b"%d" % m, tags=chance.choice(TAGS)) for m in range(count)]
+        body = (
+            encode_batch(inner, final_separator=True)
+            if kind > 3
+            else chance.randbytes(chance.choice((9, 900)))
+        )
+        store.put(
+            Message(
+                "Batches",
+                queue_id,
+                body,
+                tags=tags,
+                sys_flag=0x80 if kind == 2 else 0xC0,
+                properties={"INNER_NUM": str(count)},
+            )
+        )
+    store.wait_dispatched()
+
+
+def expire_batches(root: Path) -> None:
+    """Take away the head of the log, the first file of a queue, and one in the middle of another."""
+    segments = sorted((root / names.COMMIT_LOG).iterdir())
+    for segment in segments[: len(segments) // 3]:
+        segment.unlink()
+    first, *_ = sorted(names.batch_queue_directory(root, "Batches", 0).iterdir())
+    first.unlink()
+    files = sorted(names.batch_queue_directory(root, "Batches", 1).iterdir())
+    files[len(files) // 2].unlink()
 
 
 def expire(root: Path) -> None:
@@ -112,6 +165,9 @@ class Known:
 
     chance: random.Random
     version: str
+    queues: dict[str, int]
+    reach: int
+    ends: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     messages: list[Found] = field(default_factory=list)
 
     @property
@@ -125,8 +181,8 @@ class Known:
     def queue(self) -> tuple[str, int]:
         if self.chance.random() < 0.03:
             return UNKNOWN
-        topic = self.chance.choice([*QUEUES])
-        return topic, self.chance.randrange(QUEUES[topic])
+        topic = self.chance.choice([*self.queues])
+        return topic, self.chance.randrange(self.queues[topic])
 
     def time(self) -> int:
         chance = self.chance
@@ -135,7 +191,7 @@ class Known:
         return chance.choice(self.times) + chance.choice((0, 0, 0, -1, 1, -999, 999, -1000, 1000))
 
     def queue_offset(self) -> int:
-        return self.chance.choice((-1, 0, 1, 10**9, *[self.chance.randrange(260) for _ in range(12)]))
+        return self.chance.choice((-1, 0, 1, 10**9, *[self.chance.randrange(self.reach) for _ in range(12)]))
 
     def key(self) -> tuple[str, str]:
         topic = self.chance.choice((*QUEUES, "Nobody"))
@@ -147,15 +203,25 @@ class Known:
 def offset_questions(known: Known) -> Iterator[Question]:
     chance = known.chance
     yield from (("offset", offset) for offset in (-1, 0, known.end, known.end + 1, 10**12))
-    for message in chance.sample(known.messages, 400):
+    for message in chance.sample(known.messages, min(400, len(known.messages))):
         yield "offset", message.record.physical_offset
         yield "offset", message.record.physical_offset + chance.randrange(1, 100)
     yield from (("offset", chance.randrange(known.end)) for _ in range(200))
 
 
 def queue_questions(known: Known) -> Iterator[Question]:
-    yield from (("range", topic, queue_id) for topic in QUEUES for queue_id in range(QUEUES[topic] + 1))
+    yield from (
+        ("range", topic, queue_id) for topic, count in known.queues.items() for queue_id in range(count + 1)
+    )
     yield from (("unit", *known.queue(), known.queue_offset()) for _ in range(300))
+
+
+def edge_questions(known: Known) -> Iterator[Question]:
+    """About both ends of every queue."""
+    for (topic, queue_id), ends in known.ends.items():
+        for offset in (end + step for end in ends for step in (-2, -1, 0, 1)):
+            yield "unit", topic, queue_id, offset
+            yield from (("pull", topic, queue_id, offset, wanted, "") for wanted in (1, 32))
 
 
 def pull_questions(known: Known) -> Iterator[Question]:
@@ -205,10 +271,45 @@ def id_questions(known: Known) -> Iterator[Question]:
 QUESTIONS: tuple[Callable[[Known], Iterator[Question]], ...] = (
     offset_questions,
     queue_questions,
+    edge_questions,
     pull_questions,
     time_questions,
     key_questions,
     id_questions,
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a store holds.
+
+    Attributes:
+        config: its settings beside those of all.
+        queues: how many of each topic are asked for.
+        topics: attributes of topics.
+        fill, expire: what writes it, and what takes away of it.
+        questions: what is asked.
+        reach: an offset past the end of most of its queues.
+    """
+
+    config: dict[str, object]
+    queues: dict[str, int]
+    topics: dict[str, dict[str, str]]
+    fill: Callable[[JavaStore], None]
+    expire: Callable[[Path], None]
+    questions: tuple[Callable[[Known], Iterator[Question]], ...]
+    reach: int
+
+
+PLAIN = Kind({}, QUEUES, {}, fill, expire, QUESTIONS, 260)
+BATCHES = Kind(
+    {"mapperFileSizeBatchConsumeQueue": 12 * batchconsumequeue.UNIT_LENGTH},
+    BATCH_QUEUES,
+    BATCH_TOPICS,
+    fill_batches,
+    expire_batches,
+    (offset_questions, queue_questions, edge_questions, pull_questions, time_questions),
+    1400,
 )
 
 
@@ -245,9 +346,8 @@ class Asked:
         return [queue.min_offset, queue.max_offset]
 
     def _unit(self, topic: str, queue_id: int, offset: int) -> list[object]:
-        queue = self._store.queue(topic, queue_id)
-        file = queue.file_at(offset)
-        return [0 if file is None else queue.unit(file, offset * UNIT_LENGTH - file.base)[0]]
+        units = self._store.queue(topic, queue_id).units_from(offset, 1)
+        return [units[0].physical_offset if units else 0]
 
     def _pull(self, topic: str, queue_id: int, offset: int, wanted: int, expression: str) -> list[object]:
         pulled = self._store.pull(topic, queue_id, offset, wanted, TagFilter.parse(expression))
@@ -286,7 +386,7 @@ def meant(question: Question, answer: str, min_offset: int) -> str:
     A broker reads what is at an offset, whatever it is: it may be no message that begins there. At physical
     offset 0 it reads the first segment that it has, wherever that begins: 4.9 gives another topic's message
     to consumers of a queue that has expired as a whole, when its first message was the log's first. And 5.x
-    throws for a time before 1970 in such a queue.
+    throws for a time before 1970 in such a queue, and for a batch queue without a file.
     """
     kind, *words = question
     if kind == "offset" and answer.partition("\t")[0] != str(words[0]):
@@ -295,6 +395,8 @@ def meant(question: Question, answer: str, min_offset: int) -> str:
         return answer.removesuffix("\tother").replace("FOUND", "MESSAGE_WAS_REMOVING")
     if kind == "time" and answer == "failed BufferUnderflowException" and int(str(words[2])) < 0:
         return str(min_offset)
+    if answer == "failed NullPointerException" and words[:2] == ["Batches", 4]:
+        return "-1" if kind == "time" else "0"
     return answer
 
 
@@ -323,24 +425,35 @@ class Compared:
 class Bench:
     """One release: its JVM, and the stores that it wrote."""
 
-    def __init__(self, version: str, tmp: Path) -> None:
-        self.version = version
-        self.config = {**CONFIG, **QUEUE_EXT.get(version, {})}
-        self.jvm = Jvm(version)
+    def __init__(self, version: str, kind: Kind, jvm: Jvm, questions: Any, tmp: Path) -> None:
+        self.version, self.kind, self.jvm, self.questions = version, kind, jvm, questions
+        self.config = {**CONFIG, **kind.config, **QUEUE_EXT.get(version, {})}
+        self.whole, self.expired = tmp / "whole", tmp / "expired"
+        self.whole.mkdir(parents=True)
         self.conf = tmp / "broker.conf"
         self.conf.write_text(conf_text(self.config), encoding="utf-8")
-        self.whole, self.expired = tmp / "whole", tmp / "expired"
-        with JavaStore(version, self.whole, self.config, jvm=self.jvm) as store:
-            assert store.load()
-            store.start()
-            fill(store)
+        with self.java_store(self.whole) as store:
+            kind.fill(store)
+        topics = {topic: {"attributes": attributes} for topic, attributes in kind.topics.items()}
+        (self.whole / names.CONFIG).mkdir(exist_ok=True)
+        table = json.dumps({"topicConfigTable": topics})
+        (self.whole / names.CONFIG / "topics.json").write_text(table, encoding="utf-8")
         shutil.copytree(self.whole, self.expired)
-        expire(self.expired)
-        self.questions = instance(self.jvm, _QUESTIONS)
+        kind.expire(self.expired)
+
+    def java_store(self, root: Path) -> JavaStore:
+        store = JavaStore(self.version, root, self.config, topics=self.kind.topics, jvm=self.jvm)
+        assert store.load()
+        store.start()
+        return store
 
     def known(self, root: Path) -> Known:
-        log = self.opened(root).log
-        known = Known(random.Random(SEED), self.version)
+        store = self.opened(root)
+        log = store.log
+        known = Known(random.Random(SEED), self.version, self.kind.queues, self.kind.reach)
+        for topic, count in self.kind.queues.items():
+            views = {(topic, queue_id): store.queue(topic, queue_id) for queue_id in range(count)}
+            known.ends |= {queue: (view.min_offset, view.max_offset) for queue, view in views.items()}
         offset = log.start
         while True:
             message = log.message(offset)
@@ -361,11 +474,8 @@ class Bench:
         """Ask both sides."""
         known = self.known(root)
         spread_file_times(root, known.times)
-        questions = [question for kind in QUESTIONS for question in kind(known)]
-        # Nobody writes to it, and it ends with the JVM.
-        store = JavaStore(self.version, root, self.config, jvm=self.jvm)
-        assert store.load()
-        store.start()
+        questions = [question for kind in self.kind.questions for question in kind(known)]
+        store = self.java_store(root)  # nobody writes to it, and it ends with the JVM
         text = "\n".join("\t".join(map(str, question)) for question in questions)
         answers = self.questions.answer(store.store, text).split("\n")[:-1]
         reput = self.opened(root)
@@ -392,21 +502,30 @@ SEEN = {
     *(("offset", found) for found in ("message", "none")),
     *(("index", found) for found in ("some", "none")),
 }
+#: A unit is found for each offset of a batch queue; it may be one before it.
+SEEN_OF_BATCHES = {one for one in SEEN if one[0] in ("pull", "offset")} - {("pull", "OFFSET_FOUND_NULL")}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_same_questions_have_the_same_answers(version: str, tmp_path: Path) -> None:
-    bench = Bench(version, tmp_path)
-    seen: Counter[object] = Counter()
+    jvm = Jvm(version)
     try:
-        for root in (bench.whole, bench.expired):
-            result = bench.compare(root)
-            assert result.asked > 3000
-            assert not result.different, _text(root, result)
-            seen += result.seen
+        questions = instance(jvm, _QUESTIONS)
+        _compare(Bench(version, PLAIN, jvm, questions, tmp_path / "plain"), SEEN)
+        if not version.startswith("4."):
+            _compare(Bench(version, BATCHES, jvm, questions, tmp_path / "batches"), SEEN_OF_BATCHES)
     finally:
-        bench.jvm.close()
-    assert set(seen) == SEEN
+        jvm.close()
+
+
+def _compare(bench: Bench, features_to_see: set[tuple[str, str]]) -> None:
+    seen: Counter[object] = Counter()
+    for root in (bench.whole, bench.expired):
+        result = bench.compare(root)
+        assert result.asked > 2500
+        assert not result.different, _text(root, result)
+        seen += result.seen
+    assert set(seen) == features_to_see
 
 
 def _text(root: Path, result: Compared) -> str:

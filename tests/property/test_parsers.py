@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.errors import ReputError
-from reput.format import commitlog, dledger, javastring, names, properties
+from reput.format import commitlog, dledger, innerbatch, javastring, names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.format.consumequeue import UNIT_LENGTH
@@ -107,6 +107,15 @@ RECORD = commitlog.encode(
 @example(RECORD[:60], 0)
 def test_records_decode_or_are_none(data: bytes, position: int) -> None:
     answered(lambda: commitlog.decode(data, position), struct.error, IndexError)
+
+
+BATCH_BODY = innerbatch.encode([innerbatch.InnerMessage(n, b"body", b"TAGS\x01t\x02") for n in range(3)])
+
+
+@settings(max_examples=200)
+@given(any_of(BATCH_BODY))
+def test_batches_are_messages_or_none(data: bytes) -> None:
+    answered(lambda: innerbatch.decode(data), ValueError)
 
 
 ENTRY = dledger.encode_header(RECORD, 3, 1, 500) + RECORD

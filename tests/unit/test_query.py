@@ -9,15 +9,17 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.dialect import dialect
-from reput.errors import SettingsError, StoreError, UnsupportedError
-from reput.format import commitlog, indexfile, javastring, names
+from reput.errors import SettingsError, StoreError
+from reput.format import commitlog, indexfile, innerbatch, javastring, names
+from reput.format.batchconsumequeue import UNIT as BATCH_UNIT
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.query import Boundary, MessageId, QueryStore, Status, TagFilter, Verdict, ask, message
 from reput.query import log as query_log
@@ -165,10 +167,14 @@ def test_what_is_refused(lost_head: GoldenStore, tmp_path: Path) -> None:
         opened(lost_head, "4.9.7").offset_by_time("t", 0, 0, Boundary.LOWER)
     with pytest.raises(StoreError, match="there is no store here"):
         QueryStore(StoreSettings.load(tmp_path / "nowhere", None, None))
-    batch = golden("5.3.3-batch-queue", tmp_path / "batch")
-    (topic,) = (path.name for path in (batch.root / "batchconsumequeue").iterdir())
-    with pytest.raises(UnsupportedError, match="batch queue"):
-        opened(batch).queue(topic, 0)
+    batch = golden("5.3.3-batch-queue", tmp_path / "batch", mapperFileSizeBatchConsumeQueue=1000)
+    with pytest.raises(SettingsError, match="a multiple of 46, found mapperFileSizeBatchConsumeQueue=1000"):
+        opened(batch).queue("Batches", 0)
+    batch.write_broker_conf(broker_conf(batch))
+    with broker_conf(batch).open("a") as conf:
+        conf.write("mapperFileSizeBatchConsumeQueue=460\n")
+    with pytest.raises(StoreError, match="expected 460 bytes"):
+        opened(batch).queue("Batches", 0)
 
 
 def test_files_of_other_lengths_are_refused(lost_head: GoldenStore) -> None:
@@ -353,6 +359,151 @@ def test_a_time_that_leads_to_no_message_is_not_found(tmp_path: Path, boundary: 
     assert (broken.exit_code, broken.facts["queueOffset"]) == (1, 2)
     assert broken.why is not None
     assert "no whole message is where the queue points" in broken.why
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+@pytest.mark.parametrize("with_topics", [True, False])
+def test_each_message_of_batch_queues(version: str, with_topics: bool, tmp_path: Path) -> None:
+    """Every unit, one after the other, is what each of its messages leads to."""
+    batch = golden(f"{version}-batch-queue", tmp_path)
+    if with_topics:
+        batch.write_topics_json()
+    store = opened(batch)
+    several = 0
+    for queue_id in (0, 1):
+        directory = names.batch_queue_directory(batch.root, "Batches", queue_id)
+        data = b"".join(path.read_bytes() for path in sorted(directory.iterdir()))
+        units = [unit for unit in BATCH_UNIT.iter_unpack(data) if unit[1]]
+        queue = store.queue("Batches", queue_id)
+        assert (queue.min_offset, queue.max_offset) == (0, units[-1][4] + units[-1][5])
+        for physical, _, _, time, base, count, *_ in units:
+            several += count > 1
+            for at in {base, base + count // 2, base + count - 1}:
+                one = ask.by_queue(store, "Batches", queue_id, at, None, None)
+                (shown,) = one.messages
+                found = (shown.message.record.physical_offset, shown.verdict)
+                assert (one.found, *found, one.facts["nextBeginOffset"]) == (
+                    True,
+                    physical,
+                    "MATCH",
+                    base + count,
+                )
+                assert (shown.message.batch or (shown.message.record.queue_offset, 1)) == (base, count)
+            by_time = ask.by_time(store, "Batches", queue_id, time, Boundary.LOWER)
+            assert by_time.found
+            assert by_time.facts["queueOffset"] in {unit[4] for unit in units if unit[3] == time}
+        every = ask.by_queue(store, "Batches", queue_id, 0, queue.max_offset, None)
+        assert [shown.message.record.physical_offset for shown in every.messages] == [
+            unit[0] for unit in units
+        ]
+        assert (every.facts["nextBeginOffset"], every.facts["rollNextFile"]) == (queue.max_offset, 0)
+        end = ask.by_queue(store, "Batches", queue_id, queue.max_offset, None, None)
+        assert (end.found, end.facts["status"]) == (False, "OFFSET_OVERFLOW_ONE")
+    assert several > 50
+    nothing = ask.by_time(store, "Batches", 7, 0, None)
+    assert (nothing.found, nothing.why) == (False, "there is no such queue")
+    assert store.queue("Batches", 7).holds_batches is with_topics
+
+
+def test_a_unit_of_a_batch_queue_that_leads_elsewhere(tmp_path: Path) -> None:
+    batch = golden("5.3.3-batch-queue", tmp_path)
+    path = names.batch_queue_directory(batch.root, "Batches", 0) / names.offset_name(0)
+    with path.open("r+b") as file:
+        unit = [*BATCH_UNIT.unpack(file.read(BATCH_UNIT.size))]
+        unit[5] = 2  # it holds 1
+        file.seek(0)
+        file.write(BATCH_UNIT.pack(*unit))
+    for at in (0, 1):
+        one = ask.by_queue(opened(batch), "Batches", 0, at, 3, None)
+        assert [shown.verdict for shown in one.messages[:1]] == (["OTHER_PLACE"] if at == 0 else ["MATCH"])
+
+
+_NUMBERS = (st.sampled_from([-1, 0, 1, 7]), st.integers(0, 12))
+_UNIT = st.tuples(
+    st.one_of(st.just(0), st.integers(-5, 400)),  # physical offset
+    st.integers(-1, 200),
+    st.just(0),
+    *(st.one_of(*_NUMBERS) for _ in range(3)),
+    st.just(-1),
+    st.just(0),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_UNIT, max_size=10), st.sampled_from(["5.0.0", "5.3.3", "5.5.0"]))
+def test_any_units_of_a_batch_queue_have_an_answer(units: list[tuple[int, ...]], version: str) -> None:
+    with TemporaryDirectory() as directory:
+        root = Path(directory)
+        store = write_store(root, [(0, records([1, 2]))], version=version)
+        recovery = replace(store.settings.recovery, batch_queue_file_size=4 * BATCH_UNIT.size)
+        queue = names.batch_queue_directory(root, "t", 0)
+        queue.mkdir(parents=True)
+        for first in range(0, len(units), 4):
+            data = b"".join(BATCH_UNIT.pack(*one) for one in units[first : first + 4])
+            name = names.offset_name(first * BATCH_UNIT.size)
+            (queue / name).write_bytes(data.ljust(4 * BATCH_UNIT.size, b"\0"))
+        asked = QueryStore(replace(store.settings, recovery=recovery))
+        view = asked.queue("t", 0)
+        boundaries = [*Boundary] if version != "5.0.0" else [None]
+        for at in range(-2, 30):
+            one = asked.pull("t", 0, at, 2)
+            assert (one.status is Status.FOUND) is bool(one.found)
+            ask.by_queue(asked, "t", 0, at, 5, "a")
+            for boundary in boundaries:
+                found = asked.offset_by_time("t", 0, at, boundary)
+                assert found <= view.max_offset
+                ask.by_time(asked, "t", 0, at, boundary)
+
+
+WRAPPED = commitlog.SYS_FLAG_INNER_BATCH | commitlog.SYS_FLAG_NEED_UNWRAP
+INNER = [
+    innerbatch.InnerMessage(7, b"one", b"TAGS\x01a\x02KEYS\x01k l\x02"),
+    innerbatch.InnerMessage(0, b"", b""),
+]
+
+
+def wrapped(body: bytes, flags: int = WRAPPED) -> Message:
+    record = commitlog.Record(
+        b"t",
+        body,
+        properties=b"INNER_NUM\x012\x02INNER_BASE\x0140\x02TAGS\x01b\x02",
+        queue_offset=40,
+        sys_flag=flags,
+    )
+    return Message(record, 0)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_messages_in_a_batch(packed: bool) -> None:
+    body = innerbatch.encode(INNER)
+    one = wrapped(zlib.compress(body), WRAPPED | 1) if packed else wrapped(body)
+    assert one.batch == (40, 2)
+    first, second = one.unwrapped()
+    assert (first.queue_offset, first.flag, first.tags, first.body) == (40, 7, "a", b"one")
+    assert first.to_dict()["keys"] == ["k", "l"]
+    assert (second.queue_offset, second.properties, second.body) == (41, {}, b"")
+    wants = {tag: one.is_wanted(TagFilter.parse(tag)) for tag in ("a", "b", "*")}
+    assert wants == {"a": True, "b": False, "*": True}
+    assert wrapped(body, commitlog.SYS_FLAG_INNER_BATCH).is_wanted(TagFilter.parse("b"))
+
+
+def test_a_body_that_is_no_batch() -> None:
+    body = innerbatch.encode(INNER)
+    whole = {0, len(innerbatch.encode(INNER[:1])), len(body)}
+    for cut in {*range(len(body))} - whole:
+        with pytest.raises(StoreError, match=r"the body is no batch; .* no whole message at byte (0|4\d) of"):
+            wrapped(body[:cut]).unwrapped()
+    assert wrapped(body[:-1]).is_wanted(TagFilter.parse("b")), "a client leaves it as it is"
+    with pytest.raises(ValueError, match="at byte 0"):
+        innerbatch.decode(struct.pack(">iiiii", 0, 0, 0, 0, -1) + bytes(10))
+
+
+@given(
+    st.lists(st.tuples(st.integers(-(1 << 31), (1 << 31) - 1), st.binary(max_size=9), st.binary(max_size=9)))
+)
+def test_batches_are_taken_apart_as_they_were_built(messages: list[tuple[int, bytes, bytes]]) -> None:
+    made = [innerbatch.InnerMessage(*one) for one in messages]
+    assert innerbatch.decode(innerbatch.encode(made)) == made
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])

@@ -176,7 +176,7 @@ class Display:
     """
 
     answer: Answer
-    bodies: tuple[dict[str, str], ...]
+    bodies: tuple[dict[str, object], ...]
 
     @property
     def exit_code(self) -> int:
@@ -215,7 +215,7 @@ class Display:
         for shown, body in zip(answer.messages, self.bodies, strict=True):
             yield f"Stored {moment(shown.message.record.store_timestamp)}"
             yield from (_line(what, inline(text)) for what, text in ask.lines(shown))
-            yield from (_line(_LABELS[what], _indented(text)) for what, text in body.items())
+            yield from _body_lines(body)
         for name, what in (("collisions", "with other keys"), ("tagCollisions", "with other tags")):
             if isinstance(number := facts.get(name), int) and number:
                 yield f"{counted(number, 'hash collision')} {what}"
@@ -231,6 +231,7 @@ def shown_of(answer: Answer, *, bodies: bool) -> Display:
 
 
 _PROBLEM = "bodyProblem"
+_INNER = "innerMessages"
 _LABELS = {"body": "", "bodyBase64": "base64", _PROBLEM: "but"}
 _COLUMN = 13
 
@@ -244,22 +245,41 @@ def _indented(text: str) -> str:
     return text.replace("\u2028", "\n").replace("\u2029", "\n").replace("\n", "\n" + " " * _COLUMN)
 
 
+def _body_lines(body: dict[str, object]) -> Iterator[str]:
+    """A body, or all messages in it, each with its own."""
+    for what, text in body.items():
+        if what != _INNER:
+            yield _line(_LABELS[what], _indented(str(text)))
+            continue
+        for one in text if isinstance(text, tuple) else ():
+            facts = [f"queueOffset {one['queueOffset']}"]
+            facts += [f"tags {one['tags']}"] if one["tags"] is not None else []
+            facts += [f"keys {' '.join(one['keys'])}"] if one["keys"] else []
+            yield _line("holds", inline(", ".join([*facts, counted(one["bodySize"], "byte")])))
+            yield from _body_lines({name: one[name] for name in _LABELS if name in one})
+
+
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-def _body(shown: Shown) -> dict[str, str]:
-    """The body as text or in base64; as it is stored, and why, when it doesn't uncompress."""
-    problem = {}
+def _body(shown: Shown) -> dict[str, object]:
+    """The body as text or in base64, or the messages in it; as it is stored, and why, when it isn't sound."""
+    message = shown.message
     try:
-        data = shown.message.body()
+        if message.is_wrapped:
+            inner = message.unwrapped()
+            return {_INNER: tuple({**one.to_dict(), **_text_of(one.body)} for one in inner)}
+        return _text_of(message.body())
     except StoreError as error:
-        data = shown.message.record.body
-        problem[_PROBLEM] = f"{error}; shown as it is stored"
-    if not problem:
-        with suppress(UnicodeDecodeError):
-            return {"body": data.decode()}
-    return {"bodyBase64": base64.b64encode(data).decode(), **problem}
+        stored = base64.b64encode(message.record.body).decode()
+        return {"bodyBase64": stored, _PROBLEM: f"{error}; shown as it is stored"}
+
+
+def _text_of(data: bytes) -> dict[str, object]:
+    with suppress(UnicodeDecodeError):
+        return {"body": data.decode()}
+    return {"bodyBase64": base64.b64encode(data).decode()}
 
 
 def _queue(text: str) -> tuple[str, int]:

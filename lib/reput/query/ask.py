@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from reput.format.commitlog import LMQ_PREFIX
 from reput.query.keys import MOST_OFFSETS, Verdict
-from reput.query.message import Message
+from reput.query.message import Batch, Message
 from reput.query.msgid import MessageId
 from reput.query.pull import MOST_MESSAGES, Found, Status
 from reput.query.store import ALWAYS, QueryStore
@@ -162,25 +162,25 @@ def by_queue(
         store: the store.
         topic, queue_id: which queue.
         at: queue offset.
-        count: how many from there on, as a consumer gets them; None without an expression: just this one.
+        count: how many from there on, as a consumer gets them; None without an expression: just this one. Of
+            a batch queue they may be more, for its messages come in whole batches.
         expression: tags.
 
     Raises:
         SettingsError: the expression or the topic can't be used.
-        UnsupportedError: it is a batch queue.
         StoreError: a file can't be read.
     """
     if count is None and expression is None:
         pulled = store.pull(topic, queue_id, at, 1)
-        own = [one for one in pulled.found if one.queue_offset == at]
+        own = [one for one in pulled.found if one.has(at)]
         status, taken = pulled.status, own
         if status is Status.FOUND and not own:
             status = Status.MESSAGE_WAS_REMOVING
         following = pulled.next_begin_offset
     else:
         status, taken, following = _consumed(store, topic, queue_id, at, count or 1, expression)
-    shown = _in_place(topic, queue_id, [one for one in taken if one.tag_fits])
     queue = store.queue(topic, queue_id)
+    shown = _in_place(topic, queue_id, [one for one in taken if one.tag_fits], batches=queue.holds_batches)
     facts = {
         "status": status.name,
         "nextBeginOffset": following,
@@ -202,7 +202,7 @@ def queue_range(store: QueryStore, topic: str, queue_id: int) -> Answer:
     """The min and max offset of a queue.
 
     Raises:
-        SettingsError, UnsupportedError, StoreError: see :func:`by_queue`.
+        SettingsError, StoreError: see :func:`by_queue`.
     """
     queue = store.queue(topic, queue_id)
     facts: dict[str, object] = {"minOffset": queue.min_offset, "maxOffset": queue.max_offset}
@@ -215,7 +215,7 @@ def by_time(
     """The queue offset of a time, with its message; not found when no message is there.
 
     Raises:
-        SettingsError, UnsupportedError, StoreError: see :func:`by_queue`; or the release has no boundaries.
+        SettingsError, StoreError: see :func:`by_queue`; or the release has no boundaries.
     """
     offset = store.offset_by_time(topic, queue_id, timestamp, boundary)
     queue = store.queue(topic, queue_id)
@@ -227,12 +227,12 @@ def by_time(
     if not queue.exists:
         return Answer(False, "there is no such queue", facts)
     pulled = store.pull(topic, queue_id, offset, 1)
-    shown = _in_place(topic, queue_id, [one for one in pulled.found if one.queue_offset == offset])
+    own = [one for one in pulled.found if one.has(offset)]
+    shown = _in_place(topic, queue_id, own, batches=queue.holds_batches)
     if shown:
         return _leading(facts, shown)
     said = pulled.status.value
     if pulled.status is Status.FOUND:
-        own = any(one.queue_offset == offset for one in pulled.found)
         said = "no whole message is where the queue points" if own else Status.MESSAGE_WAS_REMOVING.value
     why = f"a broker answers with queueOffset {offset}, but {said}"
     return Answer(False, f"{why}; {held(queue.min_offset, queue.max_offset)}", facts)
@@ -257,22 +257,24 @@ def _consumed(
         pulled = store.pull(topic, queue_id, at, min(count - kept, MOST_MESSAGES), tags)
         first = first or pulled.status
         taken += pulled.found
-        kept += sum(one.tag_fits for one in pulled.found)
+        kept += sum(max(one.messages, 1) for one in pulled.found if one.tag_fits)
         if pulled.status not in _GOES_ON or pulled.next_begin_offset <= at:
             break
         at = pulled.next_begin_offset
     return (Status.FOUND if kept else first or Status.NO_MESSAGE_IN_QUEUE), taken, at
 
 
-def _in_place(topic: str, queue_id: int, taken: list[Found]) -> tuple[Shown, ...]:
+def _in_place(topic: str, queue_id: int, taken: list[Found], *, batches: bool) -> tuple[Shown, ...]:
     """The messages that units lead to; those of another place with a remark, which a broker gives, too."""
     light = topic.startswith(LMQ_PREFIX.decode())  # its messages are other topics'
     shown = []
     for one in taken:
         if one.message is None:
             continue
-        place = (one.message.topic, one.message.record.queue_id, one.message.record.queue_offset)
-        fits = light or place == (topic, queue_id, one.queue_offset)
+        record = one.message.record
+        own = (one.message.batch if batches else None) or (record.queue_offset, 1)
+        place = (one.message.topic, record.queue_id, *own)
+        fits = light or place == (topic, queue_id, one.queue_offset, one.messages)
         remark = f"the queue's unit at {one.queue_offset} points at it, and it is no message of there"
         shown.append(_sound(one.message) if fits else Shown(one.message, "OTHER_PLACE", remark))
     return tuple(shown)
@@ -285,6 +287,14 @@ def _leading(facts: dict[str, object], shown: tuple[Shown, ...]) -> Answer:
     return Answer(True, facts=facts, messages=shown)
 
 
+def _held_in(batch: Batch) -> str:
+    if batch.messages < 1:
+        return f"of {batch.messages} messages, queueOffset {batch.base_offset}"
+    if batch.messages == 1:
+        return f"of 1 message, queueOffset {batch.base_offset}"
+    return f"of {batch.messages} messages, {batch.base_offset} to {batch.base_offset + batch.messages - 1}"
+
+
 def _sound(message: Message) -> Shown:
     if message.body_is_sound:
         return Shown(message)
@@ -295,6 +305,8 @@ def lines(shown: Shown) -> Iterator[tuple[str, str]]:
     """A message in words: (what, its text)."""
     message, record = shown.message, shown.message.record
     yield "queue", f"{message.topic}:{record.queue_id} at queueOffset {record.queue_offset}"
+    if message.batch is not None:
+        yield "batch", _held_in(message.batch)
     yield "place", f"physical offset {record.physical_offset}, {message.size} bytes"
     if message.tags is not None:
         yield "tags", message.tags

@@ -7,18 +7,67 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from reput.errors import StoreError
-from reput.format import commitlog, javastring, properties
+from reput.format import commitlog, innerbatch, javastring, properties
 from reput.query.msgid import MessageId
+from reput.query.tags import TagFilter
 
 _COMPRESSED = 0x1  # MessageSysFlag.COMPRESSED_FLAG
 _COMPRESSION_TYPE = 0x700  # MessageSysFlag.COMPRESSION_TYPE_COMPARATOR
 _LZ4, _ZSTD, _ZLIB = "LZ4", "ZSTD", "ZLIB"
 # CompressionType; before 5.0 there was no type and always zlib.
 _TYPES = {0x000: _ZLIB, 0x100: _LZ4, 0x200: _ZSTD, 0x300: _ZLIB}
+_WRAPPED = commitlog.SYS_FLAG_INNER_BATCH | commitlog.SYS_FLAG_NEED_UNWRAP
 _PIECE = 1 << 20
 _MOST_BODY = 1 << 30  # bytes that a compressed body may become
+
+
+class Batch(NamedTuple):
+    """Which messages a record holds, by its own properties.
+
+    Attributes:
+        base_offset: queueOffset of the first one.
+        messages: how many they are.
+    """
+
+    base_offset: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A message of a batch.
+
+    Attributes:
+        queue_offset: its own.
+        flag: the application's.
+        properties: as :attr:`Message.properties`.
+        body: bytes.
+    """
+
+    queue_offset: int
+    flag: int
+    properties: dict[str, str]
+    body: bytes
+
+    @property
+    def tags(self) -> str | None:
+        """Property TAGS."""
+        return self.properties.get("TAGS")
+
+    def to_dict(self) -> dict[str, object]:
+        """The message without its body as a JSON-ready mapping."""
+        return {
+            "queueOffset": self.queue_offset,
+            "flag": self.flag,
+            "uniqKey": self.properties.get("UNIQ_KEY"),
+            "tags": self.tags,
+            "keys": list(_keys(self.properties)),
+            "properties": self.properties,
+            "bodySize": len(self.body),
+        }
 
 
 @dataclass(frozen=True)
@@ -41,7 +90,7 @@ class Message:
     @cached_property
     def properties(self) -> dict[str, str]:
         """Every property, as Java reads it: of a name that occurs twice the last value."""
-        return {_text(name): _text(value) for name, value in properties.pairs(self.record.properties)}
+        return _properties(self.record.properties)
 
     @property
     def tags(self) -> str | None:
@@ -51,7 +100,7 @@ class Message:
     @property
     def keys(self) -> tuple[str, ...]:
         """The words of property KEYS, which are separated by one space each."""
-        return tuple(word for word in self.properties.get("KEYS", "").split(" ") if word)
+        return _keys(self.properties)
 
     @property
     def uniq_key(self) -> str | None:
@@ -93,6 +142,49 @@ class Message:
             raise self._packed_wrongly(f"{kind} data to their end", found) from error
         return whole.getvalue()
 
+    @cached_property
+    def batch(self) -> Batch | None:
+        """What it holds, by INNER_BASE and INNER_NUM together: ``CommitLog.setBatchSizeIfNeeded``."""
+        values = properties.parse(self.record.properties)
+        base = javastring.parse_integer(values.get(properties.INNER_BASE, b""), 64)
+        number = javastring.parse_integer(values.get(properties.INNER_NUM, b""), 16)
+        return None if base is None or number is None else Batch(base, number)
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether a client takes the body apart (``PullAPIWrapper``, rocketmq-all-5.3.3)."""
+        return self.record.sys_flag & _WRAPPED == _WRAPPED
+
+    def unwrapped(self) -> tuple[Inner, ...]:
+        """The messages in the body, as a client takes it apart.
+
+        Raises:
+            StoreError: the body doesn't uncompress, or consists of something else.
+        """
+        try:
+            found = innerbatch.decode(self.body())
+        except ValueError as error:
+            raise StoreError(
+                "the body is no batch",
+                offset=self.record.physical_offset,
+                expected="messages up to its end, by the message's sysFlag",
+                found=str(error),
+            ) from error
+        first = self.record.queue_offset
+        return tuple(
+            Inner(first + number, one.flag, _properties(one.properties), one.body)
+            for number, one in enumerate(found)
+        )
+
+    def is_wanted(self, tags: TagFilter) -> bool:
+        """Whether a client keeps it, or any message in it; one that it can't take apart counts as a whole."""
+        if tags.tags is not None and self.is_wrapped:
+            try:
+                return any(tags.wants(one.tags) for one in self.unwrapped())
+            except StoreError:
+                pass
+        return tags.wants(self.tags)
+
     def _packed_wrongly(self, expected: str, found: str) -> StoreError:
         return StoreError(
             "the body doesn't uncompress",
@@ -115,7 +207,7 @@ class Message:
 
     def to_dict(self) -> dict[str, object]:
         """The message without its body as a JSON-ready mapping."""
-        record = self.record
+        record, batch = self.record, self.batch
         return {
             "topic": self.topic,
             "queueId": record.queue_id,
@@ -135,6 +227,7 @@ class Message:
             "tags": self.tags,
             "keys": list(self.keys),
             "properties": self.properties,
+            "batch": batch and {"baseOffset": batch.base_offset, "messages": batch.messages},
             "bodySize": len(record.body),
             "bodyIsSound": self.body_is_sound,
         }
@@ -167,6 +260,14 @@ def _unpacked(data: bytes, kind: str) -> Iterator[bytes]:
     with pa.CompressedInputStream(pa.BufferReader(data), kind.lower()) as stream:
         while piece := stream.read(_PIECE):
             yield piece
+
+
+def _properties(data: bytes) -> dict[str, str]:
+    return {_text(name): _text(value) for name, value in properties.pairs(data)}
+
+
+def _keys(values: dict[str, str]) -> tuple[str, ...]:
+    return tuple(word for word in values.get("KEYS", "").split(" ") if word)
 
 
 def _text(data: bytes) -> str:

@@ -15,14 +15,11 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.query.tags import TagFilter
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from reput.dialect import Queries
+    from reput.query.batch import BatchQueueView
     from reput.query.log import LogReader
     from reput.query.message import Message
-    from reput.query.queue import QueueView
-    from reput.recovery.queue import QueueFile
+    from reput.query.queue import QueueView, Unit
 
 # MessageStoreConfig: maxTransferBytesOnMessageInMemory, maxTransferCountOnMessageInMemory,
 # maxFilterMessageSize.
@@ -51,18 +48,25 @@ class Found:
     """A unit that a pull took.
 
     Attributes:
-        queue_offset: its place in the queue.
+        queue_offset: its place in the queue; that of its first message, when it holds several.
+        messages: how many it holds.
         physical_offset, size, tags_code: what it says; the last may be an address in consumequeue_ext.
         message: the message that it points at; None when no message begins there.
-        tag_fits: a client keeps it: its tag is one of those asked for, and not only its hash.
+        tag_fits: a client keeps it: its tag, or that of a message in it, is one of those asked for, and not
+            only its hash.
     """
 
     queue_offset: int
+    messages: int
     physical_offset: int
     size: int
     tags_code: int
     message: Message | None
     tag_fits: bool
+
+    def has(self, queue_offset: int) -> bool:
+        """Whether the message at a queue offset is in it."""
+        return self.queue_offset <= queue_offset < self.queue_offset + self.messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ class Pulled:
 
 def pull(
     log: LogReader,
-    queue: QueueView,
+    queue: QueueView | BatchQueueView,
     rules: Queries,
     offset: int,
     wanted: int,
@@ -98,7 +102,8 @@ def pull(
         queue: the queue.
         rules: the release's.
         offset: queue offset of the first.
-        wanted: how many at most; a broker gives no more than 32, nor more than 256 KiB, but always one.
+        wanted: how many at most; a broker gives no more than 32, nor more than 256 KiB, but always one unit,
+            with all messages in it.
         tags: of which tags.
 
     Raises:
@@ -113,60 +118,65 @@ def pull(
         return Pulled(Status.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return Pulled(Status.OFFSET_OVERFLOW_BADLY, high, low, high)
-    file = queue.file_at(offset)
-    if file is None:
+    units = queue.units_from(offset, _span(rules, wanted, queue.unit_length))
+    if units is None:
         return Pulled(Status.OFFSET_FOUND_NULL, queue.roll_next_file(offset), low, high)
-    units = _units(queue, file, rules, offset, wanted)
-    status, found, looked_at = _take(log, queue, units, rules, offset, wanted, tags)
-    return Pulled(status, offset + looked_at, low, high, tuple(found))
+    status, found, following = _take(log, queue, units, rules, offset, wanted, tags)
+    return Pulled(status, following, low, high, tuple(found))
 
 
-def _units(queue: QueueView, file: QueueFile, rules: Queries, offset: int, wanted: int) -> NDArray[np.void]:
-    """The units that one pull looks at, at most: no more than the file has."""
-    limit = max(_SCAN_LIMIT, wanted * UNIT_LENGTH)
-    most = limit if rules.scans_units else limit // UNIT_LENGTH
-    return queue.units(file, offset * UNIT_LENGTH - file.base, most + rules.scans_past_limit)
+def _span(rules: Queries, wanted: int, unit_length: int) -> int:
+    """The units whose queue offsets lie so many behind the first one's aren't looked at any more."""
+    if rules.scans_units:
+        return max(_SCAN_LIMIT, wanted * UNIT_LENGTH) + rules.scans_past_limit
+    limit = max(_SCAN_LIMIT, wanted * unit_length)
+    return limit // unit_length + 1 if rules.scans_past_limit else -(-limit // unit_length)
 
 
 def _take(
     log: LogReader,
-    queue: QueueView,
-    units: NDArray[np.void],
+    queue: QueueView | BatchQueueView,
+    units: list[Unit],
     rules: Queries,
     offset: int,
     wanted: int,
     tags: TagFilter,
 ) -> tuple[Status, list[Found], int]:
-    """The status, what was taken, and how many units were looked at."""
+    """The status, what was taken, and the queue offset after what was looked at."""
     status = Status.NO_MATCHED_MESSAGE
     found: list[Found] = []
-    total = 0
+    total = taken = 0  # bytes, messages
+    following = offset
     resumes_at: int | None = None  # physical offset after a segment that is missing
-    for number, (physical, size, code) in enumerate(units.tolist()):
-        skipped = resumes_at is not None and physical < resumes_at
-        if not (skipped and rules.skips_before_full) and _is_full(found, total, size, wanted):
-            return status, found, number
+    for unit in units:
+        if following >= queue.max_offset:
+            break
+        skipped = resumes_at is not None and unit.physical_offset < resumes_at
+        if not (skipped and rules.skips_before_full) and _is_full(taken, total, unit, wanted):
+            break
+        following = unit.queue_offset + unit.messages
         if skipped:
             continue
-        if tags.tags is not None and not tags.wants_code(queue.ext.tags_code(code)):
+        if tags.tags is not None and not tags.wants_code(queue.tags_code(unit.tags_code)):
             if not total:
                 status = Status.NO_MATCHED_MESSAGE
             continue
-        if not log.holds(physical, size):
+        if not log.holds(unit.physical_offset, unit.size):
             if not total:
                 status = Status.MESSAGE_WAS_REMOVING
-            resumes_at = log.roll_next_file(physical)
+            resumes_at = log.roll_next_file(unit.physical_offset)
             continue
-        message = log.message(physical)
-        fits = message is not None and tags.wants(message.tags)
-        found.append(Found(offset + number, physical, size, code, message, fits))
-        total += size
+        message = log.message(unit.physical_offset)
+        fits = message is not None and message.is_wanted(tags)
+        found.append(Found(*unit, message, fits))
+        total += unit.size
+        taken += unit.messages
         status = Status.FOUND
         resumes_at = None
-    return status, found, len(units)
+    return status, found, following
 
 
-def _is_full(found: list[Found], total: int, size: int, wanted: int) -> bool:
-    if not total or not found:
+def _is_full(taken: int, total: int, unit: Unit, wanted: int) -> bool:
+    if not total or not taken:
         return False
-    return len(found) >= min(wanted, MOST_MESSAGES) or total + size > _MOST_BYTES
+    return taken + unit.messages > wanted or taken >= MOST_MESSAGES or total + unit.size > _MOST_BYTES

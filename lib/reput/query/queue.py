@@ -6,6 +6,9 @@ getMaxOffsetInQueue, rollNextFile (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytec
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,9 +16,26 @@ from reput.errors import SegmentGoneError, StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.query.ext import QueueExt
-from reput.recovery.files import listed
+from reput.recovery.files import Listing, listed
 from reput.recovery.queue import UNIT, QueueFile, QueueModel
 from reput.settings import StoreSettings
+
+
+class Unit(NamedTuple):
+    """What a queue says of one record of the log.
+
+    Attributes:
+        queue_offset: that of its message; of the first one, when it is a batch.
+        messages: how many are in it.
+        physical_offset, size: where it lies, and its bytes.
+        tags_code: as it is stored.
+    """
+
+    queue_offset: int
+    messages: int
+    physical_offset: int
+    size: int
+    tags_code: int
 
 
 class QueueView:
@@ -38,27 +58,22 @@ class QueueView:
         StoreError: a file can't be read, or no broker could load it.
     """
 
+    unit_length = UNIT_LENGTH
+    holds_batches = False
+
     def __init__(self, settings: StoreSettings, topic: str, queue_id: int, log_start: int) -> None:
         rules = settings.dialect.recovery
         self.file_size = settings.consume_queue_file_size
         self.ext = QueueExt(settings, topic, queue_id)
         self._directory = names.queue_directory(settings.root, topic, queue_id)
         listing = listed([self._directory], self.file_size, rules, "mappedFileSizeConsumeQueue")
-        for problem in listing.problems:
-            if problem.stops:
-                raise StoreError(
-                    "the queue can't be read",
-                    path=problem.path,
-                    expected=problem.expected,
-                    found=problem.found,
-                    next_step=problem.next_step,
-                )
+        check_listing(listing)
         model = QueueModel(listing.files, self.file_size)
         try:
             model.recover()
             model.correct_min(log_start, searches=rules.searches_min_offset)
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise unreadable(self._directory, error) from error
         self.files = tuple(model.files)
         self.min_logic = model.min_logic
         self.min_offset = model.min_offset
@@ -101,7 +116,7 @@ class QueueView:
         try:
             return np.fromfile(file.path, UNIT, count, offset=position)
         except OSError as error:
-            raise self._unreadable(error) from error
+            raise unreadable(self._directory, error) from error
 
     def unit(self, file: QueueFile, position: int) -> tuple[int, int, int]:
         """Physical offset, size and tagsCode of the unit at a byte position of a file, which counts it.
@@ -111,15 +126,61 @@ class QueueView:
         """
         found = self.units(file, position, 1)
         if not len(found):
-            raise self._unreadable(FileNotFoundError("it was cut meanwhile"))
+            raise unreadable(self._directory, FileNotFoundError("it was cut meanwhile"))
         offset, size, tags = found[0].tolist()
         return offset, size, tags
 
-    def _unreadable(self, error: OSError) -> StoreError:
-        kind = SegmentGoneError if isinstance(error, FileNotFoundError) else StoreError
-        return kind(
-            "the queue can't be read",
-            path=error.filename or self._directory,
-            found=error.strerror or str(error),
-            next_step="A running broker deletes what has expired: run the same command again",
-        )
+    def units_from(self, queue_offset: int, span: int) -> list[Unit] | None:
+        """Units of one file, from the one at a queue offset on.
+
+        Args:
+            queue_offset: its.
+            span: how many at most.
+
+        Returns:
+            None where :meth:`file_at` finds no file.
+
+        Raises:
+            StoreError: the file can't be read.
+        """
+        file = self.file_at(queue_offset)
+        if file is None:
+            return None
+        found = self.units(file, queue_offset * UNIT_LENGTH - file.base, span)
+        return [Unit(queue_offset + number, 1, *fields) for number, fields in enumerate(found.tolist())]
+
+    def tags_code(self, stored: int) -> int | None:
+        """The tagsCode of a unit that stores this: see :meth:`reput.query.ext.QueueExt.tags_code`.
+
+        Raises:
+            StoreError: as there.
+        """
+        return self.ext.tags_code(stored)
+
+
+def check_listing(listing: Listing) -> None:
+    """Refuse a queue's files that no broker could load.
+
+    Raises:
+        StoreError: the first problem.
+    """
+    for problem in listing.problems:
+        if problem.stops:
+            raise StoreError(
+                "the queue can't be read",
+                path=problem.path,
+                expected=problem.expected,
+                found=problem.found,
+                next_step=problem.next_step,
+            )
+
+
+def unreadable(directory: Path, error: OSError) -> StoreError:
+    """The error for a file of a queue that can't be read."""
+    kind = SegmentGoneError if isinstance(error, FileNotFoundError) else StoreError
+    return kind(
+        "the queue can't be read",
+        path=error.filename or directory,
+        found=error.strerror or str(error),
+        next_step="A running broker deletes what has expired: run the same command again",
+    )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reput.errors import SettingsError, StoreError, UnsupportedError
+from reput.errors import SettingsError, StoreError
 from reput.format import names
+from reput.query.batch import BatchQueueView
 from reput.query.keys import MOST_OFFSETS, IndexReader, KeyHit, look_up
 from reput.query.log import LogReader
 from reput.query.message import Message
@@ -64,7 +65,7 @@ class QueryStore:
                 next_step="Check the STORE argument",
             )
         self._settings = settings
-        self._queues: dict[tuple[str, int], QueueView] = {}
+        self._queues: dict[tuple[str, int], QueueView | BatchQueueView] = {}
         self.log = LogReader(settings)
 
     @property
@@ -76,18 +77,17 @@ class QueryStore:
         """
         return IndexReader(self._settings)
 
-    def queue(self, topic: str, queue_id: int) -> QueueView:
-        """A queue, which may have no files.
+    def queue(self, topic: str, queue_id: int) -> QueueView | BatchQueueView:
+        """A queue, which may have no files, of the kind that its topic has.
 
         Raises:
-            SettingsError: no topic can have this name.
-            UnsupportedError: it is a batch queue.
+            SettingsError: no topic can have this name; or broker.conf gives batch queues an impossible size.
             StoreError: it can't be read.
         """
         view = self._queues.get((topic, queue_id))
         if view is None:
-            self._refuse(topic, queue_id)
-            view = QueueView(self._settings, topic, queue_id, self.log.start)
+            kind = BatchQueueView if self._holds_batches(topic, queue_id) else QueueView
+            view = kind(self._settings, topic, queue_id, self.log.start)
             self._queues[topic, queue_id] = view
         return view
 
@@ -105,7 +105,7 @@ class QueryStore:
         """Messages of a queue: ``DefaultMessageStore.getMessage``. See :func:`reput.query.pull.pull`.
 
         Raises:
-            SettingsError, UnsupportedError, StoreError: see :meth:`queue`.
+            SettingsError, StoreError: see :meth:`queue`.
         """
         rules = self._settings.dialect.queries
         return pull(self.log, self.queue(topic, queue_id), rules, offset, wanted, tags or TagFilter())
@@ -116,7 +116,7 @@ class QueryStore:
         """The queue offset of a time in ms: ``DefaultMessageStore.getOffsetInQueueByTime``.
 
         Raises:
-            SettingsError, UnsupportedError, StoreError: see :meth:`queue` and
+            SettingsError, StoreError: see :meth:`queue` and
                 :func:`reput.query.times.offset_by_time`.
         """
         queue = self.queue(topic, queue_id)
@@ -172,17 +172,18 @@ class QueryStore:
         own = [hit.message for hit in hits if hit.message is not None and hit.message.has_id(topic, text)]
         return ById(own[0] if own else None, by_key=True)
 
-    def _refuse(self, topic: str, queue_id: int) -> None:
+    def _holds_batches(self, topic: str, queue_id: int) -> bool:
+        """Whether the topic has batch queues; without its settings, whether there is one, and no other."""
         settings = self._settings
         problem = names.topic_problem(topic.encode("utf-8", "surrogateescape"))
         if problem is not None:
             raise SettingsError("no topic can have this name", expected="a topic", found=problem)
         if not settings.dialect.recovery.switches_queue_types:
-            return
-        batch = names.batch_queue_directory(settings.root, topic, queue_id)
-        if batch.is_dir() or topic in batch_queue_topics(settings.topics_json):
-            raise UnsupportedError(
-                "this is a batch queue, whose units reput doesn't read",
-                path=batch,
-                next_step="Ask for its messages by physical offset, by id or by key",
-            )
+            return False
+        if topic in batch_queue_topics(settings.topics_json):
+            return True
+        plain, batch = (
+            directory(settings.root, topic, queue_id).is_dir()
+            for directory in (names.queue_directory, names.batch_queue_directory)
+        )
+        return batch and not plain

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from reput.errors import SettingsError, StoreError
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.query.batch import BatchQueueView
 
 if TYPE_CHECKING:
     from reput.dialect import Dialect
@@ -29,13 +30,17 @@ class Boundary(Enum):
 
 
 def offset_by_time(
-    log: LogReader, queue: QueueView, dialect: Dialect, timestamp: int, boundary: Boundary | None = None
+    log: LogReader,
+    queue: QueueView | BatchQueueView,
+    dialect: Dialect,
+    timestamp: int,
+    boundary: Boundary | None = None,
 ) -> int:
     """The queue offset that a broker gives for a time.
 
     From 5.1.1 on: the first message of that time or later (LOWER), or the last of that time or earlier
     (UPPER), within the file that fits. Before: the nearest message of the file that was changed at that time
-    or later.
+    or later. Of a batch queue see :meth:`reput.query.batch.BatchQueueView.offset_by_time`.
 
     Args:
         log: the log.
@@ -49,16 +54,18 @@ def offset_by_time(
         StoreError: a file can't be read.
     """
     rules = dialect.queries
-    if rules.time_boundaries:
-        found = _by_messages(log, queue, timestamp, boundary or Boundary.LOWER)
-    elif boundary is None:
-        found = _by_file_times(log, queue, timestamp)
-    else:
+    if boundary is not None and not rules.time_boundaries:
         raise SettingsError(
             "this release knows no boundary",
             expected="5.1.1 or later, or no boundary: the nearest message's offset",
             found=dialect.name,
         )
+    if isinstance(queue, BatchQueueView):
+        found = queue.offset_by_time(timestamp, lower=boundary is not Boundary.UPPER)
+    elif rules.time_boundaries:
+        found = _by_messages(log, queue, timestamp, boundary or Boundary.LOWER)
+    else:
+        found = _by_file_times(log, queue, timestamp)
     return min(max(found, queue.min_offset), queue.max_offset) if rules.clamps_time else found
 
 

@@ -1,0 +1,189 @@
+"""One batch consume queue: where it begins and ends, and its units, found by the messages in them.
+
+Source: ``BatchConsumeQueue``: recover, correctMinOffset, refreshCache, getBatchMsgIndexBuffer, binarySearch,
+getOffsetInQueueByTime, binarySearchRight, rollNextFile (rocketmq-all-5.0.0, 5.3.3; 5.5.0 by its bytecode).
+``searchBcqByCacheEnable`` is taken to be on, its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import takewhile
+
+from reput.errors import SettingsError
+from reput.format import names
+from reput.format.batchconsumequeue import UNIT, UNIT_LENGTH
+from reput.format.consumequeueext import place_of
+from reput.query.queue import Unit, check_listing, unreadable
+from reput.recovery.batch import BatchFile, BatchModel
+from reput.recovery.files import listed
+from reput.settings import StoreSettings
+
+_SETTING = "mapperFileSizeBatchConsumeQueue"
+_POSITION, _SIZE, _TAGS, _TIME, _BASE, _MESSAGES = range(6)
+
+
+class BatchQueueView:
+    """A batch queue as a broker has it once it has loaded these files.
+
+    Args:
+        settings: the store's.
+        topic, queue_id: which queue; it may have no files.
+        log_start: physical offset where the log begins.
+
+    Attributes:
+        min_offset: queue offset of the first message whose record is still in the log; -1 without a unit.
+        max_offset: queue offset of the next message.
+
+    Raises:
+        SettingsError: files of this size hold no whole number of units.
+        StoreError: a file can't be read, or no broker could load it.
+    """
+
+    unit_length = UNIT_LENGTH
+    holds_batches = True
+
+    def __init__(self, settings: StoreSettings, topic: str, queue_id: int, log_start: int) -> None:
+        file_size = settings.recovery.batch_queue_file_size
+        if file_size % UNIT_LENGTH:
+            raise SettingsError(
+                "files of batch queues can't have this size",
+                expected=f"a multiple of {UNIT_LENGTH}",
+                found=f"{_SETTING}={file_size}",
+            )
+        self._directory = names.batch_queue_directory(settings.root, topic, queue_id)
+        listing = listed([self._directory], file_size, settings.dialect.recovery, _SETTING)
+        check_listing(listing)
+        try:
+            model = BatchModel(listing.files, file_size)
+            model.recover()
+            model.correct_min(log_start)
+        except OSError as error:
+            raise unreadable(self._directory, error) from error
+        self._files = [_Units(file) for file in model.files]
+        self.min_offset, self.max_offset = model.min_offset, model.max_offset
+
+    @property
+    def exists(self) -> bool:
+        """Whether the queue has a file."""
+        return bool(self._files)
+
+    def roll_next_file(self, queue_offset: int) -> int:  # noqa: ARG002
+        """0: a broker goes nowhere else from a place without a unit."""
+        return 0
+
+    def tags_code(self, stored: int) -> int | None:
+        """The tagsCode of a unit that stores this: batch queues have no consumequeue_ext."""
+        return None if place_of(stored) is not None else stored
+
+    def units_from(self, queue_offset: int, span: int) -> list[Unit] | None:
+        """Units of one file, from the one with the message at a queue offset on.
+
+        Args:
+            queue_offset: the message's; where no unit has it, the one before counts.
+            span: the units whose first message lies so many queue offsets behind it don't count any more.
+
+        Returns:
+            At least one; None at or past ``max_offset`` and before the first unit.
+        """
+        if queue_offset >= self.max_offset or not self._files:
+            return None
+        file = self._file(_BASE, queue_offset)
+        if file is None or not len(file):
+            return None
+        at = _floor(file.base, len(file), queue_offset)
+        if at < 0:
+            return None
+        units = (file.unit(number) for number in range(at, len(file)))
+        return list(takewhile(lambda unit: unit.queue_offset - queue_offset < span, units))
+
+    def offset_by_time(self, timestamp: int, *, lower: bool) -> int:
+        """The queue offset of the first message of the unit that a broker gives for a time.
+
+        That is in one file the last unit, when none is later than that time, else for ``lower`` the first of
+        that time or later, else one of that very time; where there is none, what halving leads to.
+
+        Args:
+            timestamp: ms.
+            lower: of several of that time the first.
+
+        Returns:
+            -1 where a broker finds none.
+        """
+        file = self._file(_TIME, timestamp) or (self._files[0] if self._files else None)
+        if file is None or not len(file):
+            return -1
+        last = len(file) - 1
+        if timestamp >= file.time(last):
+            return file.base(last)
+        at = _first_of(file.time, last, timestamp, lower=lower)
+        return -1 if at < 0 else file.base(at)
+
+    def _file(self, column: int, value: int) -> _Units | None:
+        """The file that begins at a value or nearest before it: the last one if it does, else any."""
+        last = self._files[-1] if self._files else None
+        if last is not None and len(last) and last.field(0, column) <= value:
+            return last
+        # Of two files that begin alike the cache holds the later one.
+        starts = {file.field(0, column): file for file in self._files if len(file)}
+        return starts.get(max((start for start in starts if start <= value), default=value))
+
+
+class _Units:
+    """The units of one file that count."""
+
+    def __init__(self, file: BatchFile) -> None:
+        self._data = file.units.view("u1").data
+        self._count = file.wrote // UNIT_LENGTH
+
+    def __len__(self) -> int:
+        return self._count
+
+    def field(self, number: int, column: int) -> int:
+        return int(UNIT.unpack_from(self._data, number * UNIT_LENGTH)[column])
+
+    def base(self, number: int) -> int:
+        return self.field(number, _BASE)
+
+    def time(self, number: int) -> int:
+        return self.field(number, _TIME)
+
+    def unit(self, number: int) -> Unit:
+        fields = UNIT.unpack_from(self._data, number * UNIT_LENGTH)
+        return Unit(fields[_BASE], fields[_MESSAGES], fields[_POSITION], fields[_SIZE], fields[_TAGS])
+
+
+def _floor(value: Callable[[int], int], count: int, target: int) -> int:
+    """``binarySearch``: the number of the last unit with this value or a lesser one; -1 without one."""
+    left, right = 0, count - 1
+    while left <= right:
+        middle = (left + right) // 2
+        found = value(middle)
+        if found == target:
+            return middle
+        if found > target:
+            right = middle - 1
+        elif middle == left:
+            return middle + 1 if middle + 1 < count and value(middle + 1) <= target else middle
+        else:
+            left = middle
+    return -1
+
+
+def _first_of(value: Callable[[int], int], last: int, target: int, *, lower: bool) -> int:
+    """``binarySearchRight``, with its ways: ``lower`` leads to the first unit of at least this value."""
+    left, right = 0, last
+    while left <= right:
+        middle = (left + right) // 2
+        found = value(middle)
+        if middle == right:
+            return middle if found >= target else -1
+        if middle == left:
+            if found >= target:
+                return middle
+            left = middle + 1
+        elif lower:
+            left, right = (middle + 1, right) if found < target else (left, middle)
+        else:
+            left, right = (middle, right) if found <= target else (left, middle - 1)
+    return -1
