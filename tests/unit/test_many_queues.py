@@ -102,7 +102,7 @@ def test_light_queues_in_great_number(place: Path) -> None:
     assert said["growth"] < GROWTH
     slow = slow_rebuild.rebuild(segments, slow_rebuild.Settings(multi_dispatch=True, lmq=True, index=False))
     directory = place / "many-out" / names.CONSUME_QUEUE
-    assert set(os.listdir(directory)) == {path.split("/")[0] for path in slow.queues}
+    assert {path.name for path in directory.iterdir()} == {path.split("/")[0] for path in slow.queues}
     for path in random.Random(7).sample(sorted(slow.queues), 2000):
         assert (directory / path).read_bytes() == slow.queues[path]
 
