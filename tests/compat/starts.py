@@ -116,6 +116,7 @@ class Bench:
         topics: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.version, self.tmp = version, tmp
+        self._making = threading.Lock()
         self.config = {**CONFIG, **(other or {})}
         self.jvm = Jvm(version, heap="700m")
         self.conf = tmp / "broker.conf"
@@ -166,7 +167,9 @@ class Bench:
     def open(self, case: Case) -> None:
         """Load and start; what comes of it is looked at later."""
         try:
-            store = JavaStore(self.version, case.root, self.config, topics=self.topics, jvm=self.jvm)
+            # One at a time: StoreStatsService fills a static TreeMap when it is made.
+            with self._making:
+                store = JavaStore(self.version, case.root, self.config, topics=self.topics, jvm=self.jvm)
             if not store.load():
                 return
         except Exception as error:  # noqa: BLE001 - whatever Java threw, the store doesn't start

@@ -56,7 +56,7 @@ class Log:
             pass
         messages = int(out.counts[output.MESSAGES])
         last = int(out.counts[output.LAST_TIMESTAMP])
-        return PartResult(part, outcome, messages, 0, last, 0, QueueColumns(), [], None, 0.0)
+        return PartResult(part, outcome, messages, 0, last, 0, QueueColumns(), [], None, {}, 0.0)
 
     def chain(self, *parts: Part) -> tuple[Chain, list[Verdict]]:
         chain = Chain(parts[0].start, 0)
