@@ -37,7 +37,7 @@ from tests.local import (
     tree,
     units,
 )
-from tests.property.test_rebuild import Spec, lay_out, scratch, store_of
+from tests.property.test_rebuild import RESTART, Spec, lay_out, scratch, store_of
 
 #: Queue files hold 5 units, index files 8 keys. TopicA:1 ends with a full file, B:0 in the middle of one.
 EARLY = [Spec(queue=1)] * 5 + [Spec(topic=1, keys=2)] * 13 + [Spec(keys=2)] * 8
@@ -165,6 +165,25 @@ def test_what_is_in_log_order_follows_too(
         assert died(lambda: read_rest(store, out))  # noqa: B023
         system(System())
         check(out, read_rest(store, out), expected)
+
+
+def test_a_batch_topic_that_was_created_anew_keeps_what_the_log_holds(place: Path) -> None:
+    """Its queueOffsets begin at 0 again, behind greater ones."""
+    log = [Spec(topic=1)] * 30 + [Spec(topic=1, jump=RESTART)] + [Spec(topic=1)] * 12
+    laid = lay_out(log, segment_size=SEGMENT)
+    store = in_log_order(store_of(place / "store", laid, "5.5.0"), "B")
+    out = place / "out"
+    rebuild_locally(store, out)
+    everything = outputs(out)
+    expire(store, 2)
+    for _ in range(3):
+        state = rebuild_locally(store, out)
+    kept = cleaned(everything, 2 * SEGMENT)
+    assert len(kept) < len(everything) - 1
+    assert outputs(out).keys() == kept.keys() | {names.CHECKPOINT}
+    (queue,) = state.queues.values()
+    assert queue.first > queue.next > 0
+    assert queue.held == len(log)
 
 
 @pytest.mark.parametrize("seed", range(4))

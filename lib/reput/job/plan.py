@@ -170,6 +170,7 @@ def prepare(
             # An output that was moved away from its broker's config/ goes on as it was begun.
             written = {topic for (topic, _), queue in journal.state.queues.items() if queue.is_batch}
             selection = replace(selection, batch=selection.batch | written)
+            selection.remember(journal.state.queues)
             if not follows:
                 check_same_log(journal, log, root)
         # What a broker is about to write is no damage: its half-written end is left for the next run.

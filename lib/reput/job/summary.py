@@ -112,7 +112,7 @@ def summarize(
         new_messages=state.messages - before.messages,
         new_bytes=state.bytes - before.bytes,
         queues=len(state.queues),
-        units=sum(queue.next - queue.first for queue in state.queues.values()),
+        units=sum(queue.held for queue in state.queues.values()),
         index_files=len(state.index),
         index_entries=sum(header.index_count - 1 for _, header in state.index),
         batches=state.batches,

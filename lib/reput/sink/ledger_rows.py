@@ -102,7 +102,7 @@ def state_rows(state: State, start: int) -> pa.Table:
             "queue_id": queue_id,
             "first_offset": queue.first,
             "next_offset": queue.next,
-            "units": queue.next - queue.first,
+            "units": queue.held,
             "end_offset": queue.end,
         }
         for (topic, queue_id), queue in sorted(state.queues.items())

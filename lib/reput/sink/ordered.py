@@ -156,7 +156,9 @@ def _append(queue: Waiting, batch_files: SeriesFiles, parts: list[Part]) -> Redo
         at = 0 if before is None else before.appended
         batch_files.put_bytes(queue.topic, queue.queue_id, at, data)
         state = QueueState(
-            first=int(given.base_offset[0]) if before is None else before.first,
+            first=int(given.base_offset[0])
+            if before is None or before.first == before.next
+            else before.first,
             next=int(given.base_offset[-1]) + int(given.batch_size[-1]),
             end=int(given.position[-1]) + int(given.size[-1]),
             units=len(given.position),

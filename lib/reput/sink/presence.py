@@ -37,7 +37,7 @@ def check_queues(
         state = known.get((topic, queue_id))
         if state is None:
             continue
-        if state.appended:
+        if state.appended and state.first != state.next:
             _check_appended(target, topic, queue_id, state)
         if state.first == state.next or state.is_batch:
             continue

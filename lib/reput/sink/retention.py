@@ -47,11 +47,11 @@ def begin(target: Target, state: State) -> None:
     marker = _marker(target)
     if marker.exists():
         files.remove_files(_all_gone(target, state))
-        files.remove_files(list(retention_appended.gone(target, state.queues, {})))
+        files.remove_files(list(retention_appended.gone(target, state.queues, {}, state.log_start)))
         files.remove_tree(marker)
     else:
         files.remove_files(_gone(target, state.queues, {}))
-        files.remove_files(list(retention_appended.gone(target, state.queues, {})))
+        files.remove_files(list(retention_appended.gone(target, state.queues, {}, state.log_start)))
 
 
 def follow(
@@ -85,7 +85,7 @@ def follow(
     changed = dict(_emptied(state.queues) if unread else _raised(target, state.queues, log_start))
     going = [
         *_gone(target, state.queues, changed),
-        *retention_appended.gone(target, state.queues, changed),
+        *retention_appended.gone(target, state.queues, changed, log_start),
         *(target.root / names.INDEX / name for name in expired),
     ]
     marker = _marker(target)

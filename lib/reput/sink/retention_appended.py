@@ -48,8 +48,11 @@ def first_live(target: Target, queue: tuple[str, int], known: QueueState, log_st
     return known.next
 
 
-def gone(target: Target, queues: Queues, changed: Queues) -> Iterator[Path]:
+def gone(target: Target, queues: Queues, changed: Queues, log_start: int) -> Iterator[Path]:
     """The files that go when some queues change.
+
+    Args:
+        log_start: where the log begins; a batch queue's queueOffsets don't tell, for they may begin anew.
 
     Raises:
         OutputError: a file can't be read.
@@ -59,18 +62,17 @@ def gone(target: Target, queues: Queues, changed: Queues) -> Iterator[Path]:
         if not now.appended:
             continue
         if now.is_batch:
-            yield from _gone_batch(target, queue, now)
+            yield from _gone_batch(target, queue, now, log_start)
         elif now.first < now.next:
             yield from _gone_ext(target, queue, now)
 
 
-def _gone_batch(target: Target, queue: tuple[str, int], now: QueueState) -> Iterator[Path]:
+def _gone_batch(target: Target, queue: tuple[str, int], now: QueueState, log_start: int) -> Iterator[Path]:
     file_size = target.settings.recovery.batch_queue_file_size
     for base, path in _series(names.batch_queue_directory(target.root, *queue)):
         if base + file_size >= now.appended:
             return
-        _position, _size, _tags, _time, offset, count = _unit(path, file_size - UNIT_LENGTH)
-        if offset + count > now.first:
+        if _unit(path, file_size - UNIT_LENGTH)[0] >= log_start:
             return
         yield path
 

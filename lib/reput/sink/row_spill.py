@@ -69,7 +69,7 @@ class Stretch:
         return rows, bit_maps.reshape(self.count, self.width)
 
     def _bytes(self, at: int, length: int) -> bytes:
-        if not self.path:
+        if not self.path or not length:
             return self.data[at : at + length]
         with open(self.path, "rb") as file:
             file.seek(at)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reput.errors import SettingsError
 from reput.format.commitlog import SCHEDULE_TOPIC
+from reput.sink.state import QueueState
 from reput.topics import TopicsNow
 
 # Topics that brokers make for themselves, not all of them in topics.json (TopicValidator, 4.9.7 to 5.3.3).
@@ -63,6 +64,9 @@ class Selection:
     def is_batch(self, topic: str) -> bool:
         """Whether a topic's queues are batch queues."""
         return topic in self.batch
+
+    def remember(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
+        """What was written of a topic stays of its type."""
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
         """Whether a queue of a topic that is wanted is written."""
@@ -135,3 +139,7 @@ class LiveSelection(Selection):
             now = self.topics.batch if self.batches and self.topics.known is not None else frozenset()
             found = self._batch[topic] = topic in self.batch or topic in now
         return found
+
+    def remember(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
+        """What was written of a topic stays of its type."""
+        self._batch.update({topic: state.is_batch for (topic, _), state in queues.items()})

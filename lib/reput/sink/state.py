@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 
 from reput.errors import Finding
+from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
 
 #: When a state has more findings than this, the older half of them becomes one for each kind.
@@ -56,6 +57,11 @@ class QueueState:
     lone_zero: LoneZero | None = None
     appended: int = 0
     is_batch: bool = False
+
+    @property
+    def held(self) -> int:
+        """How many units the queue has; of a batch queue those that have expired count as well."""
+        return self.appended // BATCH_UNIT_LENGTH if self.is_batch else self.next - self.first
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,6 +272,7 @@ class BatchWriter:
         presence.check_queues(self._target, state.queues, queues.going_on())
         dropped = list(queues.restarted())
         self._journal.append(batch)
+        self._target.selection.remember(batch.queues)
         for queue, before, now in dropped:
             redo.drop_rest(self._target, queue, before, now)
             ordered.drop_rest(self._target, queue, before, now)
@@ -432,7 +433,7 @@ class BatchWriter:
             for name in index:
                 cache.descriptor(root / names.INDEX / name, index_size)
             cache.flush_all()
-        for directory in (root / names.CONSUME_QUEUE, root / names.INDEX):
+        for directory in (root / name for name in (*names.QUEUES, names.INDEX)):
             if directory.is_dir():
                 files.fsync_dirs(directory)
         files.fsync_dir(root)
