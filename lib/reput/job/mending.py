@@ -311,8 +311,16 @@ def _staged_view(snapshot: Snapshot, staging: Path, staged: list[str]) -> Snapsh
     settings = snapshot.settings
     seen = take(replace(settings, root=staging))
     whole = _without_strays(snapshot)
-    derived = [problem for problem in whole.problems if _is_derived(problem, settings)]
-    problems = [problem for problem in whole.problems if problem not in derived]
+    replaced = [settings.root / name for name in staged]
+    # What isn't staged stays, and so do its problems.
+    problems = [
+        problem
+        for problem in whole.problems
+        if not (
+            _is_derived(problem, settings)
+            and any(Path(problem.path).is_relative_to(directory) for directory in replaced)
+        )
+    ]
     problems += [
         problem
         for problem in seen.problems
