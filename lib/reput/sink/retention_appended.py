@@ -1,7 +1,7 @@
 """Retention of what is written in log order: batch queues, and files in consumequeue_ext.
 
-* Of a batch queue files go as those of a consume queue; its min offset becomes that of the first message
-  that isn't before the log's start (``BatchConsumeQueue.deleteExpiredFile``, ``correctMinOffset``, 5.3.3).
+* Of a batch queue files go as those of a consume queue; its min offset becomes what follows the messages of
+  the last unit before the log's start (``BatchConsumeQueue.deleteExpiredFile``, ``correctMinOffset``, 5.3.3).
 * In consumequeue_ext files go that end before the unit that the queue's first unit points to
   (``ConsumeQueueExt.truncateByMinAddress``, 4.9.7).
 """
@@ -36,13 +36,13 @@ def first_live(target: Target, queue: tuple[str, int], known: QueueState, log_st
     for base, path in _series(names.batch_queue_directory(target.root, *queue)):
         stop = min(known.appended - base, file_size)
         is_last = base + file_size >= known.appended
-        if stop <= 0 or (_unit(path, stop - UNIT_LENGTH)[0] < log_start and not is_last):
+        if stop <= 0 or (_position(path, stop - UNIT_LENGTH) < log_start and not is_last):
             continue
-        first = _unit(path, 0)[4]
-        for at in range(0, stop, UNIT_LENGTH):
-            position, _size, _tags, _time, offset, count = _unit(path, at)
+        units = UNIT.iter_unpack(_read(path, 0, stop))
+        first = -1
+        for position, _size, _tags, _time, offset, count, _compacted, _reserved in units:
             if position >= log_start:
-                break
+                return offset if first < 0 else first
             first = offset + count
         return first
     return known.next
@@ -72,7 +72,7 @@ def _gone_batch(target: Target, queue: tuple[str, int], now: QueueState, log_sta
     for base, path in _series(names.batch_queue_directory(target.root, *queue)):
         if base + file_size >= now.appended:
             return
-        if _unit(path, file_size - UNIT_LENGTH)[0] >= log_start:
+        if _position(path, file_size - UNIT_LENGTH) >= log_start:
             return
         yield path
 
@@ -94,11 +94,9 @@ def _series(directory: Path) -> list[tuple[int, Path]]:
     return [(base, path) for path in paths if (base := names.parse_offset_name(path.name)) is not None]
 
 
-def _unit(path: Path, at: int) -> tuple[int, int, int, int, int, int]:
-    position, size, tags, timestamp, offset, count, _compacted, _reserved = UNIT.unpack(
-        _read(path, at, UNIT_LENGTH)
-    )
-    return position, size, tags, timestamp, offset, count
+def _position(path: Path, at: int) -> int:
+    """The physicalOffset of a batch queue's unit."""
+    return int(UNIT.unpack(_read(path, at, UNIT_LENGTH))[0])
 
 
 def _read(path: Path, at: int, length: int) -> bytes:

@@ -175,9 +175,10 @@ def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResul
     waiting = RowSpillWriter(None if target.keys_in_memory else path.with_suffix(".units"))
     with QueueFiles(target.root, target.settings.consume_queue_file_size, target.owner) as queue_files:
         placing = _Placing(target.selection, queue_files, floors)
+        setting_aside = _SettingAside(target, part, waiting)
 
         def take(table: QueueTable, chunk: output.OutputArrays) -> None:
-            ordered = _put_aside(target, part, table, chunk, waiting)
+            ordered = setting_aside.add(table, chunk)
             if not target.queue_ext:
                 placing.add(table, chunk, ordered)
             spill.add(chunk)
@@ -305,38 +306,45 @@ def _output() -> output.OutputArrays:
     return arrays
 
 
-def _put_aside(
-    target: Target, part: Part, table: QueueTable, chunk: output.OutputArrays, waiting: RowSpillWriter
-) -> set[int]:
-    """Let the units of queues that are written in log order wait; returns the numbers of these queues."""
-    topics = [target.is_ordered(name.decode("utf-8", "replace")) for name in table.topic_names]
-    if not any(topics):
-        return set()
-    count = int(table.queue_count[0])
-    is_ordered = np.array(topics, bool)[table.queues.topic[:count]]
-    order, starts = by_queue(chunk, count)
-    wanted = np.repeat(is_ordered, np.diff(starts))
-    order = order[wanted]
-    position, offset = chunk.unit_position[order], chunk.unit_offset[order]
-    data = map_segment(part.path, part.segment_length)
-    fields = record_fields(data, position - part.base, offset, chunk.unit_queue[order], table)
-    rows = np.zeros(len(order), ROW)
-    rows["offset"], rows["position"] = offset, position
-    rows["size"], rows["tags"] = chunk.unit_size[order], chunk.unit_tags[order]
-    rows["timestamp"], rows["own"] = fields.timestamp, fields.own
-    rows["base_offset"], rows["batch_size"] = fields.base_offset, fields.batch_size
-    queues: list[tuple[Queue, int, int]] = []
-    ordered = np.flatnonzero(is_ordered)
-    ends = np.cumsum(np.diff(starts)[ordered])
-    for number, end, units in zip(
-        ordered.tolist(), ends.tolist(), np.diff(starts)[ordered].tolist(), strict=True
-    ):
-        topic = table.topic_names[int(table.queues.topic[number])].decode()
-        queue_id = int(table.queues.queue_id[number])
-        if units and target.selection.wants_queue(topic, queue_id):
-            queues.append(((topic, queue_id), end - units, end))
-    waiting.add(rows, queues, _bit_maps(target, data, rows, fields, queues))
-    return set(ordered.tolist())
+class _SettingAside:
+    """Lets the units of one part wait whose queues are written in log order."""
+
+    def __init__(self, target: Target, part: Part, waiting: RowSpillWriter) -> None:
+        self._target = target
+        self._part = part
+        self._waiting = waiting
+        self._topics: list[bool] = []  # by the table's numbers: whether a topic's queues are such
+
+    def add(self, table: QueueTable, chunk: output.OutputArrays) -> set[int]:
+        """Take a chunk, to be used before this returns; the numbers of these queues."""
+        target, part = self._target, self._part
+        for name in table.topic_names[len(self._topics) :]:
+            self._topics.append(target.is_ordered(name.decode("utf-8", "replace")))
+        if not any(self._topics):
+            return set()
+        count = int(table.queue_count[0])
+        is_ordered = np.array(self._topics, bool)[table.queues.topic[:count]]
+        order, starts = by_queue(chunk, count)
+        units = np.diff(starts)
+        order = order[np.repeat(is_ordered, units)]
+        position, offset = chunk.unit_position[order], chunk.unit_offset[order]
+        data = map_segment(part.path, part.segment_length)
+        fields = record_fields(data, position - part.base, offset, chunk.unit_queue[order], table)
+        rows = np.zeros(len(order), ROW)
+        rows["offset"], rows["position"] = offset, position
+        rows["size"], rows["tags"] = chunk.unit_size[order], chunk.unit_tags[order]
+        rows["timestamp"], rows["own"] = fields.timestamp, fields.own
+        rows["base_offset"], rows["batch_size"] = fields.base_offset, fields.batch_size
+        ordered = np.flatnonzero(is_ordered)
+        ends = np.cumsum(units[ordered])
+        queues: list[tuple[Queue, int, int]] = []
+        for number, end, here in zip(ordered.tolist(), ends.tolist(), units[ordered].tolist(), strict=True):
+            topic = table.topic_names[int(table.queues.topic[number])].decode()
+            queue_id = int(table.queues.queue_id[number])
+            if here and target.selection.wants_queue(topic, queue_id):
+                queues.append(((topic, queue_id), end - here, end))
+        self._waiting.add(rows, queues, _bit_maps(target, data, rows, fields, queues))
+        return set(ordered.tolist())
 
 
 def _bit_maps(
