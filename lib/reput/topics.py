@@ -11,11 +11,11 @@ A broker whose topics live in RocksDB writes no such file: then nothing is known
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import SettingsError
+from reput.rereading import Rereading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 #: ``TopicAttributes.QUEUE_TYPE_ATTRIBUTE`` and the ``CQType`` whose queues are not consume queue files.
 _QUEUE_TYPE = "queue.type"
 _BATCH = "BatchCQ"
-_TRIES = 10
-_WRITING_SECONDS = 0.02
 
 
 def known_topics(topics_json: Path) -> set[str] | None:
@@ -64,9 +62,7 @@ class TopicsNow:
 
     def __init__(self, topics_json: Path) -> None:
         self._path = topics_json
-        self._stamp: tuple[int, int, int] | None = None
-        self._known: frozenset[str] | None = None
-        self._batch: frozenset[str] = frozenset()
+        self._file = Rereading(topics_json, self._read)
 
     def __reduce__(self) -> tuple[type[TopicsNow], tuple[Path]]:
         return TopicsNow, (self._path,)
@@ -78,8 +74,7 @@ class TopicsNow:
         Raises:
             SettingsError: as there.
         """
-        self._look()
-        return self._known
+        return self._file.now()[0]
 
     @property
     def batch(self) -> frozenset[str]:
@@ -88,34 +83,11 @@ class TopicsNow:
         Raises:
             SettingsError: as for :func:`known_topics`.
         """
-        self._look()
-        return self._batch
+        return self._file.now()[1]
 
-    def _look(self) -> None:
-        for tries_left in reversed(range(_TRIES)):
-            stamp = self._stat()
-            if stamp is not None and stamp == self._stamp:
-                return
-            try:
-                known, batch = known_topics(self._path), batch_queue_topics(self._path)
-            except SettingsError:
-                # A broker writes it in place, and the copy beside it just before: both may be half there.
-                if not tries_left:
-                    raise
-                time.sleep(_WRITING_SECONDS)
-                continue
-            self._known, self._batch = None if known is None else frozenset(known), frozenset(batch)
-            if stamp == self._stat():
-                self._stamp = stamp
-                return
-
-    def _stat(self) -> tuple[int, int, int] | None:
-        """By what a changed file is told; None while there is none."""
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+    def _read(self) -> tuple[frozenset[str] | None, frozenset[str]]:
+        known, batch = known_topics(self._path), batch_queue_topics(self._path)
+        return None if known is None else frozenset(known), frozenset(batch)
 
 
 def _table(topics_json: Path) -> Mapping[str, Mapping[str, object]] | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.filter.bloom import BloomFilter
+from reput.rereading import Rereading
 from reput.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ class FiltersNow:
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
         self._bloom = BloomFilter.create(settings.filters)
-        self._stamp: tuple[tuple[int, int, int] | None, ...] = ()
-        self._by_topic: Mapping[str, TopicFilters] = {}
+        self._file = Rereading(settings.consumer_filter_json, self._read)
 
     @classmethod
     def of(cls, settings: StoreSettings) -> FiltersNow | None:
@@ -57,27 +56,15 @@ class FiltersNow:
         Raises:
             SettingsError: the file can't be read, nor the one beside it that stands in for it.
         """
+        return self._file.now()
+
+    def _read(self) -> Mapping[str, TopicFilters]:
+        # Not before: the parser takes longer to be imported than most stores have filters.
+        from reput.filter.bitmaps import TopicFilters
+        from reput.filter.consumers import load
+
         path = self._settings.consumer_filter_json
-        stamp = tuple(_stamp(each) for each in (path, path.with_name(path.name + ".bak")))
-        if stamp != self._stamp:
-            # Not before: the parser takes longer to be imported than most stores have filters.
-            from reput.filter.bitmaps import TopicFilters
-            from reput.filter.consumers import load
-
-            found = load(path, self._bloom, parts=self._settings.dialect.filter_parts)
-            if found.ignored is not None:
-                _LOG.warning("%s counts for nothing: %s", path, found.ignored)
-            self._by_topic = {
-                topic: TopicFilters(filters, self._bloom) for topic, filters in found.by_topic.items()
-            }
-            self._stamp = stamp
-        return self._by_topic
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """By what a changed file is told; None while there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+        found = load(path, self._bloom, parts=self._settings.dialect.filter_parts)
+        if found.ignored is not None:
+            _LOG.warning("%s counts for nothing: %s", path, found.ignored)
+        return {topic: TopicFilters(filters, self._bloom) for topic, filters in found.by_topic.items()}
