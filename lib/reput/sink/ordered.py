@@ -19,7 +19,7 @@ from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.scan.part import Part
 from reput.sink.opened import opened
-from reput.sink.queue_files import MAX_OPEN, QueueFiles, SeriesFiles
+from reput.sink.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
 from reput.sink.redo import Redone, clear_series, findings_of, pieces, placed_anew
 from reput.sink.row_spill import ROW, BitMaps, Queue, Rows, Stretch
 from reput.sink.salvage import salvaged_of
@@ -246,11 +246,10 @@ class _Placing:
         """Leave zeros of the old incarnation; :func:`drop_rest` takes the files away after the commit."""
         file_size = self._target.settings.recovery.queue_ext_file_size
         directory = names.queue_ext_directory(self._target.root, self._queue.topic, self._queue.queue_id)
-        for path in sorted(directory.glob("*")) if directory.is_dir() else []:
-            if names.parse_offset_name(path.name) is not None:
-                with opened(path, file_size, None) as fd:
-                    files.zero(fd, 0, file_size)
-                    files.fsync_file(fd)
+        for _start, path in series(directory):
+            with opened(path, file_size, None) as fd:
+                files.zero(fd, 0, file_size)
+                files.fsync_file(fd)
 
 
 def _put_ext(

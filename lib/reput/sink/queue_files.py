@@ -15,6 +15,12 @@ from reput.store.ownership import Owner
 MAX_OPEN = 512
 
 
+def series(directory: Path) -> list[tuple[int, Path]]:
+    """A queue's files, each with the byte offset that it begins at, in order; none without a directory."""
+    paths = sorted(directory.iterdir()) if directory.is_dir() else []
+    return [(base, path) for path in paths if (base := names.parse_offset_name(path.name)) is not None]
+
+
 class SeriesFiles:
     """Files of one size that follow one another, in a directory for each queue.
 

@@ -15,7 +15,7 @@ from reput.format.consumequeue import UNIT_LENGTH, unit
 from reput.scan.part import Part
 from reput.sink.journal import QueueState
 from reput.sink.opened import opened
-from reput.sink.queue_files import QueueFiles
+from reput.sink.queue_files import QueueFiles, series
 from reput.sink.salvage import salvaged_of
 from reput.sink.scan_task import QueueRows, Target, collect
 from reput.sink.state import LoneZero, Salvaged
@@ -117,10 +117,7 @@ def clear_series(directory: Path, file_size: int, at: int) -> None:
     Raises:
         OutputError: a file can't be changed.
     """
-    for path in sorted(directory.glob("*")) if directory.is_dir() else []:
-        start = names.parse_offset_name(path.name)
-        if start is None:
-            continue
+    for start, path in series(directory):
         if start >= at:
             files.remove_tree(path)
         elif start + file_size > at:

@@ -28,6 +28,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.sink import retention_appended
 from reput.sink.journal import Batch, Journal, QueueState, State
+from reput.sink.queue_files import series
 from reput.sink.scan_task import Target
 from reput.store import files
 from reput.store.segments import CommitLog
@@ -278,9 +279,8 @@ def _all_gone(target: Target, state: State) -> Iterator[Path]:
         if known.is_batch:
             continue
         first = _first_file(known, file_size // UNIT_LENGTH) * file_size
-        for path in _files(names.queue_directory(target.root, *queue)):
-            start = names.parse_offset_name(path.name)
-            if start is not None and start < first:
+        for start, path in series(names.queue_directory(target.root, *queue)):
+            if start < first:
                 yield path
     kept = {name for name, _ in state.index}
     yield from (path for path in _files(target.root / names.INDEX) if path.name not in kept)

@@ -17,6 +17,7 @@ from reput.format.batchconsumequeue import UNIT, UNIT_LENGTH
 from reput.format.consumequeue import UNIT as QUEUE_UNIT
 from reput.format.consumequeue import UNIT_LENGTH as QUEUE_UNIT_LENGTH
 from reput.format.consumequeueext import place_of
+from reput.sink.queue_files import series
 from reput.sink.scan_task import Target
 from reput.sink.state import QueueState
 from reput.store import files
@@ -33,7 +34,7 @@ def first_live(target: Target, queue: tuple[str, int], known: QueueState, log_st
         OutputError: a file can't be read.
     """
     file_size = target.settings.recovery.batch_queue_file_size
-    for base, path in _series(names.batch_queue_directory(target.root, *queue)):
+    for base, path in series(names.batch_queue_directory(target.root, *queue)):
         stop = min(known.appended - base, file_size)
         is_last = base + file_size >= known.appended
         if stop <= 0 or (_position(path, stop - UNIT_LENGTH) < log_start and not is_last):
@@ -69,7 +70,7 @@ def gone(target: Target, queues: Queues, changed: Queues, log_start: int) -> Ite
 
 def _gone_batch(target: Target, queue: tuple[str, int], now: QueueState, log_start: int) -> Iterator[Path]:
     file_size = target.settings.recovery.batch_queue_file_size
-    for base, path in _series(names.batch_queue_directory(target.root, *queue)):
+    for base, path in series(names.batch_queue_directory(target.root, *queue)):
         if base + file_size >= now.appended:
             return
         if _position(path, file_size - UNIT_LENGTH) >= log_start:
@@ -83,15 +84,9 @@ def _gone_ext(target: Target, queue: tuple[str, int], now: QueueState) -> Iterat
     path = names.queue_file(target.root, *queue, at - at % file_size)
     _position, _size, tags_code = QUEUE_UNIT.unpack(_read(path, at % file_size, QUEUE_UNIT_LENGTH))
     place = place_of(tags_code)
-    for base, ext_path in _series(names.queue_ext_directory(target.root, *queue)):
+    for base, ext_path in series(names.queue_ext_directory(target.root, *queue)):
         if place is not None and base + target.settings.recovery.queue_ext_file_size < place:
             yield ext_path
-
-
-def _series(directory: Path) -> list[tuple[int, Path]]:
-    """A directory's files, each with the byte offset that it begins at, in order."""
-    paths = sorted(directory.iterdir()) if directory.is_dir() else []
-    return [(base, path) for path in paths if (base := names.parse_offset_name(path.name)) is not None]
 
 
 def _position(path: Path, at: int) -> int:
