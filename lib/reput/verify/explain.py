@@ -6,6 +6,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from reput.errors import Finding, StoreError
 from reput.format import commitlog, names
@@ -149,21 +150,7 @@ class Explainer:
         found = "no such file" if one.field == "file" else "none"
         if one.record is not None:
             wanted, found = (_record_text(record) for record in one.record)
-        return Difference(
-            area=QUEUE,
-            kind=one.kind,
-            first=one.first,
-            end=one.end,
-            count=one.count,
-            path=str(path),
-            offset=at,
-            expected=wanted,
-            found=found,
-            topic=queue[0],
-            queue_id=queue[1],
-            cause=cause,
-            remark=None if cause is None else REMARKS[cause],
-        )
+        return _of_range(queue, one, (path, at), wanted, found, cause)
 
     def batch(self, queue: tuple[str, int], one: BatchRange, files: BatchFiles) -> Difference:
         """A range of a batch queue."""
@@ -182,21 +169,7 @@ class Explainer:
             expected = "a unit of a later message than those before"
         elif one.kind == BLANK:
             expected = "a unit"
-        return Difference(
-            area=QUEUE,
-            kind=one.kind,
-            first=one.first,
-            end=one.end,
-            count=one.count,
-            path=str(path),
-            offset=offset,
-            expected=expected,
-            found=found,
-            topic=queue[0],
-            queue_id=queue[1],
-            cause=cause,
-            remark=None if cause is None else REMARKS[cause],
-        )
+        return _of_range(queue, one, (path, offset), expected, found, cause)
 
     def _batch_cause(self, one: BatchRange, files: BatchFiles) -> str | None:
         if one.kind == EXTRA and one.found is not None:
@@ -238,21 +211,8 @@ class Explainer:
         found = self._found(one)
         if one.kind == MISPLACED:
             found += f"; it lies at queueOffset {one.first + one.shift}"
-        return Difference(
-            area=QUEUE,
-            kind=one.kind,
-            first=one.first,
-            end=one.end,
-            count=one.count,
-            path=str(path),
-            offset=at - base + field_at,
-            expected=self._expected(one),
-            found=found,
-            topic=topic,
-            queue_id=queue_id,
-            cause=cause,
-            remark=None if cause is None else REMARKS[cause],
-        )
+        place = path, at - base + field_at
+        return _of_range(queue, one, place, self._expected(one), found, cause)
 
     def _expected(self, one: UnitRange) -> str:
         if one.kind == UNORDERED:
@@ -434,6 +394,33 @@ def _record_text(record: Record) -> str:
 
 def _plain_unit(unit: BatchUnit) -> Unit:
     return Unit(unit.position, unit.size, unit.tags)
+
+
+def _of_range(
+    queue: tuple[str, int],
+    one: UnitRange | BatchRange,
+    place: tuple[Path, int],
+    expected: str,
+    found: str,
+    cause: str | None,
+) -> Difference:
+    """A range of a queue that differs, told by what stands at its begin."""
+    path, offset = place
+    return Difference(
+        area=QUEUE,
+        kind=one.kind,
+        first=one.first,
+        end=one.end,
+        count=one.count,
+        path=str(path),
+        offset=offset,
+        expected=expected,
+        found=found,
+        topic=queue[0],
+        queue_id=queue[1],
+        cause=cause,
+        remark=None if cause is None else REMARKS[cause],
+    )
 
 
 def _unit_text(unit: Unit) -> str:
