@@ -6,10 +6,9 @@ Source: ``ConsumeQueueExt.get``, ``CqExtUnit.read`` (rocketmq-all-4.9.7, 5.3.3).
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from reput.format import names
 from reput.format.consumequeueext import FIRST_ADDRESS, HEAD_LENGTH, MAX_ADDRESS
 from reput.verify.pieces import pieces
+from reput.verify.queue_reader import SeriesReader
 from reput.verify.units import DANGLING, MOST_RANGES, UNORDERED, WRONG_EXT, Record, Unit, UnitRange, units_of
 
 WHOLE, NO_FILE, NO_RECORD = range(3)
@@ -49,8 +49,8 @@ class Records(NamedTuple):
     timestamp: NDArray[np.int64]
 
 
-class ExtReader:
-    """Reads records of a store's queues. A context manager.
+class ExtReader(SeriesReader):
+    """Reads records of a store's queues.
 
     Args:
         root: the store.
@@ -58,22 +58,13 @@ class ExtReader:
     """
 
     def __init__(self, root: Path, file_size: int) -> None:
-        self._root = root
-        self._file_size = file_size
-        self._open: OrderedDict[tuple[str, int, int], int] = OrderedDict()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        while self._open:
-            _close(self._open.popitem()[1])
+        super().__init__(root, file_size, names.queue_ext_directory, _MOST_OPEN)
 
     def file(self, topic: str, queue_id: int, address: int) -> tuple[Path, int]:
         """The file that an address leads into, and the byte offset there."""
         place = address - FIRST_ADDRESS
         base = place - place % self._file_size
-        return names.queue_ext_directory(self._root, topic, queue_id) / names.offset_name(base), place - base
+        return self._directory(self._root, topic, queue_id) / names.offset_name(base), place - base
 
     def read(self, topic: str, queue_id: int, addresses: NDArray[np.int64]) -> Records:
         """What some addresses lead to.
@@ -124,22 +115,6 @@ class ExtReader:
         found.state[rows] = np.where(whole, WHOLE, NO_RECORD)
         found.tags[rows] = heads["tags"]
         found.timestamp[rows] = heads["timestamp"]
-
-    def _descriptor(self, topic: str, queue_id: int, base: int) -> int:
-        """-1 where there is no such file."""
-        key = (topic, queue_id, base)
-        if key in self._open:
-            self._open.move_to_end(key)
-            return self._open[key]
-        path = names.queue_ext_directory(self._root, topic, queue_id) / names.offset_name(base)
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            fd = -1
-        self._open[key] = fd
-        if len(self._open) > _MOST_OPEN:
-            _close(self._open.popitem(last=False)[1])
-        return fd
 
 
 class OfMessages(NamedTuple):
@@ -230,8 +205,3 @@ def compare_records(
                 )
             )
     return ranges, plain
-
-
-def _close(fd: int) -> None:
-    if fd >= 0:
-        os.close(fd)

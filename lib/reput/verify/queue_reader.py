@@ -1,9 +1,10 @@
-"""Reading places of consume queues. Nothing is mapped, for a broker may cut a file meanwhile."""
+"""Reading places of queues' files. Nothing is mapped, for a broker may cut a file meanwhile."""
 
 from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -13,17 +14,23 @@ from reput.format.consumequeue import UNIT_LENGTH
 _MOST_OPEN = 256
 
 
-class QueueReader:
-    """Reads the units at any places of a store's queues. A context manager.
+class SeriesReader:
+    """Keeps files of a store's queues open. A context manager.
 
     Args:
         root: the store.
-        file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
+        file_size: bytes of a file.
+        directory: of a queue below the root: a function of :mod:`reput.format.names`.
+        most_open: bound of open descriptors.
     """
 
-    def __init__(self, root: Path, file_size: int) -> None:
+    def __init__(
+        self, root: Path, file_size: int, directory: Callable[[Path, str, int], Path], most_open: int
+    ) -> None:
         self._root = root
         self._file_size = file_size
+        self._directory = directory
+        self._most_open = most_open
         self._open: OrderedDict[tuple[str, int, int], int] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -32,6 +39,34 @@ class QueueReader:
     def __exit__(self, *_: object) -> None:
         while self._open:
             _close(self._open.popitem()[1])
+
+    def _descriptor(self, topic: str, queue_id: int, base: int) -> int:
+        """-1 where there is no such file."""
+        key = (topic, queue_id, base)
+        if key in self._open:
+            self._open.move_to_end(key)
+            return self._open[key]
+        path = self._directory(self._root, topic, queue_id) / names.offset_name(base)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            fd = -1
+        self._open[key] = fd
+        if len(self._open) > self._most_open:
+            _close(self._open.popitem(last=False)[1])
+        return fd
+
+
+class QueueReader(SeriesReader):
+    """Reads the units at any places of a store's queues.
+
+    Args:
+        root: the store.
+        file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
+    """
+
+    def __init__(self, root: Path, file_size: int) -> None:
+        super().__init__(root, file_size, names.queue_directory, _MOST_OPEN)
 
     def read(self, topic: str, queue_id: int, first: int, count: int) -> bytes:
         """The 20 bytes each of ``count`` places from ``first`` on; zeros where no file has them.
@@ -49,22 +84,6 @@ class QueueReader:
             pieces.append(data.ljust(length, b"\0"))
             at += length
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _descriptor(self, topic: str, queue_id: int, base: int) -> int:
-        """-1 where there is no such file."""
-        key = (topic, queue_id, base)
-        if key in self._open:
-            self._open.move_to_end(key)
-            return self._open[key]
-        path = names.queue_file(self._root, topic, queue_id, base)
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            fd = -1
-        self._open[key] = fd
-        if len(self._open) > _MOST_OPEN:
-            _close(self._open.popitem(last=False)[1])
-        return fd
 
 
 def _close(fd: int) -> None:
