@@ -223,14 +223,41 @@ def look(store: JavaStore) -> Seen:
                 if batch:
                     end = int(_private(consume_queue, "mappedFileQueue").getMaxOffset())
                 seen.units[queue] = seen.units[queue][: end - int(seen.files[queue][0])]
-    for name in _names(root / names.INDEX):
-        if (root / names.INDEX / name).is_file() and names.is_index_name(name):
-            seen.index.append((name, read_header(root / names.INDEX / name)))
+    seen.index = _index_files(java, root / names.INDEX)
     getters = ("PhysicMsgTimestamp", "LogicsMsgTimestamp", "IndexMsgTimestamp")
     getters += ("MasterFlushedOffset", "ConfirmPhyOffset", "LogicsPhysicalOffset")
     known = getters[: dialect(store.version).checkpoint_fields]
     seen.checkpoint = StoreCheckpoint(*(int(getattr(checkpoint, f"get{name}")()) for name in known))
     return seen
+
+
+def _index_files(java: Any, directory: Path) -> list[tuple[str | None, IndexHeader]]:
+    """Names and headers of a running store's index files.
+
+    RocketMQ names them by the millisecond. Two small ones of the same one share a file, and the last flush
+    leaves its header in it: those are taken from memory.
+    """
+    in_memory: dict[str, list[IndexHeader]] = {}
+    for file in _private(_private(java, "indexService"), "indexFileList"):
+        header = _private(file, "indexHeader")
+        in_memory.setdefault(Path(str(file.getFileName())).name, []).append(
+            IndexHeader(
+                int(header.getBeginTimestamp()),
+                int(header.getEndTimestamp()),
+                int(header.getBeginPhyOffset()),
+                int(header.getEndPhyOffset()),
+                int(header.getHashSlotCount()),
+                int(header.getIndexCount()),
+            )
+        )
+    found: list[tuple[str | None, IndexHeader]] = []
+    for name in _names(directory):
+        if (directory / name).is_file() and names.is_index_name(name):
+            headers = in_memory.get(name, [])
+            if len(headers) < 2:
+                headers = [read_header(directory / name)]
+            found += [(name, header) for header in headers]
+    return found
 
 
 def _private(of: Any, name: str) -> Any:
