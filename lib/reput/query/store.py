@@ -20,7 +20,7 @@ from reput.query.queue import QueueView
 from reput.query.tags import TagFilter
 from reput.query.times import Boundary, offset_by_time
 from reput.settings import StoreSettings
-from reput.topics import batch_queue_topics
+from reput.topics import TopicsNow
 
 #: Every time that a broker takes.
 ALWAYS = (0, (1 << 63) - 1)
@@ -66,6 +66,7 @@ class QueryStore:
             )
         self._settings = settings
         self._queues: dict[tuple[str, int], QueueView | BatchQueueView] = {}
+        self._topics = TopicsNow(settings.topics_json)
         self.log = LogReader(settings)
 
     @property
@@ -180,7 +181,7 @@ class QueryStore:
             raise SettingsError("no topic can have this name", expected="a topic", found=problem)
         if not settings.dialect.recovery.switches_queue_types:
             return False
-        if topic in batch_queue_topics(settings.topics_json):
+        if topic in self._topics.batch:
             return True
         plain, batch = (
             directory(settings.root, topic, queue_id).is_dir()

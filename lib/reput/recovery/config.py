@@ -7,20 +7,16 @@ missing or empty one is no trouble.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from reput.fastjson import parse
 from reput.format import names
 from reput.recovery.problem import Problem
 from reput.settings import StoreSettings
 
 #: What a broker loads before or after its store, the same in 4.9.7 and 5.3.3.
 FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
-
-# fastjson writes whole numbers as keys without quotes.
-_BARE_KEY = re.compile(r"([{,]\s*)(-?\d+)(\s*:)", re.ASCII)
 
 
 def config_problems(settings: StoreSettings) -> Iterator[Problem]:
@@ -56,22 +52,15 @@ def _outcome(name: str, broken: str | None, spare_broken: str | None) -> str:
 def _look(path: Path) -> tuple[bool, str | None]:
     """Whether a file holds anything, and why it can't be read."""
     try:
-        text = path.read_bytes().decode("utf-8", "replace")
+        data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return False, None  # File.exists() says no
     except OSError as error:
         return True, error.strerror
-    if not text:
+    if not data:
         return False, None
     try:
-        found = _parsed(text)
+        found = parse(data)
     except (ValueError, RecursionError) as error:
         return True, str(error)
     return True, None if isinstance(found, dict) else type(found).__name__
-
-
-def _parsed(text: str) -> object:
-    try:
-        return json.loads(text, strict=False)
-    except ValueError:
-        return json.loads(_BARE_KEY.sub(r'\1"\2"\3', text), strict=False)

@@ -1,0 +1,32 @@
+"""JSON as a broker's fastjson writes and takes it, as far as the files below ``config/`` need it.
+
+fastjson writes whole numbers as keys of a map without quotes (``{0:5,1:7}``), takes control characters inside
+strings, and Java puts U+FFFD in the place of what isn't UTF-8 (``ConfigManager``, ``MixAll.file2String``;
+rocketmq-all-4.9.7, 5.3.3, and 5.5.0, which has fastjson2, by running it).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+# A string is passed over as a whole: what looks like a key in it is none.
+_STRING_OR_KEY = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([{,]\s*)(-?\d+)(?=\s*:)', re.ASCII | re.DOTALL)
+
+
+def parse(data: bytes) -> object:
+    """The document in a file.
+
+    Raises:
+        ValueError: it is none; where and why.
+        RecursionError: it is too deep.
+    """
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff")
+    try:
+        return json.loads(text, strict=False)
+    except ValueError:
+        return json.loads(_STRING_OR_KEY.sub(_quoted, text), strict=False)
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return found[0] if found[2] is None else f'{found[1]}"{found[2]}"'

@@ -1,0 +1,19 @@
+"""How far behind consumers are: what they committed, beside what queues and log hold. No Spark, no printing.
+
+>>> report = lag(StoreSettings.load(store, broker_conf, version, dledger=True))  # doctest: +SKIP
+>>> [(row.group, row.topic, row.queue_id, row.lag) for row in report.rows]       # doctest: +SKIP
+"""
+
+from reput.lag.committed import Committed, Offsets, committed_offsets
+from reput.lag.report import Flag, GroupLag, LagReport, QueueLag, lag
+
+__all__ = [
+    "Committed",
+    "Flag",
+    "GroupLag",
+    "LagReport",
+    "Offsets",
+    "QueueLag",
+    "committed_offsets",
+    "lag",
+]

@@ -1,0 +1,206 @@
+"""What consumer groups have committed, as a broker keeps it below ``config/``.
+
+``consumerOffset.json`` holds ``{"offsetTable": {"TOPIC@GROUP": {QUEUEID: OFFSET, …}, …}}``; 5.5 adds
+``pullOffsetTable`` of the same form (what was pulled, and not committed yet), which it doesn't read again.
+Offsets that an administrator sets (``resetOffsetTable``, from 5.0 on) are in memory only, and at once in
+``offsetTable``, too. With ``enableLmq`` the file is ``lmqConsumerOffset.json``, which has ``lmqOffsetTable``
+besides: ``{"TOPIC@GROUP": OFFSET}`` for groups whose names begin with ``%LMQ%``; their queue id is 0.
+
+Source: ``ConsumerOffsetManager``, ``LmqConsumerOffsetManager``, ``ConfigManager.load``,
+``BrokerController``, ``BroadcastOffsetManager`` (rocketmq-all-4.9.7, 5.3.3); 5.5.0 by its bytecode and by
+running it; ``RocksDBConsumerOffsetManager``, ``ConfigStorage`` for offsets in RocksDB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.errors import SettingsError, StoreError, UnsupportedError
+from reput.fastjson import parse
+from reput.format import names
+from reput.settings import StoreSettings
+
+LMQ_PREFIX = "%LMQ%"
+FILE, LMQ_FILE = "consumerOffset.json", "lmqConsumerOffset.json"
+#: Where offsets are when they are in RocksDB: one of its own, one for all of config/ (5.4), and version 2.
+_ROCKSDB = ("consumerOffsets", "metadata", "rdb")
+_SEPARATOR = "@"
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_INT_MAX, _LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a group has committed for a queue.
+
+    Attributes:
+        topic, group, queue_id: whose.
+        offset: queue offset of the next message that it wants; below 0 is none.
+        pulled: the same for what was pulled already, where the broker writes that down (5.5); else None.
+    """
+
+    topic: str
+    group: str
+    queue_id: int
+    offset: int
+    pulled: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """What was read.
+
+    Attributes:
+        path: the file.
+        committed: its entries, in its order.
+        topics: by group the topics of which it has an entry, whether that has offsets or not.
+    """
+
+    path: Path
+    committed: tuple[Committed, ...]
+    topics: Mapping[str, tuple[str, ...]]
+
+
+def committed_offsets(settings: StoreSettings, file: Path | None = None) -> Offsets:
+    """Read the committed offsets of a store.
+
+    A file that is missing, empty or broken is read from the ``.bak`` beside it, as a broker does.
+
+    Args:
+        settings: the store's.
+        file: read this file instead of the store's.
+
+    Raises:
+        StoreError: there is no such file, or it can't be read.
+        SettingsError: it is broken, and its ``.bak`` is no help.
+        UnsupportedError: the offsets are in RocksDB.
+    """
+    config = settings.root / names.CONFIG
+    if file is None:
+        for name in _ROCKSDB:
+            _refuse_rocksdb(config / name)
+    path = config / (LMQ_FILE if settings.enable_lmq else FILE) if file is None else file
+    broken: SettingsError | None = None
+    for candidate in (path, path.with_name(path.name + ".bak")):
+        try:
+            data = _read(candidate)
+            if data:
+                return _offsets(data, candidate)
+        except SettingsError as error:
+            broken = broken or error
+    if broken is not None:
+        raise broken
+    other = config / (FILE if settings.enable_lmq else LMQ_FILE)
+    there = file is None and other.exists()
+    switch = "enableLmq=false" if settings.enable_lmq else "enableLmq=true"
+    raise StoreError(
+        "there are no committed offsets here",
+        path=path,
+        expected="the file that a broker keeps them in, or its .bak",
+        found=f"{other.name} alone" if there else "no file, or an empty one",
+        next_step=f"Give reput the broker's own broker.conf: the file that is there goes with {switch}."
+        if there
+        else "Copy config/ together with the rest of the store, or name the file with --offsets.",
+    )
+
+
+def group_of(key: str) -> tuple[str, str] | None:
+    """(topic, group) of a key ``TOPIC@GROUP``; None when it has no ``@`` in between.
+
+    A topic has no ``@``, but a group may: 5.x commits for consumers that get every message
+    (``BroadcastOffsetManager``) as ``GROUP@broadcast``. Names of light queues may have it as well; what
+    follows ``@%LMQ%`` is then the group.
+    """
+    at = key.find(_SEPARATOR + LMQ_PREFIX) if key.startswith(LMQ_PREFIX) else -1
+    at = key.find(_SEPARATOR) if at < 0 else at
+    return (key[:at], key[at + 1 :]) if 0 < at < len(key) - 1 else None
+
+
+def _refuse_rocksdb(directory: Path) -> None:
+    if (directory / "CURRENT").is_file():
+        raise UnsupportedError(
+            "the offsets that consumers committed are in RocksDB, which reput doesn't read",
+            path=directory,
+            expected=f"{FILE} alone",
+            found="CURRENT, which is RocksDB's",
+            next_step=f"Let RocketMQ write them to {FILE} (`mqadmin rocksDBConfigToJson`), and name it "
+            "with --offsets. If the broker has gone back to files, move this directory away.",
+        )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except OSError as error:
+        raise SettingsError(
+            "this file of committed offsets can't be read", path=path, found=error.strerror
+        ) from error
+
+
+def _offsets(data: bytes, path: Path) -> Offsets:
+    try:
+        document = parse(data)
+    except (ValueError, RecursionError) as error:
+        raise _broken(path, "JSON", str(error)) from error
+    tables = {} if document is None else _object(document, path, "the document")
+    pulled = {
+        (key, queue_id): offset
+        for key, queues in _table(tables, "pullOffsetTable", path).items()
+        for queue_id, offset in _queues(key, queues, path)
+    }
+    committed: list[Committed] = []
+    topics: dict[str, dict[str, None]] = {}
+    for key, queues in _table(tables, "offsetTable", path).items():
+        if (names_of := group_of(key)) is None:
+            continue  # a broker never asks for it
+        topic, group = names_of
+        topics.setdefault(group, {})[topic] = None
+        committed += [
+            Committed(topic, group, queue_id, offset, pulled.get((key, queue_id)))
+            for queue_id, offset in _queues(key, queues, path)
+        ]
+    for key, value in _table(tables, "lmqOffsetTable", path).items():
+        if (names_of := group_of(key)) is not None:
+            topic, group = names_of
+            topics.setdefault(group, {})[topic] = None
+            committed.append(Committed(topic, group, 0, _number(value, _LONG_MAX, key, path)))
+    return Offsets(path, tuple(committed), {group: tuple(found) for group, found in topics.items()})
+
+
+def _table(tables: Mapping[str, object], name: str, path: Path) -> Mapping[str, object]:
+    return _object(tables.get(name, {}), path, name)
+
+
+def _object(value: object, path: Path, what: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise _broken(path, f"{what} to be an object", type(value).__name__)
+    return value
+
+
+def _queues(key: str, queues: object, path: Path) -> Iterator[tuple[int, int]]:
+    for queue_id, offset in _object(queues, path, f"what {key} committed").items():
+        yield _number(queue_id, _INT_MAX, key, path), _number(offset, _LONG_MAX, key, path)
+
+
+def _number(value: object, most: int, key: str, path: Path) -> int:
+    """A whole number, which fastjson takes from a string, too."""
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not -most - 1 <= value <= most:
+        raise _broken(path, f"whole numbers for {key}", repr(value)[:40])
+    return value
+
+
+def _broken(path: Path, expected: str, found: str) -> SettingsError:
+    return SettingsError(
+        "this file of committed offsets is broken",
+        path=path,
+        expected=expected,
+        found=found,
+        next_step="Bring it back from a copy, or name another file with --offsets.",
+    )

@@ -1,0 +1,324 @@
+"""Lag by group, topic and queue.
+
+A broker's own answer (``AdminBrokerProcessor.getConsumeStats``, rocketmq-all-4.9.7, 5.3.3) is max offset less
+committed offset, with 0 for a queue that the group never committed. Here messages that have expired are
+counted apart, for nobody can read them any more: what a broker says is ``lag`` + ``expired``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.errors import SettingsError
+from reput.format import names
+from reput.lag.committed import LMQ_PREFIX, Committed, committed_offsets
+from reput.query.store import QueryStore
+
+if TYPE_CHECKING:
+    from reput.query.batch import BatchQueueView
+    from reput.query.queue import QueueView
+    from reput.settings import StoreSettings
+
+_RETRY_PREFIX = "%RETRY%"
+_BROADCAST_SUFFIX = "@broadcast"
+_MOST_NAMES = 5
+
+
+class Flag(StrEnum):
+    """What is odd about an offset.
+
+    Attributes:
+        EXPIRED: it lies before the queue's first message: some expired without having been read.
+        PAST_END: it lies past the queue's end: the log was cut, or this isn't its file. Consumers get nothing
+            until they are set back.
+        NO_QUEUE: there is no such queue, though messages of it were consumed.
+        UNREADABLE: the next message isn't where the queue points.
+        NOT_COMMITTED: the group commits other queues of the topic, but never this one. Where it will begin is
+            for its client to say. Alone, this is no trouble.
+    """
+
+    EXPIRED = "expired"
+    PAST_END = "past-end"
+    NO_QUEUE = "no-queue"
+    UNREADABLE = "unreadable"
+    NOT_COMMITTED = "not-committed"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """How far behind a group is on a queue.
+
+    Attributes:
+        group: its name; ends in ``@broadcast`` where 5.x keeps offsets for consumers that get every message.
+        topic, queue_id: which queue.
+        committed: queue offset of the next message it wants; None when it never committed any.
+        pulled: what it had pulled, where the broker wrote that down.
+        min_offset, max_offset: half-open range of the queue's offsets, as the broker answers; 0 and 0 where
+            there is no queue.
+        lag: messages that it still has to read.
+        expired: messages that went before it read them.
+        oldest_stored: storeTimestamp of the next one to read, ms; None when there is none, or it isn't there.
+        flags: what is odd.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    committed: int | None
+    pulled: int | None
+    min_offset: int
+    max_offset: int
+    lag: int
+    expired: int
+    oldest_stored: int | None
+    flags: tuple[Flag, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """The queues of a group and topic together.
+
+    Attributes:
+        group, topic: whose.
+        queues: how many.
+        lag, expired: their sums.
+        oldest_stored: the least of theirs.
+        flags: how many queues have each.
+    """
+
+    group: str
+    topic: str
+    queues: int
+    lag: int
+    expired: int
+    oldest_stored: int | None
+    flags: dict[Flag, int]
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class LagReport:
+    """What :func:`lag` found.
+
+    Attributes:
+        store: the store.
+        rocketmq_version: whose rules.
+        offsets: the file that the committed offsets are from.
+        taken: ms since 1970 when it was read; ages count from there.
+        rows: one a group, topic and queue; the greatest lag first, then by name.
+    """
+
+    store: Path
+    rocketmq_version: str
+    offsets: Path
+    taken: int
+    rows: tuple[QueueLag, ...]
+
+    @cached_property
+    def groups(self) -> tuple[GroupLag, ...]:
+        """One a group and topic; the greatest lag first."""
+        found: dict[tuple[str, str], list[QueueLag]] = {}
+        for row in self.rows:
+            found.setdefault((row.group, row.topic), []).append(row)
+        sums = [_sum(group, topic, rows) for (group, topic), rows in found.items()]
+        return tuple(sorted(sums, key=lambda one: (-one.lag, -one.expired, one.group, one.topic)))
+
+    @property
+    def exit_code(self) -> int:
+        """1 when an offset is odd, for which not to have been committed isn't enough; else 0."""
+        return int(any(set(row.flags) - {Flag.NOT_COMMITTED} for row in self.rows))
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "store": str(self.store),
+            "rocketmq_version": self.rocketmq_version,
+            "offsets": str(self.offsets),
+            "taken": self.taken,
+            "lag": sum(row.lag for row in self.rows),
+            "expired": sum(row.expired for row in self.rows),
+            "groups": [one.to_dict() for one in self.groups],
+            "queues": [row.to_dict() for row in self.rows],
+        }
+
+
+def lag(
+    settings: StoreSettings,
+    *,
+    group: str | None = None,
+    topic: str | None = None,
+    offsets: Path | None = None,
+    now: int | None = None,
+) -> LagReport:
+    """How far behind the consumers of a store are.
+
+    The committed offsets are read before the queues, so that those of a live store aren't past its end. A
+    broker writes them down every 5 s: up to then they are behind what its consumers have done.
+
+    Args:
+        settings: the store's.
+        group: this group only, and what 5.x keeps for its broadcasting consumers.
+        topic: this topic only.
+        offsets: a file of committed offsets instead of the store's.
+        now: ms since 1970 from which ages count; the clock's when None.
+
+    Raises:
+        SettingsError, StoreError, UnsupportedError: the offsets can't be read, see
+            :func:`reput.lag.committed.committed_offsets`; nothing of this group or topic was committed; or
+            the log or a queue can't be read.
+    """
+    read = committed_offsets(settings, offsets)
+    wanted = [
+        (one, of) for one, topics in read.topics.items() for of in topics if _fits(one, of, group, topic)
+    ]
+    if not wanted and (group is not None or topic is not None):
+        raise _unknown(read.topics, group, topic)
+    taken = time.time_ns() // 1_000_000 if now is None else now
+    by_pair: dict[tuple[str, str], dict[int, Committed]] = {pair: {} for pair in wanted}
+    for entry in read.committed:
+        pair = by_pair.get((entry.group, entry.topic))
+        if pair is not None:
+            pair[entry.queue_id] = entry
+    queues = _Queues(settings)
+    rows = [row for (one, of), found in by_pair.items() for row in _rows(queues, one, of, found)]
+    rows.sort(key=lambda row: (-row.lag, -row.expired, row.group, row.topic, row.queue_id))
+    return LagReport(settings.root, settings.dialect.name, read.path, taken, tuple(rows))
+
+
+class _Queues:
+    """The queues of a store, each looked at once."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._root = settings.root
+        self._store = QueryStore(settings)
+        self._ids: dict[str, tuple[int, ...]] = {}
+
+    def ids(self, topic: str) -> tuple[int, ...]:
+        """Those of a topic that have a directory, in order."""
+        if topic not in self._ids:
+            found: set[int] = set()
+            if names.topic_problem(topic.encode("utf-8", "surrogateescape")) is None:
+                for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
+                    found |= set(_numbers(self._root / kind / topic))
+            self._ids[topic] = tuple(sorted(found))
+        return self._ids[topic]
+
+    def view(self, topic: str, queue_id: int) -> QueueView | BatchQueueView | None:
+        """A queue; None when it has no files."""
+        if queue_id not in self.ids(topic):
+            return None
+        view = self._store.queue(topic, queue_id)
+        return view if view.exists else None
+
+    def stored(self, view: QueueView | BatchQueueView, offset: int) -> int | None:
+        """The storeTimestamp of the message at a queue offset, ms; None when it isn't there."""
+        units = view.units_from(offset, 1)
+        if not units:
+            return None
+        found = self._store.log.store_timestamp(units[0].physical_offset, units[0].size)
+        return found if found >= 0 else None
+
+
+def _rows(queues: _Queues, group: str, topic: str, found: dict[int, Committed]) -> Iterator[QueueLag]:
+    ids = queues.ids(topic)
+    # A light queue has its offset in lmqOffsetTable, and its topic has no other queues.
+    for queue_id in found if topic.startswith(LMQ_PREFIX) and found else sorted({*ids, *found}):
+        entry = found.get(queue_id)
+        committed = None if entry is None or entry.offset < 0 else entry.offset
+        view = queues.view(topic, queue_id)
+        pulled = None if entry is None else entry.pulled
+        if view is None:
+            flags = (Flag.NO_QUEUE,) if committed else ()
+            if entry is not None:
+                yield QueueLag(group, topic, queue_id, committed, pulled, 0, 0, 0, 0, None, flags)
+            continue
+        yield _row(queues, view, group, topic, queue_id, committed, pulled)
+
+
+def _row(
+    queues: _Queues,
+    view: QueueView | BatchQueueView,
+    group: str,
+    topic: str,
+    queue_id: int,
+    committed: int | None,
+    pulled: int | None,
+) -> QueueLag:
+    least, end = max(view.min_offset, 0), max(view.max_offset, 0)
+    begin = least if committed is None else max(committed, least)
+    flags = []
+    expired, oldest = 0, None
+    if committed is None and begin < end:
+        flags.append(Flag.NOT_COMMITTED)
+    elif committed is not None and committed < least:
+        flags.append(Flag.EXPIRED)
+        expired = least - committed
+    elif committed is not None and committed > end:
+        flags.append(Flag.PAST_END)
+    if begin < end:
+        oldest = queues.stored(view, begin)
+        if oldest is None:
+            flags.append(Flag.UNREADABLE)
+    behind = max(end - begin, 0)
+    return QueueLag(
+        group, topic, queue_id, committed, pulled, least, end, behind, expired, oldest, tuple(flags)
+    )
+
+
+def _sum(group: str, topic: str, rows: list[QueueLag]) -> GroupLag:
+    flags: dict[Flag, int] = {}
+    for row in rows:
+        for flag in row.flags:
+            flags[flag] = flags.get(flag, 0) + 1
+    times = [row.oldest_stored for row in rows if row.oldest_stored is not None]
+    return GroupLag(
+        group,
+        topic,
+        len(rows),
+        sum(row.lag for row in rows),
+        sum(row.expired for row in rows),
+        min(times, default=None),
+        flags,
+    )
+
+
+def _fits(group: str, topic: str, wanted_group: str | None, wanted_topic: str | None) -> bool:
+    if wanted_topic is not None and topic != wanted_topic:
+        return False
+    return wanted_group is None or group in (wanted_group, wanted_group + _BROADCAST_SUFFIX)
+
+
+def _unknown(known: Iterable[str], group: str | None, topic: str | None) -> SettingsError:
+    groups = sorted(known)
+    shown = ", ".join(groups[:_MOST_NAMES]) or "none at all"
+    if len(groups) > _MOST_NAMES:
+        shown += f" and {len(groups) - _MOST_NAMES} more"
+    asked = [f"--group {group}"] if group is not None else []
+    asked += [f"--topic {topic}"] if topic is not None else []
+    return SettingsError(
+        f"nothing was committed for {' '.join(asked)}", expected=f"of groups {shown}", found="no such entry"
+    )
+
+
+def _numbers(directory: Path) -> Iterator[int]:
+    try:
+        with os.scandir(directory) as found:
+            for entry in found:
+                if entry.name.isascii() and entry.name.isdecimal():
+                    yield int(entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return

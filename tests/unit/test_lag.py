@@ -1,0 +1,322 @@
+"""Lag: offsets as brokers write them, and what comes of them beside the files of golden stores."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
+from reput.fastjson import parse
+from reput.format import batchconsumequeue, commitlog, consumequeue
+from reput.lag import Flag, QueueLag, committed_offsets, lag
+from reput.lag.committed import group_of
+from reput.settings import StoreSettings
+from tests.golden.store import GoldenStore
+from tests.local import open_store, rebuild_locally, write_store
+from tests.rebuilds import broker_conf, golden
+
+# Written by ConsumerOffsetManager.encode(true) of RocketMQ 4.9.7.
+WRITTEN_BY_4_9_7 = """{
+\t"offsetTable":{
+\t\t"%RETRY%readers@readers":{0:5,10:4294967296123
+\t\t},
+\t\t"orders@readers":{0:5,10:4294967296123
+\t\t},
+\t\t"orders@readers@broadcast":{0:6
+\t\t},
+\t\t"empty@readers":{}
+\t}
+}"""
+
+# Written by LmqConsumerOffsetManager.encode(true) of RocketMQ 5.5.0.
+WRITTEN_BY_5_5_0 = """{
+\t"dataVersion":{
+\t\t"counter":0,
+\t\t"stateVersion":0,
+\t\t"timestamp":1795315883246
+\t},
+\t"groupTopicMap":{
+\t\t"readers":[
+\t\t\t"%RETRY%readers",
+\t\t\t"orders",
+\t\t\t"empty"
+\t\t]
+\t},
+\t"lmqOffsetTable":{
+\t\t"%LMQ%dev主@%LMQ%dev主":7
+\t},
+\t"offsetTable":{
+\t\t"orders@readers":{
+\t\t\t0:5,
+\t\t\t10:4294967296123
+\t\t},
+\t\t"empty@readers":{}
+\t},
+\t"pullOffsetTable":{
+\t\t"orders@readers":{
+\t\t\t0:8
+\t\t}
+\t}
+}"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GoldenStore:
+    return golden("5.3.3-lost-head", tmp_path)
+
+
+def settings_of(store: GoldenStore) -> StoreSettings:
+    return StoreSettings.load(store.root, broker_conf(store), store.version, dledger=True)
+
+
+def commit(root: Path, table: object, name: str = "consumerOffset.json") -> Path:
+    """Write committed offsets, text as it is."""
+    path = root / "config" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(table if isinstance(table, str) else json.dumps({"offsetTable": table}), encoding="utf-8")
+    return path
+
+
+def test_offsets_as_4_9_7_writes_them(tmp_path: Path) -> None:
+    path = commit(tmp_path, WRITTEN_BY_4_9_7)
+    found = committed_offsets(StoreSettings.load(tmp_path, None, "4.9.7"))
+    assert found.path == path
+    assert [(one.topic, one.group, one.queue_id, one.offset, one.pulled) for one in found.committed] == [
+        ("%RETRY%readers", "readers", 0, 5, None),
+        ("%RETRY%readers", "readers", 10, 4294967296123, None),
+        ("orders", "readers", 0, 5, None),
+        ("orders", "readers", 10, 4294967296123, None),
+        ("orders", "readers@broadcast", 0, 6, None),
+    ]
+    assert found.topics == {
+        "readers": ("%RETRY%readers", "orders", "empty"),
+        "readers@broadcast": ("orders",),
+    }
+
+
+def test_offsets_of_light_queues_as_5_5_0_writes_them(tmp_path: Path) -> None:
+    commit(tmp_path, WRITTEN_BY_5_5_0, "lmqConsumerOffset.json")
+    plain = StoreSettings.load(tmp_path, None, "5.5.0")
+    found = committed_offsets(replace(plain, enable_lmq=True))
+    assert [(one.topic, one.group, one.queue_id, one.offset, one.pulled) for one in found.committed] == [
+        ("orders", "readers", 0, 5, 8),
+        ("orders", "readers", 10, 4294967296123, None),
+        ("%LMQ%dev主", "%LMQ%dev主", 0, 7, None),
+    ]
+    with pytest.raises(StoreError, match=r"found lmqConsumerOffset.json alone.*enableLmq=true"):
+        committed_offsets(plain)
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets"),
+    [
+        # What decode() of 4.9.7 and 5.5.0 makes of these was seen by running both.
+        ('{"offsetTable":{"a@b":{"0":"5",1:6,-3:-1}}}', {0: 5, 1: 6, -3: -1}),
+        ('\ufeff{"offsetTable":{"a@b":{0:5,0:6}}}', {0: 6}),
+        ('{"offsetTable":{"x{1:2@b":{},"a@b":{ 7 : 5 }}}', {7: 5}),
+        ("null", {}),
+        ('{"offsetTable":{"nobody":{0:5},"@b":{0:5},"a@":{0:5}}}', {}),
+        ('{"offsetTable":{"a@b":{0:null}}}', None),
+        ('{"offsetTable":{"a@b":null}}', None),
+        ('{"offsetTable":{"a@b":[1,2]}}', None),
+        ('{"offsetTable":{"a@b":{0:99999999999999999999}}}', None),
+        ('{"offsetTable":{"a@b":{99999999999:9}}}', None),
+        ('{"offsetTable":{"a@b":{"x":5}}}', None),
+        ('{"offsetTable":{"a@b":{0:""}}}', None),
+        ('{"offsetTable":{"a@b":{0:5}}', None),
+        ('{"offsetTable":null}', None),
+        ("[]", None),
+    ],
+)
+def test_what_is_taken_for_offsets(tmp_path: Path, text: str, offsets: dict[int, int] | None) -> None:
+    path = commit(tmp_path, text)
+    settings = StoreSettings.load(tmp_path, None, None)
+    if offsets is not None:
+        assert {one.queue_id: one.offset for one in committed_offsets(settings).committed} == offsets
+        return
+    with pytest.raises(SettingsError, match="this file of committed offsets is broken") as error:
+        committed_offsets(settings)
+    assert error.value.path == str(path)
+    commit(tmp_path, '{"offsetTable":{"a@b":{0:1}}}', "consumerOffset.json.bak")
+    assert committed_offsets(settings).path.name == "consumerOffset.json.bak"
+
+
+def test_an_empty_file_is_read_from_its_backup_and_no_file_is_refused(tmp_path: Path) -> None:
+    settings = StoreSettings.load(tmp_path, None, None)
+    with pytest.raises(StoreError, match=r"there are no committed offsets here.*found no file"):
+        committed_offsets(settings)
+    commit(tmp_path, "")
+    commit(tmp_path, {"t@g": {"1": 2}}, "consumerOffset.json.bak")
+    (one,) = committed_offsets(settings).committed
+    assert (one.topic, one.group, one.queue_id, one.offset) == ("t", "g", 1, 2)
+
+
+@pytest.mark.parametrize("directory", ["consumerOffsets", "metadata", "rdb"])
+def test_offsets_in_rocksdb_are_refused_but_a_file_may_be_named(tmp_path: Path, directory: str) -> None:
+    path = commit(tmp_path, {"t@g": {"1": 2}})
+    mark = tmp_path / "config" / directory / "CURRENT"
+    mark.parent.mkdir()
+    mark.write_text("MANIFEST-000001\n")
+    settings = StoreSettings.load(tmp_path, None, "5.3.3")
+    with pytest.raises(UnsupportedError, match=r"in RocksDB.*rocksDBConfigToJson.*--offsets"):
+        committed_offsets(settings)
+    assert len(committed_offsets(settings, path).committed) == 1
+
+
+def test_keys_of_groups() -> None:
+    assert group_of("orders@readers@broadcast") == ("orders", "readers@broadcast")
+    assert group_of("%LMQ%a@b@%LMQ%c@d") == ("%LMQ%a@b", "%LMQ%c@d")
+    assert group_of("%LMQ%a@b") == ("%LMQ%a", "b")
+    assert group_of("orders@%LMQ%c") == ("orders", "%LMQ%c")
+    assert group_of("orders") is None
+
+
+def test_a_string_that_looks_like_a_key_is_left_alone() -> None:
+    assert parse(b'{"a,1:\\"{2:":{3:4}}') == {'a,1:"{2:': {"3": 4}}
+
+
+def test_offsets_before_and_past_a_queue(store: GoldenStore) -> None:
+    commit(
+        store.root,
+        {
+            "t@readers": {"0": 5, "1": 20, "2": 21, "3": -1, "77": 4, "78": 0},
+            "%RETRY%readers@readers": {"0": 0},
+            "t@all@broadcast": {"1": 12},
+        },
+    )
+    report = lag(settings_of(store), now=0)
+    rows = {(row.group, row.topic, row.queue_id): row for row in report.rows}
+    assert len(rows) == len(report.rows) == 11
+    assert rows["readers", "t", 0].flags == (Flag.EXPIRED,)
+    assert (rows["readers", "t", 0].expired, rows["readers", "t", 0].lag) == (12, 5)
+    assert rows["readers", "t", 1].flags == (Flag.PAST_END,)
+    assert (rows["readers", "t", 2].flags, rows["readers", "t", 2].lag) == ((), 0)
+    assert (rows["readers", "t", 3].flags, rows["readers", "t", 3].committed) == ((Flag.NOT_COMMITTED,), None)
+    assert rows["readers", "t", 77].flags == (Flag.NO_QUEUE,)
+    assert rows["readers", "t", 78].flags == rows["readers", "%RETRY%readers", 0].flags == ()
+    assert (rows["all@broadcast", "t", 1].lag, rows["all@broadcast", "t", 1].flags) == (3, ())
+    assert [row.lag for row in report.rows] == sorted((row.lag for row in report.rows), reverse=True)
+    assert report.exit_code == 1
+    (one,) = (one for one in report.groups if (one.group, one.topic) == ("readers", "t"))
+    assert (one.queues, one.lag, one.expired, one.flags[Flag.PAST_END]) == (6, 8, 12, 1)
+    assert {row.group for row in lag(settings_of(store), group="all", topic="t").rows} == {"all@broadcast"}
+    with pytest.raises(
+        SettingsError, match=r"--group nobody --topic t; expected of groups all@broadcast, readers"
+    ):
+        lag(settings_of(store), group="nobody", topic="t")
+
+
+def raw_units(root: Path, topic: str, queue_id: int) -> Iterator[tuple[int, int]]:
+    """The slow twin: (queueOffset, physicalOffset) of each message, from the bytes of the queue's files."""
+    for kind, unit in (("consumequeue", consumequeue.UNIT), ("batchconsumequeue", None)):
+        for path in sorted((root / kind / topic / str(queue_id)).glob("*")):
+            data, base = path.read_bytes(), int(path.name)
+            if unit is not None:
+                for number, (offset, size, _tags) in enumerate(unit.iter_unpack(data)):
+                    if size > 0:
+                        yield base // 20 + number, offset
+                continue
+            length = batchconsumequeue.UNIT_LENGTH
+            for at in range(0, len(data) - length + 1, length):
+                offset, size, _tags, _time, first, messages = batchconsumequeue.UNIT.unpack_from(data, at)[:6]
+                if size > 0:
+                    yield from ((first + number, offset) for number in range(messages))
+
+
+def slow_lag(root: Path, topic: str, queue_id: int, committed: int) -> tuple[int, int, int, int | None]:
+    """(min offset, max offset, lag, time of the first unread) by counting."""
+    segments = {int(path.name): path.read_bytes() for path in sorted((root / "commitlog").glob("*"))}
+    there = [(at, offset) for at, offset in raw_units(root, topic, queue_id) if offset >= min(segments)]
+    unread = [offset for at, offset in there if at >= committed]
+    base = max((base for base in segments if unread and base <= unread[0]), default=0)
+    time_of = commitlog.decode(segments[base], unread[0] - base).store_timestamp if unread else None
+    return there[0][0], there[-1][0] + 1, len(unread), time_of
+
+
+@pytest.mark.parametrize(
+    "name", ["4.9.7-lost-head", "5.3.3-mixed", "5.5.0-lost-head", "5.5.0-lmq", "5.3.3-batch-queue"]
+)
+def test_it_says_what_counting_units_says(tmp_path: Path, name: str) -> None:
+    store = golden(name, tmp_path)
+    if store.manifest.get("topics"):
+        store.write_topics_json()
+    settings = settings_of(store)
+    queues = sorted(
+        {
+            (path.parent.name, int(path.name))
+            for kind in ("consumequeue", "batchconsumequeue")
+            for path in store.root.glob(f"{kind}/*/*")
+        }
+    )
+    ends = {queue: max((at for at, _ in raw_units(store.root, *queue)), default=0) + 1 for queue in queues}
+    table: dict[str, dict[str, int]] = {}
+    for number, ((topic, queue_id), end) in enumerate(ends.items()):
+        table.setdefault(f"{topic}@g", {})[str(queue_id)] = (end * (number % 5)) // 4
+    commit(store.root, table, "lmqConsumerOffset.json" if settings.enable_lmq else "consumerOffset.json")
+    rows = lag(settings).rows
+    assert {(row.topic, row.queue_id) for row in rows} == set(queues)
+    for row in rows:
+        assert row.committed is not None
+        found = slow_lag(store.root, row.topic, row.queue_id, row.committed)
+        assert (row.min_offset, row.max_offset, row.lag, row.oldest_stored) == found, row
+        assert row.expired == max(found[0] - row.committed, 0)
+        assert (Flag.EXPIRED in row.flags) == (row.committed < found[0])
+
+
+def test_a_message_that_is_not_where_the_queue_points(store: GoldenStore) -> None:
+    commit(store.root, {"t@g": {"3": 5}})
+    (before,) = (row for row in lag(settings_of(store)).rows if row.queue_id == 3)
+    assert before.oldest_stored is not None
+    for path in (store.root / "consumequeue" / "t" / "3").iterdir():
+        data = bytearray(path.read_bytes())
+        units = list(consumequeue.UNIT.iter_unpack(data))
+        for number, (_offset, size, tags) in enumerate(units):
+            if size > 0:
+                consumequeue.UNIT.pack_into(data, number * 20, 1 << 40, size, tags)
+        path.write_bytes(data)
+    (row,) = (row for row in lag(settings_of(store)).rows if row.queue_id == 3)
+    assert (row.flags[-1], row.oldest_stored) == (Flag.UNREADABLE, None)
+
+
+def test_many_queues_are_read_once_each(tmp_path: Path) -> None:
+    records, data = [], b""
+    for number in range(1500):
+        one = commitlog.Record(
+            b"t%d" % (number % 500),
+            b"x",
+            queue_id=number % 3,
+            store_timestamp=number,
+            physical_offset=len(data),
+        )
+        records.append(one)
+        data += commitlog.encode(one)
+    store = write_store(tmp_path, [(0, data)])
+    rebuild_locally(store, tmp_path)
+    table = {f"t{topic}@g{group}": {"0": 0, "1": 0, "2": 0} for topic in range(500) for group in range(3)}
+    commit(tmp_path, table)
+    began = time.process_time()
+    report = lag(open_store(tmp_path).settings)
+    assert time.process_time() - began < 10
+    assert len(report.rows) == 4500
+    assert sum(row.lag for row in report.rows) == 4500
+
+
+def test_rows_are_json_ready(store: GoldenStore) -> None:
+    commit(store.root, {"t@g": {"0": 17}})
+    document = json.loads(json.dumps(lag(settings_of(store), now=1).to_dict()))
+    assert document["taken"] == 1
+    (first, *_) = document["queues"]
+    assert first["group"] == "g"
+    assert set(first) == set(QueueLag.__slots__)
+    assert document["groups"][0]["flags"] == {"not-committed": 3}
+
+
+def test_a_store_without_a_log_is_refused(tmp_path: Path) -> None:
+    commit(tmp_path, {"t@g": {"0": 1}})
+    with pytest.raises(ReputError):
+        lag(StoreSettings.load(tmp_path, None, None))
