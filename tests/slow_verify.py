@@ -172,6 +172,7 @@ def _batch_queues(
     ordered: InOrder,
 ) -> None:
     due: dict[tuple[str, int], dict[int, bytes]] = {}
+    anew: dict[tuple[str, int], int] = {}
     for message in messages:
         if message.topic not in ordered.batch_topics:
             continue
@@ -183,6 +184,8 @@ def _batch_queues(
             packed = struct.pack(
                 ">qiqqqhii", position, size, tags, message.store_timestamp, message.queue_offset, 1, -1, 0
             )
+            if message.queue_offset == 0 and (message.topic, message.queue_id) in due:
+                anew[message.topic, message.queue_id] = position
             due.setdefault((message.topic, message.queue_id), {})[position] = packed
     start = min(base for base, _ in segments)
     end = max(base + len(data) for base, data in segments)
@@ -194,8 +197,9 @@ def _batch_queues(
     for name in sorted(due.keys() | on_disk.keys()):
         left = dict(due.get(name, {}))
         seen: set[int] = set()
-        highest, zeros = -1, 0
-        for _, data in sorted(_files(wrong, name, on_disk.get(name), ordered.batch_file_size).items()):
+        highest, zeros, least = -1, 0, end
+        files = on_disk.get(name)
+        for _, data in sorted(_files(wrong, name, files, ordered.batch_file_size).items()):
             for at in range(0, len(data) // 46 * 46, 46):
                 unit = data[at : at + 46]
                 if unit == bytes(46):
@@ -204,6 +208,7 @@ def _batch_queues(
                 wrong.batch[*name, "blank-unit"] += zeros
                 zeros = 0
                 (position,) = struct.unpack_from(">q", unit)
+                least = min(least, position)
                 if 0 <= position < end:
                     wrong.batch[*name, "unordered-unit"] += position < highest
                     highest = max(highest, position)
@@ -214,7 +219,14 @@ def _batch_queues(
                 else:
                     wrong.batch[*name, "extra-unit"] += 1
                 seen.add(position)
-        wrong.batch[*name, "missing-unit"] += len(left)
+        # What a live broker dropped with the topic.
+        before = anew.get(name, -1)
+        gone = max((at for (topic, _), at in anew.items() if topic == name[0]), default=-1)
+        if (files is None or not any(files.iterdir())) and gone > max(due.get(name, {}), default=gone):
+            before = gone
+        elif least < before:
+            before = -1
+        wrong.batch[*name, "missing-unit"] += sum(position >= before for position in left)
     wrong.batch = +wrong.batch
 
 

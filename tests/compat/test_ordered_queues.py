@@ -9,8 +9,12 @@ import pytest
 
 from reput.format import names
 from reput.settings import StoreSettings
+from reput.sink.runner import InlineRunner
 from reput.sink.selection import Selection
 from reput.store.compare import compare
+from reput.verify.options import VerifyOptions
+from reput.verify.plan import prepare
+from reput.verify.run import check
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS
 from tests.compat.workloads import Workload, workload
@@ -59,3 +63,22 @@ def test_batch_queues_are_rebuilt_to_the_byte(version: str, tmp_path: Path) -> N
     selection = Selection(batch=frozenset(chosen.topics))
     root = rebuilt_to_the_byte(chosen, tmp_path, selection=selection)
     assert len(list((root / names.BATCH_CONSUME_QUEUE).glob("*/*/*"))) > 4
+
+
+def test_batch_queues_of_a_topic_that_was_created_again_are_sound(tmp_path: Path) -> None:
+    chosen = workload("recreated-topic", "5.3.3", SEED)
+    attributes = {"queue.type": "BatchCQ"}
+    # 100 units to a file.
+    config = {**chosen.config, "mapperFileSizeBatchConsumeQueue": 4600}
+    chosen = replace(chosen, config=config, topics={"Again": attributes})
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    write(chosen, root)
+    conf.write_text(conf_text(chosen.config), encoding="utf-8")
+    asked = VerifyOptions(root, broker_conf=conf, rocketmq_version="5.3.3", part_bytes=20_000)
+    found = check(prepare(asked), InlineRunner())
+    assert found.findings == []
+    assert {note.queue_id: (note.kind, note.count) for note in found.notes if note.topic == "Again"} == {
+        0: ("queue-restarted", 97),
+        1: ("queue-restarted", 67),
+        2: ("deleted-queue", 66),
+    }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reput.format import names
 from tests import slow_rebuild, slow_verify
 from tests.local import in_log_order, outputs, rebuild_locally, write_store
-from tests.property.test_rebuild import TOPICS, VERSIONS, Log, Spec, lay_out, scratch, specs
+from tests.property.test_rebuild import RESTART, TOPICS, VERSIONS, Log, Spec, lay_out, scratch, specs
 from tests.property.test_verify import CONF, QUEUE_FILES, Blow, expanded, verified
 from tests.slow_verify import InOrder
 
@@ -29,6 +29,10 @@ blows = st.builds(
     at=_shares,
     byte=st.integers(1, 255),
 )
+
+
+#: A batch topic that was deleted and created again: 4 units, two files, then 5.
+AGAIN = [*[Spec(topic=2)] * 4, Spec(topic=2, jump=RESTART), *[Spec(topic=2)] * 4]
 
 
 def struck(blow: Blow) -> Blow:
@@ -47,6 +51,8 @@ def struck(blow: Blow) -> Blow:
 )
 @example([Spec(topic=2)] * 9, "5.5.0", 0, [struck(Blow(BATCH_FILES, 0.5, "swap", 0.0))], 150)
 @example([Spec(topic=2)] * 9, "5.5.0", 0, [struck(Blow(BATCH_FILES, 0.5, "zero", 0.0))], 700)
+@example(AGAIN, "5.5.0", 0, [struck(Blow(BATCH_FILES, 0.0, "remove"))] * 2, 150)
+@example(AGAIN, "5.5.0", 0, [struck(Blow(BATCH_FILES, 0.0, "remove"))] * 3, 700)
 @example([Spec(tags=True)] * 9, "5.3.3", 0, [struck(Blow(EXT_FILES, 0.5, "swap", 0.0))], 700)
 @example([Spec(tags=True)] * 9, "5.3.3", 1, [struck(Blow(EXT_FILES, 0.9, "remove"))], 700)
 @example([Spec(tags=True)] * 9, "4.9.7", 0, [struck(Blow(QUEUE_FILES, 0.0, "byte", 0.6, 64))], 150)

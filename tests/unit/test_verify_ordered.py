@@ -10,11 +10,13 @@ import pytest
 
 from reput.format import names
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
+from reput.settings import StoreSettings
 from reput.sink.runner import InlineRunner
 from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report
 from reput.verify.run import check
 from tests.golden.store import FILTERED, GoldenStore, unpack
+from tests.local import Store, in_log_order, rebuild_locally
 from tests.unit.test_verify import change, only, open_golden, options, pair_report, report_on
 
 EXT, BATCH = "5.3.3-queue-ext", "5.3.3-batch-queue"
@@ -204,3 +206,85 @@ def test_batch_queues_of_two_stores(batch: GoldenStore) -> None:
     change(path, put(3 * BATCH_UNIT, bytes(BATCH_UNIT)))
     found: list[Difference] = pair_report(batch, slave).findings
     assert sorted((one.kind, one.count) for one in found) == [("differs", 1), ("only-in-first", 1)]
+
+
+# --- a batch topic that was deleted and created again -----------------------------------------------------
+
+FILE = 20 * BATCH_UNIT
+
+
+@pytest.fixture
+def again(tmp_path: Path) -> GoldenStore:
+    """Topic ``Again`` with batch queues as a live broker holds them: of its newest incarnation only."""
+    store = open_golden("5.3.3-recreated-topic", tmp_path)
+    shutil.rmtree(store.root / names.CONSUME_QUEUE / "Again")
+    store.manifest["topics"]["Again"] = {"queue.type": "BatchCQ"}
+    store.write_topics_json()
+    with (tmp_path / "broker.conf").open("a", encoding="utf-8") as conf:
+        conf.write(f"\nmapperFileSizeBatchConsumeQueue={FILE}\n")
+    settings = StoreSettings.load(store.root, tmp_path / "broker.conf", store.version)
+    rebuild_locally(in_log_order(Store(store.root, settings), "Again"), tmp_path / "out", index=False)
+    for queue in (tmp_path / "out" / names.BATCH_CONSUME_QUEUE / "Again").iterdir():
+        units = incarnations(queue)
+        if queue.name != "2":  # which got no message since
+            write_units(store.root / queue.relative_to(tmp_path / "out"), units[-1])
+    return store
+
+
+def incarnations(queue: Path) -> list[bytes]:
+    """The units of a rebuilt queue, cut where its queueOffsets begin at 0 again."""
+    found: list[bytes] = []
+    data = b"".join(path.read_bytes() for path in sorted(queue.iterdir()))
+    for at in range(0, len(data), BATCH_UNIT):
+        unit = data[at : at + BATCH_UNIT]
+        if not any(unit):
+            break
+        if unit[28:36] == bytes(8):
+            found.append(b"")
+        found[-1] += unit
+    return found
+
+
+def write_units(queue: Path, units: bytes) -> None:
+    queue.mkdir(parents=True, exist_ok=True)
+    for at in range(0, len(units), FILE):
+        (queue / names.offset_name(at)).write_bytes(units[at : at + FILE].ljust(FILE, b"\0"))
+
+
+@pytest.mark.parametrize("part_bytes", [3_000, 1_000_000])
+def test_a_batch_topic_that_was_created_again_is_sound(again: GoldenStore, part_bytes: int) -> None:
+    report = report_on(again, part_bytes=part_bytes)
+    assert report.findings == []
+    notes = {(note.kind, note.topic, note.queue_id): note for note in report.notes}
+    assert {"queue-restarted", "deleted-queue"} >= {kind for kind, _, _ in notes}
+    # 200 messages over three queues, then 30 in queue 0.
+    assert notes["queue-restarted", "Again", 0].count == 67 + 30
+    assert notes["queue-restarted", "Again", 1].count == 67
+    assert notes["deleted-queue", "Again", 2].count == 66
+
+
+def test_a_rebuilt_batch_queue_holds_both_incarnations(again: GoldenStore) -> None:
+    for queue in (again.root.parent / "out" / names.BATCH_CONSUME_QUEUE / "Again").iterdir():
+        units = b"".join(incarnations(queue))
+        write_units(again.root / names.BATCH_CONSUME_QUEUE / "Again" / queue.name, units)
+    report = report_on(again)
+    assert (report.findings, report.notes) == ([], [])
+    # One that holds some of the old one has lost the rest of it.
+    queue = again.root / names.BATCH_CONSUME_QUEUE / "Again" / "0"
+    min(queue.iterdir()).unlink()
+    assert kinds(report_on(again)) == {("missing-unit", "queue-begins-late")}
+    assert only(report_on(again)).count == 20
+
+
+@pytest.mark.parametrize("part_bytes", [3_000, 1_000_000])
+def test_what_the_newest_incarnation_lost_is_told(again: GoldenStore, part_bytes: int) -> None:
+    queue = again.root / names.BATCH_CONSUME_QUEUE / "Again" / "0"
+    first = min(queue.iterdir())
+    first.unlink()
+    found = [one for one in report_on(again, part_bytes=part_bytes).findings if one.kind == "missing-unit"]
+    assert {one.cause for one in found} == {"queue-begins-late"}
+    assert (sum(one.count for one in found), found[0].first) == (20, 0)
+    shutil.rmtree(queue)
+    report = report_on(again, part_bytes=part_bytes)
+    assert kinds(report) == {("missing-unit", "queue-lost")}
+    assert sum(one.count for one in report.findings) == 85

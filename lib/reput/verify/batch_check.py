@@ -13,22 +13,14 @@ from reput.verify.batch_files import BatchFiles, BatchRun
 from reput.verify.batch_units import BatchRange, add_batch_ranges
 from reput.verify.explain import Explainer
 from reput.verify.plan import Plan, queues_on_disk
-from reput.verify.report import Difference
-from reput.verify.tasks import BatchCompared, BatchFilesTask, BatchUnitsTask
+from reput.verify.report import Difference, Note
+from reput.verify.tasks import BatchCompared, BatchFilesTask, BatchUnitsTask, InLog
+from reput.verify.units import MISSING
 from reput.verify.waves import in_waves
 
 _Queue = tuple[str, int]
 _QUEUES_AT_ONCE = 16
 _LONG_MAX = (1 << 63) - 1
-
-
-@dataclass(slots=True)
-class InLog:
-    """What the log has of a batch queue: [first, next) are queueOffsets."""
-
-    first: int
-    next: int
-    units: int = 0
 
 
 @dataclass(slots=True)
@@ -82,9 +74,9 @@ class BatchCheck:
         """Take what came of a part [start, end) of the log."""
         self._covered.append((start, end))
         self._add(compared)
-        for queue, (first, after, units) in compared.queues.items():
-            known = self.queues.setdefault(queue, InLog(first, after))
-            known.next, known.units = max(after, known.next), known.units + units
+        for queue, here in compared.queues.items():
+            known = self.queues.get(queue)
+            self.queues[queue] = here if known is None else known.then(here)
         for finding in compared.bad:
             same = (at for at, one in enumerate(self.bad) if _queue_of(one) == _queue_of(finding))
             at = next(same, None)
@@ -112,13 +104,43 @@ class BatchCheck:
         for queue, ranges in compared.ranges.items():
             add_batch_ranges(self._ranges.setdefault(queue, []), ranges)
 
-    def findings(self, explainer: Explainer) -> Iterator[Difference]:
-        """What is wrong."""
+    @property
+    def restarts(self) -> dict[str, int]:
+        """By topic, the physical offset where a queue of it last begins anew."""
+        found: dict[str, int] = {}
+        for (topic, _), known in self.queues.items():
+            if known.anew >= 0:
+                found[topic] = max(found.get(topic, -1), known.anew)
+        return found
+
+    def findings(self, explainer: Explainer) -> Iterator[Difference | Note]:
+        """What is wrong, and what was deleted with its topic."""
         for queue, ranges in sorted(self._ranges.items()):
             files = self.map.files.get(queue) or BatchFiles(*queue)
+            dropped = self._dropped(queue, files)
+            deleted = 0
             for one in sorted(ranges, key=lambda each: (each.place, each.first)):
-                yield explainer.batch(queue, one, files)
+                if one.kind == MISSING and one.last < dropped:
+                    deleted += one.count
+                else:
+                    yield explainer.batch(queue, one, files)
+            if deleted:
+                yield _deleted(queue, deleted, has_files=files.has_any)
             yield from (explainer.file(queue, problem) for problem in files.problems)
+
+    def _dropped(self, queue: _Queue, files: BatchFiles) -> int:
+        """The physical offset before which a live broker has dropped the queue's units, -1 for none.
+
+        A queue with an older unit is one that was rebuilt since: it has them all.
+        """
+        known = self.queues.get(queue)
+        if known is None:
+            return -1
+        if not files.has_any:
+            # The whole queue went with its topic, and got no message since.
+            anew = self.restarts.get(queue[0], -1)
+            return anew if anew > known.last else known.anew
+        return known.anew if files.least >= known.anew else -1
 
     @property
     def units(self) -> int:
@@ -161,6 +183,13 @@ def uncovered(covered: list[tuple[int, int]], log_start: int) -> list[tuple[int,
             ranges.append((at, start))
         at = max(at, end)
     return [*ranges, (at, _LONG_MAX)]
+
+
+def _deleted(queue: _Queue, count: int, *, has_files: bool) -> Note:
+    kind = "queue-restarted" if has_files else "deleted-queue"
+    text = f"{queue[0]}:{queue[1]} has no unit of {count:,} records: "
+    text += "the topic was deleted and created again since"
+    return Note(kind, text, *queue, count)
 
 
 def _queue_of(finding: Finding) -> tuple[str | None, int | None]:

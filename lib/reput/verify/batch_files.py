@@ -67,6 +67,11 @@ class BatchFiles:
     highs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
+    def has_any(self) -> bool:
+        """Whether there is a file that counts as one of the queue's."""
+        return bool(self.fitting or self.problems or self.count)
+
+    @property
     def least(self) -> int:
         """The least physical offset that a unit points to; past all without one."""
         return int(self.lows.min()) if len(self.lows) else _LONG_MAX

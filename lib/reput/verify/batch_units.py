@@ -71,6 +71,7 @@ class BatchRange:
             where it should, -1 where that isn't known.
         expected: the first one, by the log; None for EXTRA, UNORDERED and BLANK.
         found: the first one, as it is there; None for MISSING and BLANK.
+        last: physical offset of the last one's record, where the kind is MISSING.
     """
 
     kind: str
@@ -81,6 +82,7 @@ class BatchRange:
     place: int
     expected: BatchUnit | None
     found: BatchUnit | None
+    last: int = -1
 
     @property
     def position(self) -> int:
@@ -92,7 +94,8 @@ class BatchRange:
         """Both as one where ``other`` goes on behind this one in the same way."""
         if (self.kind, self.field, self.end) != (other.kind, other.field, other.first) or self.kind == BLANK:
             return None
-        return replace(self, end=other.end, count=self.count + other.count)
+        last = max(self.last, other.last)
+        return replace(self, end=other.end, count=self.count + other.count, last=last)
 
 
 class Found(NamedTuple):
@@ -149,9 +152,19 @@ def compare_batch(expected: NDArray[Any], found: Found) -> list[BatchRange]:
     # Where a missing one should be, the next one is.
     place = np.append(places, -1)[at]
     lost = np.flatnonzero(~met)
+    # Those of a queue that was deleted and those of its successor are told by themselves.
+    incarnation = np.cumsum(begins_anew(expected))
     ranges = [
-        BatchRange(MISSING, None, *_span(expected, piece), int(place[piece[0]]), _unit(expected, piece), None)
-        for piece in pieces(lost, lost, MOST_RANGES)
+        BatchRange(
+            MISSING,
+            None,
+            *_span(expected, piece),
+            int(place[piece[0]]),
+            _unit(expected, piece),
+            None,
+            int(wanted[piece[-1]]),
+        )
+        for piece in pieces(lost, lost + incarnation[lost], MOST_RANGES)
     ]
     ranges += _wrong(expected, units, places, np.flatnonzero(met), at)
     known = np.zeros(len(units), bool)
@@ -161,6 +174,16 @@ def compare_batch(expected: NDArray[Any], found: Found) -> list[BatchRange]:
             span, one = _span(units, piece), _unit(units, piece)
             ranges.append(BatchRange(EXTRA, field, *span, int(places[piece[0]]), None, one))
     return ranges
+
+
+def begins_anew(expected: NDArray[Any]) -> NDArray[np.bool_]:
+    """bool[n]: whether a queue that has units begins again with this one: its topic was deleted and created.
+
+    Args:
+        expected: UNIT[n], in log order.
+    """
+    anew: NDArray[np.bool_] = expected["base_offset"] == 0
+    return anew & (np.arange(len(expected)) > 0)
 
 
 def _wrong(
@@ -248,6 +271,7 @@ def add_batch_ranges(known: list[BatchRange], more: list[BatchRange]) -> None:
             at = next((at for at in range(len(known) - 1, -1, -1) if known[at].kind == one.kind), -1)
             if at >= 0:
                 first, end = min(known[at].first, one.first), max(known[at].end, one.end)
-                known[at] = replace(known[at], first=first, end=end, count=known[at].count + one.count)
+                count, last = known[at].count + one.count, max(known[at].last, one.last)
+                known[at] = replace(known[at], first=first, end=end, count=count, last=last)
                 continue
         known.append(one)

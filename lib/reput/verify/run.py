@@ -151,7 +151,11 @@ class _Verification:
             for each in outside
             for problem in each.problems
         ]
-        findings += self._batch.findings(explainer)
+        for one in self._batch.findings(explainer):
+            if isinstance(one, Note):
+                self._notes.append(one)
+            else:
+                findings.append(one)
         findings += self._index.findings(explainer, chains)
         self._notes += self._index.notes()
         self._notes += self._plain_tags()

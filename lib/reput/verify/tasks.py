@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,14 @@ from reput.sink.scan_task import PartResult, Target, collect, pass_over
 from reput.sink.spill import SpillWriter
 from reput.verify import index_file
 from reput.verify.batch_files import BatchFiles, BatchRun, look_at, read_runs
-from reput.verify.batch_units import UNIT, BatchRange, BatchUnit, Found, add_batch_ranges, compare_batch
+from reput.verify.batch_units import (
+    UNIT,
+    BatchRange,
+    Found,
+    add_batch_ranges,
+    begins_anew,
+    compare_batch,
+)
 from reput.verify.entries import (
     BlockRun,
     EntriesCompared,
@@ -51,18 +58,51 @@ _MOST_PER_QUEUE = 512
 NOTHING = Found.of([], 0, 0)
 
 
+class InLog(NamedTuple):
+    """What a range of the log has of a batch queue.
+
+    Attributes:
+        first: queueOffset of its first message.
+        position: physical offset of that message's record.
+        last: that of the last record.
+        units: how many records.
+        anew: physical offset of the last record with which the queue begins again, -1.
+    """
+
+    first: int
+    position: int
+    last: int
+    units: int
+    anew: int
+
+    @classmethod
+    def of(cls, expected: NDArray[Any]) -> Self:
+        """That of the units that a queue has to have, UNIT[n], in log order; one at least."""
+        anew = np.flatnonzero(begins_anew(expected))
+        position = expected["position"].astype(np.int64)
+        at = int(position[anew[-1]]) if len(anew) else -1
+        return cls(int(expected["base_offset"][0]), int(position[0]), int(position[-1]), len(expected), at)
+
+    def then(self, after: InLog) -> InLog:
+        """This, and what a later range has."""
+        begins = after.position if after.first == 0 else -1
+        return self._replace(
+            last=after.last, units=self.units + after.units, anew=max(self.anew, begins, after.anew)
+        )
+
+
 @dataclass(slots=True)
 class BatchCompared:
     """What came of batch queues over a range of the log.
 
     Attributes:
         ranges: units that differ, by queue.
-        queues: of the log: the first queueOffset, the one after the last, units; by queue.
+        queues: of the log, by queue.
         bad: messages without a unit.
     """
 
     ranges: dict[_Queue, list[BatchRange]] = field(default_factory=dict)
-    queues: dict[_Queue, tuple[int, int, int]] = field(default_factory=dict)
+    queues: dict[_Queue, InLog] = field(default_factory=dict)
     bad: list[Finding] = field(default_factory=list)
 
 
@@ -196,8 +236,7 @@ class PartTask:
             ranges = compare_batch(expected, found.get(queue, NOTHING))
             add_batch_ranges(done.ranges.setdefault(queue, []), ranges)
             if len(expected):
-                first, last = BatchUnit(*expected[0].tolist()), BatchUnit(*expected[-1].tolist())
-                done.queues[queue] = (first.base_offset, last.end_offset, len(expected))
+                done.queues[queue] = InLog.of(expected)
         return done
 
     def _is_other_tags(self, compared: EntriesCompared) -> bool:
