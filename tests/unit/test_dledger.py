@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -14,6 +16,7 @@ from reput.settings import StoreSettings
 from reput.source import messages
 from reput.source.parts import cut
 from reput.source.tail import LogEnd
+from reput.store import committed
 from reput.store.segments import CommitLog, discover
 from tests.compat.conf import conf_text
 from tests.local import Store, rebuild_locally, units
@@ -332,6 +335,49 @@ def test_a_log_without_a_committed_entry_is_refused(log: Log) -> None:
     log.save(committed=-1)
     with pytest.raises(StoreError, match="nothing in this commit log is committed"):
         log.open(GROUP)
+
+
+def test_a_segment_that_was_made_ahead_of_time_is_passed_over_fast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is committed the entry of index 0 is looked for: eight zeros, among a GiB of them."""
+    size, read = 1 << 30, []
+    entry = dledger.encode_header(b"record", 0, 1, size - 4096) + b"record"
+    path = tmp_path / names.offset_name(0)
+    with path.open("wb") as file:
+        file.truncate(size)
+        file.seek(size - 4096)
+        file.write(entry)
+
+    def pread(descriptor: int, count: int, at: int) -> bytes:
+        read.append(count)
+        return real(descriptor, count, at)
+
+    real = os.pread
+    monkeypatch.setattr(os, "pread", pread)
+    assert committed.end_of([(str(path), 0, size)], -1) == size - 4096
+    assert sum(read) < 1 << 20
+    assert committed.candidates(bytes(1 << 20), 1 << 20, 0) == []
+
+
+def test_the_first_entry_after_an_index_is_found_as_by_looking_at_every_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committed, "_LOOK_AT", 64)
+    path, base = tmp_path / "segment", 5000
+    for seed in range(40):
+        random = Random(seed)
+        data = bytearray(random.choices([0, 0, 0, 1], k=random.randrange(40, 600)))
+        for index in range(3):
+            at = random.randrange(len(data))
+            head = dledger.encode_header(b"", index, 1, base + at + random.choice([0, 0, 1]))
+            data[at : at + len(head)] = head[: len(data) - at]
+        path.write_bytes(data)
+        for index in range(3):
+            found = (at for at in range(len(data)) if dledger.entry_index(data, at, base) == index)
+            expected = next((base + at for at in found), None)
+            if (dledger.entry_index(data, 0, base) or 0) <= index:
+                assert committed.end_of([(str(path), base, len(data))], index - 1) == expected
 
 
 def test_a_missing_log_is_named(log: Log) -> None:

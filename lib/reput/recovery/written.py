@@ -5,7 +5,7 @@ from __future__ import annotations
 from reput.recovery.files import StoreFile
 from reput.recovery.snapshot import Snapshot
 from reput.scan import kernel
-from reput.source.written import extents
+from reput.store.holes import extents
 from reput.store.segments import map_segment
 
 

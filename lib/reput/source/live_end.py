@@ -24,7 +24,8 @@ from reput.scan.status import Status
 from reput.settings import StoreSettings
 from reput.source import walk
 from reput.source.walk import Walked, store_timestamp
-from reput.source.written import Records, extents, is_written_out, written_end
+from reput.source.written import Records, is_written_out, written_end
+from reput.store.holes import extents
 from reput.store.segments import CommitLog, Segment, map_segment
 
 #: Longer than bytes that one thread writes after others take to be seen after them, seconds.

@@ -5,15 +5,14 @@ Nothing here loads numba.
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.format import commitlog, properties
 from reput.scan.reference import Frame, _body_crc_is_wrong, _property_crc_is_wrong, frame
+from reput.store.holes import extents
 
 _LOOK_AT = 1 << 20
 #: How far before a segment's end its BLANK is looked for, bytes, one after the other. The room that a broker
@@ -87,23 +86,6 @@ class Records:
     def _frame(self, position: int) -> Frame | None:
         found = frame(self._view, self._base, position, self._v2)
         return found if isinstance(found, Frame) else None
-
-
-def extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The half-open ranges of a file's [start, end) that aren't holes; the whole where none are known."""
-    at = start
-    while at < end:
-        try:
-            at = os.lseek(descriptor, at, os.SEEK_DATA)
-            stop = os.lseek(descriptor, at, os.SEEK_HOLE)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                yield at, end
-            return
-        if at >= end:
-            return
-        yield at, min(stop, end)
-        at = stop
 
 
 def written_end(descriptor: int, data: NDArray[np.uint8], start: int) -> int:

@@ -9,18 +9,25 @@ broker dispatches committed entries alone. Each member keeps the index of the la
 
 from __future__ import annotations
 
-import mmap
+import os
 import re
 import struct
 from collections.abc import Sequence
+
+import numpy as np
 
 from reput import javaproperties
 from reput.errors import StoreError
 from reput.format import dledger
 from reput.settings import DLedgerSettings
+from reput.store.holes import extents
 
 CHECKPOINT = "checkpoint"  # DLedgerMmapFileStore.CHECK_POINT_FILE
 _COMMITTED = "committedIndex"  # COMMITTED_INDEX_KEY
+#: How many bytes are looked at together.
+_LOOK_AT = 1 << 20
+#: Where the byte of an entry's magic stands that isn't zero.
+_ONE_AT = 3
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
@@ -56,14 +63,14 @@ def end_of(segments: Sequence[tuple[str, int, int]], index: int) -> int | None:
     """
     for path, base, length in reversed(segments):
         try:
-            with open(path, "rb") as file, mmap.mmap(file.fileno(), length, prot=mmap.PROT_READ) as data:
-                found = _end_in(data, base, index)
-        except (OSError, ValueError) as error:
+            with open(path, "rb", buffering=0) as file:
+                found = _end_in(file.fileno(), length, base, index)
+        except OSError as error:
             raise StoreError(
                 "the segment can't be read",
                 path=path,
                 expected=f"{length} bytes",
-                found=str(error),
+                found=error.strerror or str(error),
                 next_step="Check the file and its permissions, then run the same command again",
             ) from error
         if found is not None:
@@ -71,20 +78,41 @@ def end_of(segments: Sequence[tuple[str, int, int]], index: int) -> int | None:
     return None
 
 
-def _end_in(data: mmap.mmap, base: int, index: int) -> int | None:
-    head = data[: dledger.HEADER_LENGTH]
+def _end_in(descriptor: int, length: int, base: int, index: int) -> int | None:
+    head = os.pread(descriptor, min(dledger.HEADER_LENGTH, length), 0)
     first = dledger.entry_index(head, 0, base)
     if first is not None and first > index + 1:
         return None
-    wanted = struct.pack(">q", index + 1)
-    at = data.find(wanted, dledger.INDEX)
-    while at >= 0:
-        start = at - dledger.INDEX
-        header = data[start : start + dledger.HEADER_LENGTH]
-        if dledger.entry_index(header, 0, base + start) == index + 1:
-            return base + start
-        at = data.find(wanted, at + 1)
+    for at, stop in extents(descriptor, 0, length):
+        for start in range(at, stop, _LOOK_AT):
+            # The magic's zeros may lie in a hole before, and a header reaches into the next piece.
+            begin = max(start - _ONE_AT, 0)
+            end = min(start + _LOOK_AT, stop)
+            count = min(end + dledger.HEADER_LENGTH, length) - begin
+            data = os.pread(descriptor, count, begin)
+            for position in candidates(data, end - begin, index + 1):
+                if dledger.entry_index(data, position, base + begin) == index + 1:
+                    return base + begin + position
     return None
+
+
+def candidates(data: bytes, end: int, index: int) -> list[int]:
+    """Where an entry of an index may begin: its magic stands there, and the index where it belongs.
+
+    An entry's magic ends in the one byte that isn't zero, so that zeros are passed over fast.
+
+    Args:
+        data: a piece of a segment.
+        end: entries whose magic ends by this position are looked for.
+    """
+    piece = np.frombuffer(data, np.uint8)
+    found = np.flatnonzero(piece[:end] == dledger.ENTRY_MAGIC) - _ONE_AT
+    found = found[(found >= 0) & (found + dledger.HEADER_LENGTH <= len(piece))]
+    wanted = dledger.ENTRY_MAGIC.to_bytes(_ONE_AT + 1, "big"), struct.pack(">q", index)
+    for field, expected in zip((dledger.MAGIC, dledger.INDEX), wanted, strict=True):
+        for place, byte in enumerate(expected):
+            found = found[piece[found + field + place] == byte]
+    return found.tolist()  # type: ignore[no-any-return]
 
 
 def _unknown(group: DLedgerSettings, found: str | None) -> StoreError:

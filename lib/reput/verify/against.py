@@ -24,7 +24,7 @@ from reput.format.indexfile import FIRST_ORDINAL
 from reput.settings import StoreSettings
 from reput.sink.runner import Runner
 from reput.sink.selection import Selection
-from reput.source.written import extents
+from reput.store.holes import extents
 from reput.store.segments import discover, without_unwritten_end
 from reput.verify.batch_check import find_batch_units
 from reput.verify.batch_files import BatchRun, read_runs

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.source.written import extents
+from reput.store.holes import extents
 from reput.verify.units import (
     PRE_BLANK_SIZE,
     UnitRange,
