@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
+import pydoc
+import re
+import shlex
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from reput.cli import app as cli
+from reput.cli.lag import age
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.fastjson import parse
 from reput.format import batchconsumequeue, commitlog, consumequeue
@@ -283,27 +289,37 @@ def test_a_message_that_is_not_where_the_queue_points(store: GoldenStore) -> Non
     assert (row.flags[-1], row.oldest_stored) == (Flag.UNREADABLE, None)
 
 
-def test_many_queues_are_read_once_each(tmp_path: Path) -> None:
-    records, data = [], b""
-    for number in range(1500):
+def test_queues_and_segments_are_opened_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b""
+    for number in range(60):
         one = commitlog.Record(
-            b"t%d" % (number % 500),
-            b"x",
-            queue_id=number % 3,
-            store_timestamp=number,
-            physical_offset=len(data),
+            b"t%d" % (number % 20), b"x", queue_id=number % 3, store_timestamp=5, physical_offset=len(data)
         )
-        records.append(one)
         data += commitlog.encode(one)
     store = write_store(tmp_path, [(0, data)])
     rebuild_locally(store, tmp_path)
-    table = {f"t{topic}@g{group}": {"0": 0, "1": 0, "2": 0} for topic in range(500) for group in range(3)}
-    commit(tmp_path, table)
-    began = time.process_time()
+    commit(
+        tmp_path,
+        {f"t{topic}@g{group}": {"0": 0, "1": 0, "2": 0} for topic in range(20) for group in range(3)},
+    )
+    opened: list[str] = []
+    for what in ("reput.query.store.QueueView", "reput.query.log.map_segment"):
+        monkeypatch.setattr(what, _counted(opened, what))
     report = lag(open_store(tmp_path).settings)
-    assert time.process_time() - began < 10
-    assert len(report.rows) == 4500
-    assert sum(row.lag for row in report.rows) == 4500
+    assert len(report.rows) == sum(row.lag for row in report.rows) == 180
+    assert opened.count("reput.query.store.QueueView") == 60
+    assert opened.count("reput.query.log.map_segment") == 1
+
+
+def _counted(opened: list[str], what: str) -> Callable[..., object]:
+    real = pydoc.locate(what)
+    assert callable(real)
+
+    def count(*arguments: object) -> object:
+        opened.append(what)
+        return real(*arguments)
+
+    return count
 
 
 def test_rows_are_json_ready(store: GoldenStore) -> None:
@@ -320,3 +336,53 @@ def test_a_store_without_a_log_is_refused(tmp_path: Path) -> None:
     commit(tmp_path, {"t@g": {"0": 1}})
     with pytest.raises(ReputError):
         lag(StoreSettings.load(tmp_path, None, None))
+
+
+_PAGE = Path(__file__).parents[2] / "docs" / "lag.md"
+_EXAMPLE = re.compile(r"^\$ (reput lag .*)\n((?:(?!\$ |```).*\n)*)", re.MULTILINE)
+#: What the groups of the page's examples have committed.
+COMMITTED = {
+    "Orders@billing": {"0": 120, "1": 15, "2": 2, "3": 20},
+    "Orders@audit": {"0": 310, "1": 19, "2": 2, "3": 30},
+    "Payments@billing": {"0": 20, "1": 19, "2": 18},
+    "%RETRY%billing@billing": {"0": 0},
+    "Transfers@reports": {"0": 4, "9": 4},
+}
+
+
+def test_the_examples_of_its_page(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(store.root, COMMITTED)
+    last = max(row.oldest_stored or 0 for row in lag(settings_of(store)).rows)
+    monkeypatch.setattr("reput.lag.report.time.time_ns", lambda: (last + 750_000) * 1_000_000)
+    places = {"/data/store": str(store.root), "broker.conf": str(broker_conf(store))}
+    examples = _EXAMPLE.findall(_PAGE.read_text(encoding="utf-8"))
+    assert len(examples) == 2
+    for command, shown in examples:
+        words = [places.get(word, word) for word in shlex.split(command)[1:]]
+        result = CliRunner().invoke(cli.app, words)
+        assert result.stdout.replace(str(store.root), "/data/store") == shown, result.stdout
+        assert result.exit_code == 1
+
+
+def test_the_command(store: GoldenStore) -> None:
+    commit(store.root, {"t@g\n": {"0": 17, "1": 12, "2": 12, "3": 8}, "t@other": {"0": 22}})
+    options = ["--broker-conf", str(broker_conf(store)), "--rocketmq-version", store.version]
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(cli.app, ["lag", str(store.root), *options, *words])
+
+    shown = run()
+    assert shown.exit_code == 0
+    assert len(shown.stdout.splitlines()) == 5
+    assert "g\\n" in shown.stdout
+    document = json.loads(run("--group", "other", "--json").stdout)
+    assert (document["exit_code"], document["lag"]) == (0, 0 + 3 + 9 + 3)
+    assert document["offsets"] == str(store.root / "config" / "consumerOffset.json")
+    refused = run("--topic", "nothing", "--json")
+    assert refused.exit_code == 2
+    assert "nothing was committed for --topic nothing" in json.loads(refused.stdout)["error"]
+
+
+def test_ages() -> None:
+    shown = [age(ms) for ms in (-5, 0, 1500, 119_999, 120_000, 7_200_000, 36_000_000, 172_800_000, 10**11)]
+    assert shown == ["0.0 s", "0.0 s", "1.5 s", "120.0 s", "2.0 min", "2.0 h", "10 h", "2.0 d", "1,157 d"]

@@ -1,0 +1,153 @@
+"""``reput lag``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from itertools import starmap
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.cli import app as commands
+from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy
+from reput.cli.outcome import reported
+from reput.cli.output import JsonOutput, Output, TextOutput, counted, inline, printed
+from reput.lag import GroupLag, LagReport, QueueLag, lag
+from reput.settings import StoreSettings
+
+_EXAMPLES = """**Examples**
+
+All groups, the one that is furthest behind first:
+
+    reput lag /data/store --broker-conf broker.conf
+
+One group, queue by queue:
+
+    reput lag /data/store --group readers --by queue --broker-conf broker.conf
+
+Of a copy of the offsets, for a program:
+
+    reput lag /data/store --offsets /data/backup/consumerOffset.json --json
+"""
+
+
+class By(Enum):
+    """What a line is about."""
+
+    TOPIC = "topic"
+    QUEUE = "queue"
+
+
+@commands.app.command("lag", epilog=_EXAMPLES)
+def lag_command(
+    store: Store,
+    group: Annotated[str | None, typer.Option("--group", metavar="G", help="This group only.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="T", help="This topic only.")] = None,
+    by: Annotated[
+        By, typer.Option("--by", help="A line for each group and topic, or for each queue.")
+    ] = By.TOPIC,
+    offsets: Annotated[
+        Path | None,
+        typer.Option(
+            "--offsets", metavar="FILE", help="Committed offsets (default: config/consumerOffset.json)."
+        ),
+    ] = None,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenBy = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how far behind consumers are: committed offsets, beside the queues and the log.
+
+    Nothing is changed, and a broker may run on the store. Lag counts messages that can still be read, expired
+    ones apart; the age is that of the first of them. The greatest lag comes first.
+
+    Exit code 0: every offset lies in its queue. 1: one lies before its first message or past its end, or its
+    queue isn't there. 2: refused or failed.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output, interrupted="nothing was changed"):
+        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
+        report = lag(settings, group=group, topic=topic, offsets=offsets)
+    if as_json:
+        printed(json.dumps({"exit_code": report.exit_code, **report.to_dict()}, indent=2))
+    else:
+        printed(*_lines(report, by))
+    raise typer.Exit(report.exit_code)
+
+
+_GROUPS = ("group", "topic", "queues", "lag", "expired", "oldest", "flags")
+_QUEUES = ("group", "topic", "queue", "committed", "min", "max", "lag", "expired", "oldest", "flags")
+_NUMBERS = frozenset(_QUEUES) - {"group", "topic", "flags"} | {"queues"}
+
+
+def _lines(report: LagReport, by: By) -> Iterator[str]:
+    yield f"Lag in {report.store}, by {report.offsets}"
+    if not report.rows:
+        yield "  no group has committed anything"
+        return
+    if by is By.TOPIC:
+        yield from table(_GROUPS, [_group(one, report.taken) for one in report.groups], _NUMBERS)
+    else:
+        yield from table(_QUEUES, [_queue(row, report.taken) for row in report.rows], _NUMBERS)
+    groups = len({row.group for row in report.rows})
+    behind, expired = sum(row.lag for row in report.rows), sum(row.expired for row in report.rows)
+    said = f"{counted(groups, 'group')} on {counted(len(report.rows), 'queue')}: lag {behind:,}"
+    yield f"  {said}, expired unread {expired:,}"
+
+
+def _group(one: GroupLag, now: int) -> tuple[str, ...]:
+    flags = ", ".join(flag if count == 1 else f"{flag} ({count:,})" for flag, count in one.flags.items())
+    oldest = _age(one.oldest_stored, now)
+    return one.group, one.topic, f"{one.queues:,}", f"{one.lag:,}", f"{one.expired:,}", oldest, flags
+
+
+def _queue(row: QueueLag, now: int) -> tuple[str, ...]:
+    return (
+        row.group,
+        row.topic,
+        str(row.queue_id),
+        "-" if row.committed is None else str(row.committed),
+        str(row.min_offset),
+        str(row.max_offset),
+        f"{row.lag:,}",
+        f"{row.expired:,}",
+        _age(row.oldest_stored, now),
+        ", ".join(row.flags),
+    )
+
+
+def _age(stored: int | None, now: int) -> str:
+    return "-" if stored is None else age(now - stored)
+
+
+def age(ms: int) -> str:
+    """``12.3 s``, ``4 min``, ``5.6 h``, ``78 d``; 0.0 s for what lies in the future."""
+    seconds = max(ms, 0) / 1000
+    for unit, name in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            value = seconds / unit
+            return f"{value:,.1f} {name}" if value < 10 else f"{value:,.0f} {name}"
+    return f"{seconds:.1f} s"
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Iterable[str]) -> Iterator[str]:
+    """Lines of a table, each column as wide as what is in it.
+
+    Args:
+        names: of the columns.
+        rows: texts, in the same order; none can begin another line.
+        numbers: the columns that are set to the right.
+    """
+    tamed = [tuple(map(inline, row)) for row in (names, *rows)]
+    widths = [max(map(len, column)) for column in zip(*tamed, strict=True)]
+    right = [name in set(numbers) for name in names]
+    for row in tamed:
+        cells = starmap(_cell, zip(row, widths, right, strict=True))
+        yield ("  " + "  ".join(cells)).rstrip()
+
+
+def _cell(text: str, width: int, right: bool) -> str:
+    return text.rjust(width) if right else text.ljust(width)
