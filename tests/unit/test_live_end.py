@@ -419,6 +419,133 @@ def test_any_change_of_the_file_begins_the_ten_seconds_anew(watched: Watched) ->
     assert watched.end() > 4096
 
 
+def test_segments_that_are_missing_wait_together(watched: Watched) -> None:
+    buffered = Buffered(watched, empty=2)
+    watched.rest()
+    assert watched.end() == buffered.held
+    watched.clock.now += 9.9
+    assert watched.end() == buffered.held
+    watched.clock.now += 0.2
+    assert watched.end() >= 3 * 4096
+    assert watched.rest() == buffered.end
+
+
+def test_whole_segments_behind_a_held_one_are_not_walked_before_their_turn(watched: Watched) -> None:
+    for number in range(300):
+        watched.log.append(message(number))
+    start = max(record.physical_offset for record in watched.log.records if record.physical_offset < 4096)
+    watched.log.overwrite(start, bytes(4096 - start))
+    walked: set[int] = set()
+    open_segment = watched.live._open
+    watched.live._open = lambda segment, size: (  # type: ignore[method-assign]
+        walked.add(segment.base) or open_segment(segment, size)  # type: ignore[func-returns-value]
+    )
+    watched.rest()
+    watched.clock.now += 5
+    assert watched.end() == start
+    assert walked == {0}
+    watched.clock.now += 6
+    assert watched.rest() == watched.log.end > 5 * 4096
+    assert walked == {0, watched.log.end // 4096 * 4096}
+
+
+def test_what_comes_to_a_later_segment_begins_its_ten_seconds_anew(watched: Watched) -> None:
+    buffered = Buffered(watched, empty=2)
+    watched.rest()
+    watched.clock.now += 5
+    watched.end()
+    offset, data = buffered.late[1]
+    watched.log.overwrite(offset, data[:700])
+    held = max(
+        record.physical_offset for record in watched.log.records if record.physical_offset <= 4096 + 700
+    )
+    watched.end()
+    watched.clock.now += 5.1
+    assert 4096 < watched.end() <= held
+    watched.clock.now += 4.8
+    assert 4096 < watched.end() <= held
+    watched.clock.now += 0.2
+    assert watched.end() > 3 * 4096
+
+
+def test_a_segment_has_ten_seconds_once_the_one_before_it_is_written_out(watched: Watched) -> None:
+    """Buffers are written in order: the later one's turn comes after."""
+    buffered = Buffered(watched, empty=1)
+    watched.rest()
+    for _ in range(3):
+        watched.clock.now += 9
+        buffered.write(30)
+        watched.end()
+    watched.clock.now += 9
+    offset, data = buffered.late.pop(0)
+    watched.log.overwrite(offset, data)
+    assert watched.rest() == 4096
+    watched.clock.now += 6.9
+    assert watched.end() == 4096
+    watched.clock.now += 0.2
+    assert watched.end() > 2 * 4096
+
+
+def test_a_blank_is_looked_for_only_when_something_changed(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffered = Buffered(watched)
+    watched.rest()
+    asked: list[int] = []
+
+    def written_out(descriptor: int, length: int) -> bool:
+        asked.append(descriptor)
+        return is_written_out(descriptor, length)
+
+    monkeypatch.setattr("reput.source.live_end.is_written_out", written_out)
+    for _ in range(50):
+        assert watched.end() == buffered.held
+    assert asked == []
+    watched.log.overwrite(4096 - 100, commitlog.encode_blank(100))
+    assert watched.end() > 4096
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "stands",
+    [b"", b"\xff" * 30, commitlog.encode(message(20))[:60]],
+    ids=["zeros", "damage", "half a record"],
+)
+def test_a_segment_that_was_passed_by_time_and_is_written_after_all_is_an_error(
+    watched: Watched, stands: bytes
+) -> None:
+    buffered = Buffered(watched)
+    log = watched.log
+    # The later segment has begun, and holds no record yet: nothing there tells that the log went back.
+    log.overwrite(4096, bytes(4096))
+    log.overwrite(4096, commitlog.encode(message(20, physical_offset=4096))[:40])
+    log.overwrite(buffered.held, stands)
+    watched.rest()
+    watched.clock.now += 10.1
+    assert watched.end() == 4096
+    assert watched.rest() == 4096
+    # A broker that died, cut its log, and its successor, which has come to the same segment.
+    log.end = buffered.held
+    log.append(message(77))
+    with pytest.raises(LogWentBackError) as raised:
+        watched.end()
+    assert raised.value.offset is not None
+    assert buffered.held <= raised.value.offset < buffered.held + 100
+
+
+def test_a_passed_segment_whose_blank_comes_after_all_is_no_error(watched: Watched) -> None:
+    buffered = Buffered(watched)
+    log = watched.log
+    whole = log.preallocate(4096).read_bytes()
+    log.overwrite(4096, whole[:40] + bytes(4056))
+    watched.rest()
+    watched.clock.now += 10.1
+    assert watched.end() == 4096
+    log.overwrite(buffered.held, commitlog.encode_blank(4096 - buffered.held))
+    log.overwrite(4096, whole)
+    assert watched.rest() == buffered.end
+
+
 def test_bytes_that_come_to_a_held_segment_stir(watched: Watched) -> None:
     buffered = Buffered(watched)
     watched.rest()

@@ -23,6 +23,7 @@ from reput.format import commitlog
 from reput.scan.status import Status
 from reput.settings import StoreSettings
 from reput.source import walk
+from reput.source.passed import ZEROS, Passed
 from reput.source.walk import Walked, store_timestamp
 from reput.source.written import Records, is_written_out, written_end
 from reput.store.holes import extents
@@ -103,11 +104,13 @@ class _Held(NamedTuple):
         looks: the position that waits to be written, what stands there, and the file's time of modification.
         since: when it began to look like that, seconds.
         last: physical offset of the last segment that has begun.
+        passes: it has looked like that for long enough.
     """
 
     looks: tuple[int, bytes, int]
     since: float
     last: int
+    passes: bool = False
 
 
 @dataclass(slots=True)
@@ -148,6 +151,19 @@ class _Tail:
     def sign(self) -> bytes:
         return bytes(self.view[self.end : self.end + _SIGN_BYTES])
 
+    def looks(self) -> tuple[int, bytes, int]:
+        """See :class:`_Held`."""
+        return self.end, self.sign(), os.fstat(self.descriptor).st_mtime_ns
+
+    def passed(self, held: _Held) -> Passed:
+        """What has to stay as it is when nothing more is waited for."""
+        written = written_end(self.descriptor, self.data, self.end)
+        zeros = min(ZEROS, len(self.data) - written)
+        marks = [(self.end, held.looks[1]), (written, bytes(zeros))]
+        if self.last >= 0:
+            marks.append((self.last, self.head))
+        return Passed(self.segment, self.end, tuple(marks))
+
     def take(self, position: int) -> None:
         """Settle everything up to the end of the record at ``position``."""
         self.last = position
@@ -184,6 +200,9 @@ class LiveEnd:
         self._clock = clock
         self._nap = nap
         self._tail: _Tail | None = None
+        # None: written out, and so not waited for.
+        self._ahead: dict[int, _Tail | None] = {}
+        self._passed: list[Passed] = []
 
     def find(self, log: CommitLog, floor: int | None = None) -> End:
         """The end as of now. It never moves back.
@@ -201,6 +220,9 @@ class LiveEnd:
         tail = self._tail
         if tail is not None and not self._is_there(tail, log):
             tail = self._tail = None
+        for one in self._passed:
+            if (changed := one.changed()) is not None:
+                raise _went_back(one.segment, changed, one.segment.base + log.segment_size)
         if tail is None:
             tail = self._begin(log, floor)
         else:
@@ -211,15 +233,24 @@ class LiveEnd:
             self._nap(_NAP_SECONDS)
             opened = self._open(following, log.segment_size)
             opened.timestamp = tail.timestamp
+            held = tail.held
+            by_time = held is not None and held.passes
+            if held is not None and by_time:
+                self._passed.append(tail.passed(held))
             tail.close()
             tail = self._tail = opened
             self._advance(tail)
+            self._inherit(tail, by_time=by_time)
         if floor is not None and floor > self._settled(tail, log, floor):
             # An earlier reader knew more than this one: look again, with what it knew.
             self.close()
             tail = self._begin(log, floor)
             if floor > self._settled(tail, log, floor):
                 raise _went_back(tail.segment, tail.segment.base + tail.end, floor)
+        self._look_ahead(tail, log)
+        if tail.last >= 0:
+            # By this record it is seen from now on whether the log went back.
+            self._passed.clear()
         return End(self._settled(tail, log, floor), tail.timestamp)
 
     def _settled(self, tail: _Tail, log: CommitLog, floor: int | None) -> int:
@@ -262,7 +293,9 @@ class LiveEnd:
         return self._tail is not None and self._is_closed(self._tail)
 
     def close(self) -> None:
-        """Let the segment go."""
+        """Let the segments go."""
+        for base in list(self._ahead):
+            self._let_go(base)
         if self._tail is not None:
             self._tail.close()
             self._tail = None
@@ -315,13 +348,66 @@ class LiveEnd:
         if last is None:
             tail.held = None
             return False
-        if self._is_closed(tail) or is_written_out(tail.descriptor, len(tail.data)):
+        if self._is_closed(tail):
+            tail.held = None
             return True
-        # The broker may have had no buffer for the later one: what is missing here is still in this one's.
-        looks = (tail.end, tail.sign(), os.fstat(tail.descriptor).st_mtime_ns)
+        return self._is_held_out(tail, last)
+
+    def _is_held_out(self, tail: _Tail, last: Segment) -> bool:
+        """Whether nothing comes any more to a segment that has no BLANK at its end.
+
+        The broker may have had no buffer for a later one: what is missing here is still in this one's.
+        """
+        looks = tail.looks()
         if tail.held is None or tail.held.looks != looks:
+            if is_written_out(tail.descriptor, len(tail.data)):
+                tail.held = None
+                return True
             tail.held = _Held(looks, self._clock(), last.base)
-        return self._clock() - tail.held.since >= _BUFFER_SECONDS
+        if self._clock() - tail.held.since < _BUFFER_SECONDS:
+            return False
+        tail.held = tail.held._replace(passes=True)
+        return True
+
+    def _look_ahead(self, tail: _Tail, log: CommitLog) -> None:
+        """See what the segments look like that are waited for after this one; they wait together with it."""
+        last = None if tail.held is None else tail.held.last
+        between = (one for one in log.segments if last is not None and tail.segment.base < one.base < last)
+        middle = {segment.base: segment for segment in between}
+        for base in self._ahead.keys() - middle.keys():
+            self._let_go(base)
+        for base, segment in middle.items():
+            ahead = self._ahead.get(base)
+            if ahead is not None and _identity(segment) != ahead.identity:
+                self._let_go(base)
+            if base not in self._ahead:
+                ahead = None if _is_written_out(segment) else self._open(segment, log.segment_size)
+                self._ahead[base] = ahead
+            if ahead is None:
+                continue
+            ahead.timestamp = max(ahead.timestamp, tail.timestamp)
+            self._advance(ahead)
+            looks = ahead.looks()
+            if ahead.held is None or ahead.held.looks != looks:
+                ahead.held = _Held(looks, self._clock(), last or base)
+
+    def _let_go(self, base: int) -> None:
+        ahead = self._ahead.pop(base)
+        if ahead is not None:
+            ahead.close()
+
+    def _inherit(self, tail: _Tail, *, by_time: bool) -> None:
+        """Let a segment have waited beside the one before it, if nothing came to either meanwhile.
+
+        A broker writes its buffers in order: while something comes to the one before, this one's turn is yet
+        to come, and its time doesn't count.
+        """
+        ahead = self._ahead.pop(tail.segment.base, None)
+        if ahead is None:
+            return
+        if by_time and ahead.held is not None and ahead.held.looks == tail.looks():
+            tail.held = ahead.held
+        ahead.close()
 
     # The first look: nothing is known yet of what lies after the last record.
 

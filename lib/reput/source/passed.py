@@ -1,0 +1,47 @@
+"""Segments whose end never came, and were passed by time alone: what comes there later is noticed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from reput.format import commitlog
+from reput.store.segments import Segment
+
+#: How much behind a segment's last byte is seen to stay zero, bytes.
+ZEROS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Such a segment.
+
+    Attributes:
+        segment: the segment.
+        end: position up to which there were records.
+        marks: (position, bytes) that stood there when it was passed.
+    """
+
+    segment: Segment
+    end: int
+    marks: tuple[tuple[int, bytes], ...]
+
+    def changed(self) -> int | None:
+        """The first physical offset where other bytes are now than were passed, None if there is none.
+
+        A BLANK where the records ended is no change: it was all that was missing.
+        """
+        try:
+            descriptor = os.open(self.segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None  # expired
+        try:
+            head = os.pread(descriptor, commitlog.BLANK_LENGTH, self.end)
+            if head[4:] == commitlog.MAGIC_BLANK.to_bytes(4, "big"):
+                return None
+            for position, data in sorted(self.marks):
+                if os.pread(descriptor, len(data), position) != data:
+                    return self.segment.base + position
+        finally:
+            os.close(descriptor)
+        return None
