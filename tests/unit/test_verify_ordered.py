@@ -12,11 +12,13 @@ from reput.format import names
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.settings import StoreSettings
 from reput.sink.runner import InlineRunner
+from reput.verify.batch_files import BLOCK, look_at
 from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report
 from reput.verify.run import check
 from tests.golden.store import FILTERED, GoldenStore, unpack
 from tests.local import Store, in_log_order, rebuild_locally
+from tests.rebuilds import broker_lock
 from tests.unit.test_verify import change, only, open_golden, options, pair_report, report_on
 
 EXT, BATCH = "5.3.3-queue-ext", "5.3.3-batch-queue"
@@ -187,6 +189,32 @@ def test_a_batch_queue_that_the_log_knows_nothing_of(batch: GoldenStore) -> None
     report = report_on(batch)
     assert {one.kind for one in report.findings} == {"extra-unit"}
     assert any("batchconsumequeue/Batches/77" in step for step in report.next)
+
+
+@pytest.mark.parametrize("gap", [1, BLOCK])
+def test_units_that_a_running_broker_writes_are_let_be(tmp_path: Path, gap: int) -> None:
+    """Those of messages past the end that was looked at, and what is read before they are there."""
+    size, unit = 3 * BLOCK * BATCH_UNIT, (5000).to_bytes(8, "big") + bytes(30) + b"\xff" * 4 + bytes(4)
+    path = names.batch_queue_directory(tmp_path, "Batches", 0) / names.offset_name(0)
+    path.parent.mkdir(parents=True)
+    path.write_bytes((bytes(gap * BATCH_UNIT) + unit).ljust(size, b"\0"))
+    for running, log_end, expected in ((False, 5000, 1), (True, 5000, 0), (True, 5001, 1)):
+        found = look_at(tmp_path, size, ("Batches", 0), log_end, running=running)
+        assert [(one.kind, one.count, one.place) for one in found.ranges] == [
+            ("blank-unit", gap, 0)
+        ] * expected
+        assert (found.count, found.blanks, found.least) == (1, gap * expected, 5000)
+
+
+def test_a_running_broker_that_adds_to_a_batch_queue(batch: GoldenStore) -> None:
+    last = batch_file(batch, -1)
+    used = len(last.read_bytes().rstrip(b"\0"))
+    used += -used % BATCH_UNIT
+    end = int(batch.manifest["log"]["end"])
+    change(last, put(used + BATCH_UNIT, end.to_bytes(8, "big") + b"\0\0\0\x01"))
+    assert kinds(report_on(batch)) == {("blank-unit", "zeroed"), ("extra-unit", "past-log-end")}
+    with broker_lock(batch.root):
+        assert report_on(batch).findings == []
 
 
 def test_chosen_batch_queues(batch: GoldenStore) -> None:

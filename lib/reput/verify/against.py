@@ -360,7 +360,8 @@ def _compare_batch_queues(pair: Pair, runner: Runner, selection: Selection, repo
             for queue in queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE)
             if selection.wants_topic(queue[0].encode("utf-8", "replace")) and selection.wants_queue(*queue)
         ]
-        maps.append(find_batch_units(runner, settings.root, size, queues, pair.end))
+        there = find_batch_units(runner, settings.root, size, queues, pair.end, running=pair.running)
+        maps.append(there)
     left, right = maps
     report.queues += len(left.files.keys() | right.files.keys())
     step = pair.options.part_bytes

@@ -65,7 +65,12 @@ class BatchCheck:
             if selection.wants_topic(queue[0].encode("utf-8", "replace")) and selection.wants_queue(*queue)
         ]
         self.map = find_batch_units(
-            self._runner, settings.root, settings.recovery.batch_queue_file_size, queues, self._plan.end
+            self._runner,
+            settings.root,
+            settings.recovery.batch_queue_file_size,
+            queues,
+            self._plan.end,
+            running=self._plan.running,
         )
         for queue, found in self.map.files.items():
             self._ranges[queue] = list(found.ranges)
@@ -156,7 +161,13 @@ class BatchCheck:
 
 
 def find_batch_units(
-    runner: Runner, root: Path, file_size: int, queues: list[_Queue], log_end: int
+    runner: Runner,
+    root: Path,
+    file_size: int,
+    queues: list[_Queue],
+    log_end: int,
+    *,
+    running: bool,
 ) -> BatchMap:
     """Read the files of batch queues once.
 
@@ -164,7 +175,7 @@ def find_batch_units(
         ReputError: one can't be read.
     """
     tasks = [
-        BatchFilesTask(root, file_size, tuple(queues[at : at + _QUEUES_AT_ONCE]), log_end)
+        BatchFilesTask(root, file_size, tuple(queues[at : at + _QUEUES_AT_ONCE]), log_end, running)
         for at in range(0, len(queues), _QUEUES_AT_ONCE)
     ]
     found = [each for looked in in_waves(runner, tasks) for each in looked]

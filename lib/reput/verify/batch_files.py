@@ -90,13 +90,17 @@ class BatchFiles:
         ]
 
 
-def look_at(root: Path, file_size: int, queue: tuple[str, int], log_end: int) -> BatchFiles:
+def look_at(
+    root: Path, file_size: int, queue: tuple[str, int], log_end: int, *, running: bool = False
+) -> BatchFiles:
     """Read a batch queue's files once.
 
     Args:
         root: the store.
         file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
         log_end: physical offset up to which the log is looked at.
+        running: a broker writes meanwhile. Units of messages from ``log_end`` on are let be, and so is what
+            stands before them: it may have been written since it was read.
 
     Raises:
         OSError: a file can't be read.
@@ -108,29 +112,32 @@ def look_at(root: Path, file_size: int, queue: tuple[str, int], log_end: int) ->
     highest, blank_at, blanks = -1, -1, 0
     for base, path in listed.files:
         for first, data in _blocks(path, file_size):
-            blank = is_blank(data)
-            used = np.flatnonzero(~blank)
-            if not len(used):
-                blank_at = base + first * UNIT_LENGTH if blank_at < 0 else blank_at
-                blanks += len(blank)
-                continue
-            units = units_of(data)
+            blank, units = is_blank(data), units_of(data)
+            position = units["position"].astype(np.int64)
+            settled = np.flatnonzero(~blank & (position < log_end) if running else ~blank)
             place = base + first * UNIT_LENGTH
-            last = int(used[-1])
-            before = np.flatnonzero(blank[:last])
+            # Zeros count as such when a unit stands behind them.
+            last = int(settled[-1]) if len(settled) else -1
+            zeros = np.flatnonzero(blank)
+            before = zeros[: int(np.searchsorted(zeros, last))]
             if len(before) and blank_at < 0:
                 blank_at = place + int(before[0]) * UNIT_LENGTH
-            if blanks + len(before):
-                add_batch_ranges(
-                    result.ranges, [BatchRange(BLANK, None, 0, 0, blanks + len(before), blank_at, None, None)]
-                )
-                result.blanks += blanks + len(before)
-            blanks = len(blank) - last - 1
-            blank_at = place + (last + 1) * UNIT_LENGTH if blanks else -1
+            if last >= 0:
+                if blanks + len(before):
+                    one = BatchRange(BLANK, None, 0, 0, blanks + len(before), blank_at, None, None)
+                    add_batch_ranges(result.ranges, [one])
+                    result.blanks += blanks + len(before)
+                blanks, blank_at = 0, -1
+            after = zeros[len(before) :]
+            if len(after) and blank_at < 0:
+                blank_at = place + int(after[0]) * UNIT_LENGTH
+            blanks += len(after)
+            used = position[~blank]
+            if not len(used):
+                continue
             ranges, highest = order_ranges(units, blank, place, highest, log_end)
             add_batch_ranges(result.ranges, ranges)
-            position = units["position"][used].astype(np.int64)
-            rows.append((base, first, int(position.min()), int(position.max())))
+            rows.append((base, first, int(used.min()), int(used.max())))
             result.count += len(used)
     if rows:
         columns = np.array(rows, np.int64).T

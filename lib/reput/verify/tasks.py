@@ -398,10 +398,14 @@ class BatchFilesTask:
     file_size: int
     queues: tuple[_Queue, ...]
     log_end: int
+    running: bool
 
     def __call__(self) -> list[BatchFiles]:
         """See :func:`reput.verify.batch_files.look_at`."""
-        return [look_at(self.root, self.file_size, queue, self.log_end) for queue in self.queues]
+        return [
+            look_at(self.root, self.file_size, queue, self.log_end, running=self.running)
+            for queue in self.queues
+        ]
 
 
 @dataclass(frozen=True, slots=True)
