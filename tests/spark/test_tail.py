@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reput.errors import OutputError, ReputError, SparkError, StoreInUseError
+from reput.errors import OutputError, ReputError, SettingsError, SparkError, StoreInUseError
 from reput.format import names
 from reput.job import Summary, TailOptions
 from reput.job.tail import tail
@@ -26,7 +26,7 @@ from reput.store.compare import compare
 from reput.store.lock import output_holder
 from reput.watch.progress import StreamFacts, facts
 from tests.live import Live, live_store
-from tests.rebuilds import golden
+from tests.rebuilds import broker_conf, golden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -342,3 +342,21 @@ def test_topics_that_come_while_it_runs_are_what_the_broker_says(tmp_path: Path,
         pass
     assert isinstance(running.error, OutputError)
     assert f"topic {written} has queues of type BatchCQ now" in str(running.error)
+
+
+def test_a_batch_topic_that_comes_while_it_runs_asks_for_files_of_whole_units(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    live = live_store("5.5.0-batch-queue", tmp_path)
+    with broker_conf(live.whole).open("a") as conf:
+        conf.write("mapperFileSizeBatchConsumeQueue=1000\n")
+    options = live.options
+    tell_topics(live)
+    live.grow(0)
+    with tailing(options, spark) as running:
+        running.wait(lambda: True)
+        tell_topics(live, Batches="BatchCQ")
+        live.grow(live.share(0.8))
+        assert running.ended.wait(LONGEST)
+    assert isinstance(running.error, SettingsError)
+    assert "multiple of 46" in str(running.error)

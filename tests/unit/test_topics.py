@@ -162,10 +162,15 @@ def test_a_changed_file_is_read_again(topics_json: Path) -> None:
     assert pickle.loads(pickle.dumps(now)).batch == {"b"}
 
 
+def live(topics_json: Path, **fields: object) -> LiveSelection:
+    fields = {"batches": True, "batch_file_size": 920, **fields}
+    return LiveSelection(topics=TopicsNow(topics_json), **fields)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("known", [None, frozenset({"a"})])
 def test_a_topic_is_looked_up_when_it_is_first_seen(topics_json: Path, known: frozenset[str] | None) -> None:
     topics_json.write_text(table(a={}))
-    selection = LiveSelection(known=known, topics=TopicsNow(topics_json), batches=True)
+    selection = live(topics_json, known=known)
     assert selection.is_all
     assert selection.wants_topic(b"a")
     assert selection.wants_topic(b"b") == (known is None)
@@ -176,13 +181,24 @@ def test_a_topic_is_looked_up_when_it_is_first_seen(topics_json: Path, known: fr
     assert pickle.loads(pickle.dumps(selection)).is_batch("c")
     topics_json.write_text(table(b={"attributes": {"queue.type": "BatchCQ"}}, c={}))
     assert [selection.is_batch(topic) for topic in "abc"] == [False, False, True], "it is what it was"
-    assert not LiveSelection(topics=TopicsNow(topics_json), batches=False).is_batch("b")
+    assert not live(topics_json, batches=False).is_batch("b")
+
+
+def test_a_batch_topic_that_comes_later_asks_for_files_that_its_units_fill(topics_json: Path) -> None:
+    topics_json.write_text(table(a={}))
+    selection = live(topics_json, batch_file_size=100, broker_conf=Path("broker.conf"))
+    assert not selection.is_batch("a")
+    topics_json.write_text(table(a={}, c={"attributes": {"queue.type": "BatchCQ"}}))
+    for _ in range(2):
+        with pytest.raises(SettingsError, match="multiple of 46") as caught:
+            selection.is_batch("c")
+    assert "broker.conf" in str(caught.value)
+    assert "mapperFileSizeBatchConsumeQueue=100" in str(caught.value)
+    assert not selection.is_batch("a")
 
 
 def test_without_a_file_what_was_known_before_holds(topics_json: Path) -> None:
-    selection = LiveSelection(
-        known=frozenset({"a", "c"}), batch=frozenset({"c"}), topics=TopicsNow(topics_json), batches=True
-    )
+    selection = live(topics_json, known=frozenset({"a", "c"}), batch=frozenset({"c"}))
     assert [selection.wants_topic(topic) for topic in (b"a", b"b", b"c")] == [True, False, True]
     assert [selection.is_batch(topic) for topic in "abc"] == [False, False, True]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.build.batch import units_fit
 from reput.errors import JournalError, SettingsError, StoreError
 from reput.estimate import Estimate, estimate
 from reput.format import names
@@ -22,7 +21,7 @@ from reput.job.options import RebuildOptions
 from reput.job.output_directory import check_utf8, output_root
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.settings import StoreSettings
-from reput.sink.selection import LiveSelection, Selection
+from reput.sink.selection import LiveSelection, Selection, check_batch_file_size
 from reput.store import files
 from reput.store.lock import OutputLock, StoreLock, is_broker_running
 from reput.store.ownership import Owner
@@ -137,6 +136,8 @@ def prepare(
             batch=selection.batch,
             topics=TopicsNow(settings.topics_json),
             batches=settings.dialect.recovery.switches_queue_types,
+            batch_file_size=settings.recovery.batch_queue_file_size,
+            broker_conf=settings.broker_conf,
         )
     opening = Opening(str(settings.root), fingerprint(decided), log.start, decided)
     if options.out is None:
@@ -206,14 +207,8 @@ def _selection(options: RebuildOptions, settings: StoreSettings, known: frozense
     if not settings.dialect.recovery.switches_queue_types:
         return selection
     batch_topics = frozenset(batch_queue_topics(settings.topics_json))
-    file_size = settings.recovery.batch_queue_file_size
-    if batch_topics and not units_fit(file_size):
-        raise SettingsError(
-            "files of batch queues that aren't filled by whole units of 46 bytes: a broker can't go past one",
-            path=settings.broker_conf,
-            found=f"mapperFileSizeBatchConsumeQueue={file_size}",
-            next_step="Set it to a multiple of 46, for the broker as well",
-        )
+    if batch_topics:
+        check_batch_file_size(settings.recovery.batch_queue_file_size, settings.broker_conf)
     return replace(selection, batch=batch_topics)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from reput.build.batch import units_fit
 from reput.errors import SettingsError
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.sink.state import QueueState
@@ -26,6 +28,21 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 _SYSTEM_PREFIXES = ("rmq_sys_", "%LMQ%")
+
+
+def check_batch_file_size(file_size: int, broker_conf: Path | None) -> None:
+    """Refuse sizes of batch queues' files that a broker's units don't fill.
+
+    Raises:
+        SettingsError: they don't.
+    """
+    if not units_fit(file_size):
+        raise SettingsError(
+            "files of batch queues that aren't filled by whole units of 46 bytes: a broker can't go past one",
+            path=broker_conf,
+            found=f"mapperFileSizeBatchConsumeQueue={file_size}",
+            next_step="Set it to a multiple of 46, for the broker as well",
+        )
 
 
 def is_known(topic: str, known: frozenset[str]) -> bool:
@@ -101,10 +118,14 @@ class LiveSelection(Selection):
         topics: what the broker's topics are now. A topic is looked up when it is first seen, and until it is
             written: from then on it is what it is.
         batches: the broker's version has batch queues.
+        batch_file_size: ``mapperFileSizeBatchConsumeQueue``, bytes; asked for when a batch topic comes.
+        broker_conf: where it is set.
     """
 
     topics: TopicsNow = field(kw_only=True)
     batches: bool = field(kw_only=True)
+    batch_file_size: int = field(kw_only=True)
+    broker_conf: Path | None = field(kw_only=True, default=None)
     _batch: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
     _written: set[bytes] = field(default_factory=set, compare=False, repr=False)
 
@@ -132,12 +153,16 @@ class LiveSelection(Selection):
         """Whether a topic's queues are batch queues.
 
         Raises:
-            SettingsError: config/topics.json can't be read.
+            SettingsError: config/topics.json can't be read, or no broker can write such queues with the size
+                that their files have.
         """
         found = self._batch.get(topic)
         if found is None:
             now = self.topics.batch if self.batches and self.topics.known is not None else frozenset()
-            found = self._batch[topic] = topic in self.batch or topic in now
+            found = topic in self.batch or topic in now
+            if found:
+                check_batch_file_size(self.batch_file_size, self.broker_conf)
+            self._batch[topic] = found
         return found
 
     def remember(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
