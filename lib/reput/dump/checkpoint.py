@@ -1,0 +1,48 @@
+"""The fields of a store checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from pathlib import Path
+
+from reput.errors import StoreError
+from reput.format.checkpoint import FIELDS, LENGTH, StoreCheckpoint
+
+#: By the names of docs/formats/checkpoint.md; the first three are times in ms, the others physical offsets.
+NAMES = (
+    "physicMsgTimestamp",
+    "logicsMsgTimestamp",
+    "indexMsgTimestamp",
+    "masterFlushedOffset",
+    "confirmPhyOffset",
+    "logicsPhysicalOffset",
+)
+TIMES = 3
+
+
+def read(path: Path) -> dict[str, int]:
+    """The fields by name, in the order of the file.
+
+    Raises:
+        StoreError: the file can't be read, or is too short for them.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(LENGTH)
+    except OSError as error:
+        raise StoreError(
+            "the checkpoint can't be read",
+            path=path,
+            found=error.strerror,
+            next_step="Check the file and its permissions",
+        ) from error
+    if len(data) < 8 * FIELDS:
+        raise StoreError(
+            "the checkpoint is too short",
+            path=path,
+            offset=len(data),
+            expected=f"{FIELDS} fields in {LENGTH} bytes",
+            found=f"{len(data)} bytes",
+            next_step="`reput check` says what a broker makes of it when it starts",
+        )
+    return dict(zip(NAMES, astuple(StoreCheckpoint.decode(data)), strict=True))

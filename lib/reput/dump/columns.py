@@ -1,0 +1,81 @@
+"""Kernels over the columns of a block of records: which of them are asked for, and sums by topic."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from reput.scan.kernel import _topic
+from reput.scan.load import u8
+
+MESSAGES, BYTES, LEAST, MOST, FIRST, LAST = range(6)
+WIDTH = 6
+
+
+@njit(inline="always")
+def _is(data, start, text):  # type: ignore[no-untyped-def]
+    for at in range(len(text)):  # noqa: SIM110 - what numba can't compile
+        if u8(data, start + at) != text[at]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _equal(data, starts, lengths, text):  # type: ignore[no-untyped-def]
+    found = np.zeros(len(starts), np.bool_)
+    for row in range(len(starts)):
+        found[row] = lengths[row] == len(text) and _is(data, starts[row], text)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _holds(data, starts, lengths, word):  # type: ignore[no-untyped-def]
+    found = np.zeros(len(starts), np.bool_)
+    for row in range(len(starts)):
+        begin = starts[row]
+        end = begin + lengths[row]
+        at = begin
+        while at < end and not found[row]:
+            stop = at
+            while stop < end and u8(data, stop) != 0x20:
+                stop += 1
+            found[row] = stop - at == len(word) and _is(data, at, word)
+            at = stop + 1
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _add(data, rows, first, starts, lengths, sizes, times, topics, sums):  # type: ignore[no-untyped-def]
+    """Add up rows from number ``first`` on; stops at one of a topic that isn't known, and says which."""
+    for at in range(first, len(rows)):
+        row = rows[at]
+        number = _topic(data, starts[row], lengths[row], topics)
+        if number < 0:
+            return at
+        size = sizes[row]
+        if not sums[number, MESSAGES]:
+            sums[number, LEAST] = size
+            sums[number, FIRST] = times[row]
+        sums[number, MESSAGES] += 1
+        sums[number, BYTES] += size
+        sums[number, LEAST] = min(sums[number, LEAST], size)
+        sums[number, MOST] = max(sums[number, MOST], size)
+        sums[number, LAST] = times[row]
+    return len(rows)
+
+
+def equal(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], text: bytes
+) -> NDArray[np.bool_]:
+    """Which pieces of ``data`` are this text: bool[pieces]."""
+    found: NDArray[np.bool_] = _equal(data, starts, lengths, np.frombuffer(text, np.uint8))
+    return found
+
+
+def holds(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], word: bytes
+) -> NDArray[np.bool_]:
+    """Which pieces of ``data`` have this among their words, which single spaces separate: bool[pieces]."""
+    found: NDArray[np.bool_] = _holds(data, starts, lengths, np.frombuffer(word, np.uint8))
+    return found

@@ -1,0 +1,325 @@
+"""The records of a commit log in blocks, and in their places what is no record.
+
+Damage is found and gone around by :func:`reput.scan.part.scan_part`, as in a rebuild; the columns of records
+come from :class:`reput.scan.frames.FrameWalk`, which takes the same records.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.dump.damage import Damage
+from reput.dump.wanted import Wanted
+from reput.errors import Finding
+from reput.format import commitlog, dledger
+from reput.query.message import Message
+from reput.scan import output
+from reput.scan.frames import ROWS, Frames, FrameWalk, frames, has_stored_crc
+from reput.scan.part import Part, PartOutcome, missing_range, scan_part, torn_tail
+from reput.scan.reference import Frame, frame
+from reput.scan.rules import rules
+from reput.scan.status import Status
+from reput.scan.table import QueueTable
+from reput.settings import StoreSettings
+from reput.store.segments import CommitLog, Segment, map_segment
+
+#: Bytes of records in one block, and how many; a larger record is a block of its own.
+_BLOCK_BYTES = 8 << 20
+_BLOCK_ROWS = 8192
+#: What follows the log's last record is looked at twice: a broker may just be writing there.
+_LOOK_AGAIN_SECONDS = 0.1
+_LOOK_AGAIN_BYTES = 8 << 20
+
+MOST_OFFSET = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some records that are asked for, in log order. Its columns are filled again for the next block.
+
+    Attributes:
+        data: uint8[bytes], the segment.
+        base: physical offset of its first byte.
+        frames: columns.
+        rows: int64[n], which of their rows; n > 0.
+    """
+
+    data: NDArray[np.uint8]
+    base: int
+    frames: Frames
+    rows: NDArray[np.int64]
+
+    def messages(self) -> Iterator[Message]:
+        """The records one by one."""
+        view = self.data.data
+        for row in self.rows.tolist():
+            record = commitlog.decode(view, int(self.frames.position[row]))
+            yield Message(record, int(self.frames.size[row]))
+
+    def first(self, count: int) -> Block:
+        """The first ``count`` of them."""
+        return Block(self.data, self.base, self.frames, self.rows[:count])
+
+
+class Blank(NamedTuple):
+    """The record that closes a segment; ``size`` is what it says of itself."""
+
+    offset: int
+    size: int
+
+
+class Unwritten(NamedTuple):
+    """Zeros up to the end of the log, physical offsets."""
+
+    offset: int
+    end: int
+
+
+Event = Block | Damage | Blank | Unwritten
+
+
+@dataclass(slots=True)
+class _Scan:
+    """One segment, while it is gone over.
+
+    Attributes:
+        part: from where the scan begins to the segment's end.
+        data: uint8[bytes], the segment.
+        walk: gives the columns.
+        tail: physical offset after the last record or damage.
+    """
+
+    part: Part
+    data: NDArray[np.uint8]
+    walk: FrameWalk
+    tail: int
+
+
+class Reader:
+    """Goes over segments.
+
+    Args:
+        settings: the store's.
+        entries: records may stand in DLedger's entries.
+        wanted: which records are asked for.
+        start, end: of their physical offsets; half open.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        entries: bool,
+        wanted: Wanted,
+        start: int = 0,
+        end: int = MOST_OFFSET,
+    ) -> None:
+        self._entries = entries
+        self._crc_only = settings.force_verify_prop_crc
+        self._rules = rules(settings, index=False)._replace(entries=entries or None)
+        self._table = QueueTable()
+        # Small, so that what is found first is seen before a whole segment was read.
+        self._out = output.output(units=1)
+        self._frames = frames(_BLOCK_ROWS)
+        self._wanted = wanted
+        self._start, self._end = start, end
+        #: storeTimestamp of the last record that was passed, ms.
+        self.timestamp = 0
+
+    def log(self, log: CommitLog, *, followed: bool = False) -> Iterator[Event]:
+        """What a log at rest holds; ``followed`` says that there are segments behind these.
+
+        Segments are left out where their own first storeTimestamp, or the next segment's, says that nothing
+        in them is of the time that is asked for.
+
+        Raises:
+            SegmentGoneError, StoreError: a segment can't be read.
+        """
+        findings = sorted(log.findings, key=lambda finding: finding.offset)
+        times = self._times(log)
+        for number, segment in enumerate(log.segments):
+            while findings and findings[0].offset <= segment.base:
+                yield from self._damage(findings.pop(0))
+            end = segment.base + log.segment_size
+            if end <= self._start or segment.base >= self._end:
+                continue
+            following = times[number + 1] if number + 1 < len(times) else None
+            if self._is_out_of_time(times[number], following):
+                continue
+            last = number == len(log.segments) - 1 and not followed
+            yield from self.segment(segment, log.segment_size, last=last)
+        for finding in findings:
+            yield from self._damage(finding)
+
+    def segment(
+        self,
+        segment: Segment,
+        segment_size: int,
+        *,
+        last: bool,
+        exact: int | None = None,
+        grows: bool = False,
+    ) -> Iterator[Event]:
+        """What one segment holds.
+
+        Args:
+            segment: the segment.
+            segment_size: bytes that it spans in the log.
+            last: no segment follows.
+            exact: a physical offset where a record begins, to begin with.
+            grows: more will come behind its last byte.
+
+        Raises:
+            SegmentGoneError, StoreError: it can't be read.
+        """
+        scan = self._begin(segment, segment_size, last=last, exact=exact)
+        if scan is None:
+            return
+        outcome = PartOutcome()
+        seen = 0
+        for chunk in scan_part(scan.part, scan.data, self._rules, self._table, self._out, outcome):
+            stop = int(chunk.counts[output.LAST_POSITION]) + 1
+            findings, seen = outcome.findings[seen:], len(outcome.findings)
+            yield from self._events(scan, stop, findings)
+            if stop > self._end:
+                return
+        yield from self._events(scan, segment.base + len(scan.data), outcome.findings[seen:])
+        self.timestamp = scan.walk.timestamp
+        if not grows:
+            yield from self._close(scan, outcome)
+        elif outcome.status is not Status.END:
+            rest = missing_range(
+                scan.part, scan.data, outcome.end, scan.part.end, outcome.status, entries=self._entries
+            )
+            yield from self._damage(replace(rest, outcome="passed over: the log went on behind it"))
+
+    def _begin(self, segment: Segment, segment_size: int, *, last: bool, exact: int | None) -> _Scan | None:
+        data = map_segment(segment.path, segment.length)
+        view = data.data
+
+        def is_whole(position: int) -> bool:
+            return has_stored_crc(view, position, property_crc_only=self._crc_only)
+
+        first = 0 if exact is None else exact - segment.base
+        walk = FrameWalk(
+            data,
+            segment.base,
+            segment_size,
+            len(data),
+            last=last,
+            topic_length_v2=self._rules.topic_length_v2,
+            is_whole=is_whole,
+            position=first,
+            timestamp=0 if exact is None else self.timestamp,
+            entries=self._entries,
+        )
+        # A record is asked for by its own place, which lies behind its entry's header.
+        header = dledger.HEADER_LENGTH if self._entries else 0
+        walk.advance(self._start - segment.base - header)
+        if walk.end >= segment_size:
+            return None  # past its BLANK
+        # What is damaged around ``start`` is said, too: the scan begins where the last record before it ends.
+        begin = segment.base + walk.end
+        part = Part(
+            path=str(segment.path),
+            base=segment.base,
+            segment_length=len(data),
+            segment_size=segment_size,
+            start=begin,
+            end=segment.base + len(data),
+            exact=True,
+            last=last,
+            after_timestamp=walk.timestamp,
+        )
+        return _Scan(part, data, walk, begin)
+
+    def _events(self, scan: _Scan, stop: int, findings: list[Finding]) -> Iterator[Event]:
+        """Records up to the physical offset ``stop``, and between them what was found."""
+        pending = sorted(findings, key=lambda finding: finding.offset)
+        found, base = self._frames, scan.part.base
+        more = True
+        while more:
+            found.counts.fill(0)
+            more = scan.walk.advance(stop - base, found, _BLOCK_BYTES)
+            count = int(found.counts[ROWS])
+            if not count:
+                continue
+            places = found.position[:count] + base
+            mask = self._wanted.rows(scan.data, found, count)
+            mask &= (places >= self._start) & (places < self._end)
+            rows = np.flatnonzero(mask)
+            while pending and pending[0].offset <= places[-1]:
+                before = int(np.searchsorted(places[rows], pending[0].offset))
+                if before:
+                    yield Block(scan.data, base, found, rows[:before])
+                rows = rows[before:]
+                yield from self._damage(pending.pop(0))
+            if len(rows):
+                yield Block(scan.data, base, found, rows)
+            scan.tail = int(places[-1] + found.size[count - 1])
+        for finding in pending:
+            yield from self._damage(finding)
+        scan.tail = max([scan.tail, *(finding.end for finding in findings)])
+
+    def _close(self, scan: _Scan, outcome: PartOutcome) -> Iterator[Event]:
+        """How the segment ends: :meth:`reput.sink.chain.Chain.finish` says the same of it."""
+        part, data, place = scan.part, scan.data, outcome.end
+        written_end = part.base + part.segment_length
+        if outcome.status is Status.BLANK:
+            if self._start <= scan.tail < min(self._end, written_end - commitlog.BLANK_LENGTH + 1):
+                yield Blank(scan.tail, self._blank_size(data, scan.tail - part.base))
+            return
+        if place >= part.base + part.segment_size:
+            return
+        status = Status.UNWRITTEN if outcome.status is Status.END else outcome.status
+        if not part.last:
+            if place < written_end:
+                finding = missing_range(
+                    part, data, place, part.base + part.segment_size, status, entries=self._entries
+                )
+                yield from self._damage(finding)
+        elif status is Status.UNWRITTEN and outcome.rest_is_zero:
+            if place < self._end and written_end > self._start:
+                yield Unwritten(place, written_end)
+        elif outcome.status is not Status.END and not _changes(data, place - part.base):
+            finding = torn_tail(part, data, place, status, entries=self._entries)
+            yield from self._damage(finding)
+
+    def _damage(self, finding: Finding) -> Iterator[Damage]:
+        if finding.offset < self._end and (finding.end > self._start or finding.offset >= self._start):
+            yield Damage.of(finding)
+
+    def _blank_size(self, data: NDArray[np.uint8], position: int) -> int:
+        first, second = struct.unpack_from(">ii", data.data, position)
+        return int(second if self._entries and first == dledger.BLANK_MAGIC else first)
+
+    def _times(self, log: CommitLog) -> list[int | None]:
+        """Of each segment's first record the storeTimestamp, ms; None without one, or where nobody asks."""
+        if self._wanted.since is None and self._wanted.until is None:
+            return [None] * len(log.segments)
+        return [self._first_time(segment) for segment in log.segments]
+
+    def _first_time(self, segment: Segment) -> int | None:
+        view = map_segment(segment.path, segment.length).data
+        found = frame(view, segment.base, 0, self._rules.topic_length_v2, self._entries)
+        return commitlog.decode(view, found.record).store_timestamp if isinstance(found, Frame) else None
+
+    def _is_out_of_time(self, first: int | None, following: int | None) -> bool:
+        since, until = self._wanted.since, self._wanted.until
+        too_early = since is not None and following is not None and following < since
+        return too_early or (until is not None and first is not None and first > until)
+
+
+def _changes(data: NDArray[np.uint8], position: int, *, nap: Callable[[float], None] = time.sleep) -> bool:
+    """Whether somebody is writing at a place: half a record there is no damage then."""
+    here = slice(position, position + _LOOK_AGAIN_BYTES)
+    before = data[here].copy()
+    nap(_LOOK_AGAIN_SECONDS)
+    return not np.array_equal(before, data[here])

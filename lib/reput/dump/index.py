@@ -1,0 +1,336 @@
+"""What an index file holds: header, slots, entries; and the chain of one key.
+
+Source: ``IndexFile.selectPhyOffset``, ``IndexHeader`` (rocketmq-all-4.9.7, 5.3.3).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.dump.damage import Damage
+from reput.errors import SegmentGoneError, StoreError
+from reput.format import indexfile, javastring
+from reput.settings import StoreSettings
+
+_ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+_SLOT = np.dtype(">i4")
+_CHUNK = 1 << 16  # entries
+_SLOTS_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlace:
+    """An index file.
+
+    Attributes:
+        path: the file.
+        slots: maxHashSlotNum.
+        entries: maxIndexNum.
+        length: bytes in the file.
+    """
+
+    path: Path
+    slots: int
+    entries: int
+    length: int
+
+    @property
+    def full_length(self) -> int:
+        """Bytes that a broker gives it."""
+        return indexfile.file_length(self.slots, self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class FileHead:
+    """A file's first line.
+
+    Attributes:
+        place: the file.
+        header: its header.
+        slots_used: slots that lead to an entry.
+    """
+
+    place: IndexPlace
+    header: indexfile.IndexHeader
+    slots_used: int
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready, in the names of docs/formats/indexfile.md."""
+        header = self.header
+        return {
+            "type": "index",
+            "path": str(self.place.path),
+            "beginTimestamp": header.begin_timestamp,
+            "endTimestamp": header.end_timestamp,
+            "beginPhyOffset": header.begin_physical_offset,
+            "endPhyOffset": header.end_physical_offset,
+            "hashSlotCount": header.slot_count,
+            "indexCount": header.index_count,
+            "maxHashSlotNum": self.place.slots,
+            "maxIndexNum": self.place.entries,
+            "slotsUsed": self.slots_used,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry.
+
+    Attributes:
+        ordinal: its number in the file, from 1 on.
+        key_hash: as stored.
+        position: physicalOffset.
+        timestamp: beginTimestamp and the entry's seconds, ms; up to 999 ms before its message's.
+        previous: ordinal of the next one in the chain, 0 at its end.
+        slot: number of the slot that the chain begins at.
+        matches: whether it has the hash of the key that is asked for; None when none is.
+    """
+
+    ordinal: int
+    key_hash: int
+    position: int
+    timestamp: int
+    previous: int
+    slot: int
+    matches: bool | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        facts: dict[str, object] = {
+            "type": "entry",
+            "ordinal": self.ordinal,
+            "keyHash": self.key_hash,
+            "physicalOffset": self.position,
+            "timestamp": self.timestamp,
+            "prevIndex": self.previous,
+            "slot": self.slot,
+        }
+        return facts if self.matches is None else {**facts, "matches": self.matches}
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Where the search for a key begins.
+
+    Attributes:
+        key: ``topic#key``.
+        key_hash: its hash, as entries have it.
+        slot: number of the slot.
+        ordinal: that the slot leads to, 0: no chain.
+    """
+
+    key: str
+    key_hash: int
+    slot: int
+    ordinal: int
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "type": "slot",
+            "key": self.key,
+            "keyHash": self.key_hash,
+            "slot": self.slot,
+            "indexOrdinal": self.ordinal,
+        }
+
+
+Event = FileHead | Chain | Entry | Damage
+
+
+def places(paths: list[Path], settings: StoreSettings) -> list[IndexPlace]:
+    """The index files at some paths.
+
+    Raises:
+        StoreError: one is longer than broker.conf says, or all are shorter, or one can't be read.
+    """
+    slots, entries = settings.max_hash_slot_num, settings.max_index_num
+    found = []
+    for path in paths:
+        try:
+            found.append(IndexPlace(path, slots, entries, path.stat().st_size))
+        except OSError as error:
+            raise _unreadable(path, error) from error
+    longest = max(found, key=lambda place: place.length)
+    if longest.length != longest.full_length:
+        raise StoreError(
+            "the index file has another length than it should",
+            path=longest.path,
+            expected=f"{longest.full_length} bytes (maxHashSlotNum={slots}, maxIndexNum={entries})",
+            found=f"{longest.length} bytes",
+            next_step="Give the broker.conf of the broker that wrote this store with --broker-conf",
+        )
+    return found
+
+
+def dump(place: IndexPlace, since: int | None = None, until: int | None = None) -> Iterator[Event]:
+    """What a file holds.
+
+    Args:
+        place: the file.
+        since, until: ms, both inclusive. An entry's time is kept in whole seconds: it counts where its
+            message may be of that time.
+
+    Raises:
+        SegmentGoneError, StoreError: it can't be read.
+    """
+    head = yield from _head(place)
+    count = min(max(head.index_count, 0), place.entries)
+    ordinal = indexfile.FIRST_ORDINAL
+    while ordinal < count:
+        entries = _entries(place, ordinal, min(_CHUNK, count - ordinal))
+        if not len(entries):
+            return  # a short file: that was said
+        times = head.begin_timestamp + entries["seconds"].astype(np.int64) * 1000
+        mask = np.ones(len(entries), np.bool_)
+        if since is not None:
+            mask &= times + 999 >= since
+        if until is not None:
+            mask &= times <= until
+        numbers = np.arange(ordinal, ordinal + len(entries))
+        bad = (entries["hash"] < 0) | (entries["previous"] < 0) | (entries["previous"] >= numbers)
+        bad |= entries["seconds"] < 0
+        for row in np.flatnonzero(mask | bad).tolist():
+            entry = _entry(place, head, int(numbers[row]), entries[row])
+            if bad[row]:
+                yield _bad_entry(place, entry)
+            if mask[row]:
+                yield entry
+        ordinal += len(entries)
+
+
+def walk(place: IndexPlace, key: str, since: int | None = None, until: int | None = None) -> Iterator[Event]:
+    """The chain of one key, the newest entry first, and entries of other keys in it.
+
+    Args:
+        place: the file.
+        key: ``topic#key``.
+        since, until: as in :func:`dump`.
+
+    Raises:
+        SegmentGoneError, StoreError: it can't be read.
+    """
+    head = yield from _head(place)
+    key_hash = indexfile.key_hash(javastring.hash_code(key.encode("utf-8", "replace")))
+    slot = key_hash % place.slots
+    found = _read(place.path, _SLOT, indexfile.HEADER_LENGTH + slot * indexfile.SLOT_LENGTH, 1)
+    ordinal = int(found[0]) if len(found) else 0
+    yield Chain(key, key_hash, slot, ordinal)
+    limit = min(head.index_count, place.entries)
+    while 0 < ordinal <= limit:
+        entries = _entries(place, ordinal, 1)
+        if not len(entries):
+            return
+        entry = _entry(place, head, ordinal, entries[0], key_hash)
+        if entry.previous >= ordinal or entry.previous < 0:
+            yield _bad_entry(place, entry)
+        if (since is None or entry.timestamp + 999 >= since) and (until is None or entry.timestamp <= until):
+            yield entry
+        if entry.previous >= ordinal:
+            return  # it would never end
+        ordinal = entry.previous
+    if ordinal > limit or ordinal < 0:
+        yield Damage(
+            kind="bad-slot",
+            path=str(place.path),
+            offset=indexfile.HEADER_LENGTH + slot * indexfile.SLOT_LENGTH,
+            end=indexfile.HEADER_LENGTH + (slot + 1) * indexfile.SLOT_LENGTH,
+            expected=f"an ordinal up to {limit}",
+            found=str(ordinal),
+            outcome="a broker takes it for no chain",
+        )
+
+
+def _head(place: IndexPlace) -> Generator[Event, None, indexfile.IndexHeader]:
+    data = _read(place.path, np.dtype("u1"), 0, indexfile.HEADER_LENGTH).tobytes()
+    header = indexfile.IndexHeader.decode(data.ljust(indexfile.HEADER_LENGTH, b"\0"))
+    used = 0
+    for first in range(0, place.slots, _SLOTS_CHUNK):
+        at = indexfile.HEADER_LENGTH + first * indexfile.SLOT_LENGTH
+        slots = _read(place.path, _SLOT, at, min(_SLOTS_CHUNK, place.slots - first))
+        used += int(np.count_nonzero(slots > 0))
+    yield FileHead(place, header, used)
+    if place.length < place.full_length:
+        yield Damage(
+            kind="file-length",
+            path=str(place.path),
+            offset=place.length,
+            end=place.full_length,
+            expected=f"{place.full_length} bytes",
+            found=f"{place.length} bytes",
+            outcome="what is missing was passed over; a broker fills it up with zeros",
+        )
+    if not 0 <= header.index_count <= place.entries or not 0 <= header.slot_count <= place.slots:
+        yield Damage(
+            kind="bad-header",
+            path=str(place.path),
+            offset=32,
+            end=indexfile.HEADER_LENGTH,
+            expected=f"hashSlotCount up to {place.slots}, indexCount up to {place.entries}",
+            found=f"{header.slot_count} and {header.index_count}",
+            outcome="as many entries as fit were read",
+        )
+    return header
+
+
+def _entry(
+    place: IndexPlace, head: indexfile.IndexHeader, ordinal: int, stored: Any, key_hash: int | None = None
+) -> Entry:
+    found = int(stored["hash"])
+    return Entry(
+        ordinal=ordinal,
+        key_hash=found,
+        position=int(stored["position"]),
+        timestamp=head.begin_timestamp + int(stored["seconds"]) * 1000,
+        previous=int(stored["previous"]),
+        slot=found % place.slots,
+        matches=None if key_hash is None else found == key_hash,
+    )
+
+
+def _bad_entry(place: IndexPlace, entry: Entry) -> Damage:
+    at = indexfile.file_length(place.slots, entry.ordinal)
+    return Damage(
+        kind="bad-entry",
+        path=str(place.path),
+        offset=at,
+        end=at + indexfile.ENTRY_LENGTH,
+        expected=f"a keyHash and seconds of 0 or more, and a prevIndex below {entry.ordinal}",
+        found=f"keyHash {entry.key_hash}, time {entry.timestamp}, prevIndex {entry.previous}",
+        outcome="a broker's search ends here or goes astray",
+    )
+
+
+def _entries(place: IndexPlace, ordinal: int, count: int) -> NDArray[Any]:
+    return _read(place.path, _ENTRY, indexfile.file_length(place.slots, ordinal), count)
+
+
+def _read(path: Path, kind: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(descriptor, count * kind.itemsize, offset)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind)
+
+
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    gone = isinstance(error, FileNotFoundError)
+    return (SegmentGoneError if gone else StoreError)(
+        "the index file can't be read",
+        path=path,
+        found=error.strerror,
+        next_step="A running broker deletes what has expired: run the same command again"
+        if gone
+        else "Check the file and its permissions",
+    )

@@ -1,0 +1,281 @@
+"""What a PATH means: a store, a directory of it, or one file, where it belongs or copied away from there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reput.errors import StoreError, UnsupportedError
+from reput.format import commitlog, dledger, names
+from reput.recovery.files import in_order
+from reput.scan.reference import Frame, frame
+from reput.settings import StoreSettings
+from reput.store.segments import CommitLog, Segment, discover, map_segment, without_unwritten_end
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A commit log, or some of its segments.
+
+    Attributes:
+        settings: those of its store, as far as they are known.
+        log: the segments.
+        can_grow: a whole directory was named, so that new segments can be seen.
+        followed: other segments follow, which weren't asked for.
+    """
+
+    settings: StoreSettings
+    log: CommitLog
+    can_grow: bool
+    followed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """The files of one queue.
+
+    Attributes:
+        topic, queue_id: as the directories are named; None where a file lies elsewhere.
+        files: (path, byte offset of the first byte in the queue, bytes), in the queue's order.
+        batch: units are those of a batch queue; None where only the bytes can tell.
+        ext: where its records of consumequeue_ext would be.
+    """
+
+    topic: str | None
+    queue_id: int | None
+    files: tuple[tuple[Path, int, int], ...]
+    batch: bool | None
+    ext: Path | None
+
+
+def absolute(path: Path) -> Path:
+    """As :meth:`StoreSettings.load` makes a store's path absolute."""
+    return Path(os.path.normpath(Path.cwd() / path))
+
+
+def log_place(path: Path, broker_conf: Path | None, version: str | None) -> LogPlace:
+    """The commit log at a path: a store, a directory of segments, or a segment.
+
+    Raises:
+        StoreError: there is none, or a file's place in the log can't be told.
+        SettingsError, UnsupportedError: see :meth:`StoreSettings.load`.
+    """
+    path = absolute(path)
+    check_exists(path, "a store, a directory of segments, or a segment")
+    if path.is_file():
+        settings = _alone(StoreSettings.load(path.parent, broker_conf, version, dledger=True), path.parent)
+        log = _one_segment(path, settings)
+        return LogPlace(settings, log, can_grow=False, followed=_is_followed(log.segments[0]))
+    if path.name == names.COMMIT_LOG or any(
+        names.parse_offset_name(entry.path.name) is not None and not entry.is_dir for entry in in_order(path)
+    ):
+        settings = _alone(StoreSettings.load(path, broker_conf, version, dledger=True), path)
+        log = without_unwritten_end(discover(settings))
+        return LogPlace(settings, replace(log, entries=any(map(_begins_with_entry, log.segments))), True)
+    settings = StoreSettings.load(path, broker_conf, version, dledger=True)
+    return LogPlace(settings, without_unwritten_end(discover(settings)), can_grow=True)
+
+
+def check_exists(path: Path, expected: str) -> None:
+    """Refuse a path that leads nowhere.
+
+    Raises:
+        StoreError: it does.
+    """
+    if not path.exists():
+        raise StoreError(
+            "there is nothing here",
+            path=path,
+            expected=expected,
+            found="no such file or directory",
+            next_step="Check PATH",
+        )
+
+
+def _alone(settings: StoreSettings, directory: Path) -> StoreSettings:
+    """Of segments that were named themselves: nothing else of a store is asked."""
+    return replace(settings, commit_log_dirs=(directory,), dledger=None)
+
+
+def _one_segment(path: Path, settings: StoreSettings) -> CommitLog:
+    try:
+        length = path.stat().st_size
+    except OSError as error:
+        raise StoreError("the segment can't be read", path=path, found=error.strerror) from error
+    if not length:
+        raise StoreError(
+            "the segment is empty", path=path, expected="records", found="0 bytes", next_step="Check PATH"
+        )
+    base = names.parse_offset_name(path.name)
+    one = Segment(path, 0 if base is None else base, length)
+    entries = _begins_with_entry(one)
+    if base is None:
+        one = replace(one, base=_base_by_first_record(one, settings, entries=entries))
+    size = max(settings.segment_size or 0, length)
+    return CommitLog((one,), size, entries=entries)
+
+
+def _is_followed(one: Segment) -> bool:
+    """Whether the segment behind this one lies beside it, and something was written to it."""
+    other = one.path.with_name(names.offset_name(one.base + one.length))
+    if names.parse_offset_name(one.path.name) is None or not other.is_file() or not other.stat().st_size:
+        return False
+    head = map_segment(other, min(other.stat().st_size, commitlog.BLANK_LENGTH))
+    return bool(head.any())
+
+
+def _begins_with_entry(segment: Segment) -> bool:
+    head = map_segment(segment.path, min(segment.length, commitlog.BLANK_LENGTH)).tobytes()
+    magic, second = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
+    return magic == dledger.ENTRY_MAGIC and second not in dledger.RECORD_MAGICS
+
+
+def _base_by_first_record(segment: Segment, settings: StoreSettings, *, entries: bool) -> int:
+    """Where a segment without its name begins in the log: its first record says so."""
+    data = map_segment(segment.path, segment.length)
+    at = dledger.POSITION if entries else commitlog.PHYSICAL_OFFSET
+    base = int.from_bytes(data[at : at + 8].tobytes(), "big")
+    if isinstance(frame(data.data, base, 0, settings.dialect.topic_length_v2, entries), Frame):
+        return base
+    raise StoreError(
+        "it can't be told where this file begins in the log",
+        path=segment.path,
+        offset=0,
+        expected="a name of 20 digits, or a whole record to begin with",
+        found=f"the name {segment.path.name}, and no record",
+        next_step="Give the file its name back: the physical offset of its first byte, in 20 digits",
+    )
+
+
+def queue_places(path: Path) -> Iterator[QueuePlace]:
+    """The queues at a path: a store, ``consumequeue/``, a topic in it, a queue, or one file.
+
+    Raises:
+        StoreError: there is none, or a file's place in its queue can't be told.
+        UnsupportedError: these are files of another sort.
+    """
+    path = absolute(path)
+    check_exists(path, "a store, consumequeue/, a topic in it, a queue, or a file of one")
+    kind = next((name for name in reversed(path.parts) if name in names.QUEUES), None)
+    if names.CONSUME_QUEUE_EXT in (kind, path.name):
+        raise UnsupportedError(
+            "these are what units point to, no units",
+            path=path,
+            next_step=f"Dump {names.CONSUME_QUEUE}/: each unit is shown with its record in {path.name}",
+        )
+    if path.is_file():
+        base = names.parse_offset_name(path.name)
+        if base is None:
+            raise StoreError(
+                "it can't be told where this file begins in its queue",
+                path=path,
+                expected="a name of 20 digits",
+                found=path.name,
+                next_step="Give the file its name back: the byte offset of its first unit in the queue, "
+                "in 20 digits",
+            )
+        yield _queue(path.parent, [(path, base, path.stat().st_size)])
+        return
+    found = False
+    for one in _below(path):
+        found = True
+        yield one
+    if not found:
+        raise StoreError(
+            "there is no consume queue here",
+            path=path,
+            expected="a store, consumequeue/, a topic in it, or a queue with files of 20 digits",
+            found="none of these",
+            next_step="Check PATH",
+        )
+
+
+def _below(path: Path) -> Iterator[QueuePlace]:
+    roots = [path / name for name in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)]
+    if any(root.is_dir() for root in roots):
+        for root in roots:
+            yield from _topics(root)
+        return
+    if files := _files(path):
+        yield _queue(path, files)
+        return
+    one_topic = list(_queues(path))
+    yield from one_topic or _topics(path)
+
+
+def _topics(root: Path) -> Iterator[QueuePlace]:
+    for topic in in_order(root):
+        if topic.is_dir:
+            yield from _queues(topic.path)
+
+
+def _queues(topic: Path) -> Iterator[QueuePlace]:
+    numbered = [one for one in in_order(topic) if one.is_dir and _number(one.path.name) is not None]
+    for one in sorted(numbered, key=lambda each: _number(each.path.name) or 0):
+        if files := _files(one.path):
+            yield _queue(one.path, files)
+
+
+def _files(directory: Path) -> list[tuple[Path, int, int]]:
+    found = []
+    for entry in in_order(directory):
+        base = names.parse_offset_name(entry.path.name)
+        if base is not None and not entry.is_dir:
+            found.append((entry.path, base, entry.length))
+    return found
+
+
+def _queue(directory: Path, files: list[tuple[Path, int, int]]) -> QueuePlace:
+    queue_id = _number(directory.name)
+    if queue_id is None:
+        return QueuePlace(None, None, tuple(files), None, None)
+    topic, kind = directory.parent.name, directory.parent.parent
+    batch = {names.CONSUME_QUEUE: False, names.BATCH_CONSUME_QUEUE: True}.get(kind.name)
+    ext = names.queue_ext_directory(kind.parent, topic, queue_id) if batch is False else None
+    return QueuePlace(topic, queue_id, tuple(files), batch, ext)
+
+
+def _number(name: str) -> int | None:
+    return int(name) if name.isascii() and name.isdecimal() and len(name) <= 10 else None
+
+
+def index_files(path: Path) -> list[Path]:
+    """The index files at a path: a store, ``index/``, or one file.
+
+    Raises:
+        StoreError: there is none.
+    """
+    path = absolute(path)
+    check_exists(path, "a store, index/, or an index file")
+    if path.is_file():
+        return [path]
+    inner = path / names.INDEX
+    directory = inner if inner.is_dir() else path
+    found = [entry.path for entry in in_order(directory) if not entry.is_dir and _is_index(entry.path.name)]
+    if not found:
+        raise StoreError(
+            "there is no index file here",
+            path=directory,
+            expected="files named by a time of 17 digits",
+            found="none",
+            next_step="Check PATH; a broker with messageIndexEnable=false writes none",
+        )
+    return found
+
+
+def _is_index(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and names.parse_offset_name(name) is None
+
+
+def checkpoint_file(path: Path) -> Path:
+    """The checkpoint at a path: a store, or the file.
+
+    Raises:
+        StoreError: there is none.
+    """
+    path = absolute(path)
+    file = path / names.CHECKPOINT if path.is_dir() else path
+    check_exists(file, "a store with a checkpoint, or a checkpoint")
+    return file

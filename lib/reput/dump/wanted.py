@@ -1,0 +1,110 @@
+"""Which records of the commit log are asked for; told by columns, before any record is taken apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.dump.columns import equal, holds
+from reput.format import commitlog
+from reput.scan.frames import Frames
+
+
+class Transaction(Enum):
+    """The transaction state in a sysFlag."""
+
+    NONE = "none"
+    PREPARED = "prepared"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+
+
+_STATES = {
+    Transaction.NONE: commitlog.TRANSACTION_NONE,
+    Transaction.PREPARED: commitlog.TRANSACTION_PREPARED,
+    Transaction.COMMIT: commitlog.TRANSACTION_COMMIT,
+    Transaction.ROLLBACK: commitlog.TRANSACTION_ROLLBACK,
+}
+
+
+def transaction_of(sys_flag: int) -> Transaction:
+    """The transaction state of a record."""
+    return next(state for state, bits in _STATES.items() if sys_flag & commitlog.TRANSACTION_MASK == bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a record must have; None asks for nothing.
+
+    Attributes:
+        topics: one of these.
+        queues: one of these, (topic, queueId); a queueId of None stands for all queues of the topic.
+        queue_start, queue_end: half open, of queueOffsets.
+        tag: TAGS is this.
+        key: a word of KEYS, or UNIQ_KEY, is this, as a client asks for a key.
+        uniq_key: UNIQ_KEY is this.
+        transaction: its state.
+        since, until: storeTimestamp in ms, both inclusive.
+    """
+
+    topics: tuple[str, ...] = ()
+    queues: tuple[tuple[str, int | None], ...] = ()
+    queue_start: int | None = None
+    queue_end: int | None = None
+    tag: str | None = None
+    key: str | None = None
+    uniq_key: str | None = None
+    transaction: Transaction | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def rows(self, data: NDArray[np.uint8], found: Frames, count: int) -> NDArray[np.bool_]:
+        """Which of the first ``count`` records are wanted: bool[count].
+
+        Args:
+            data: the segment.
+            found: the columns of a block.
+            count: how many records are in it.
+        """
+        mask = np.ones(count, np.bool_)
+        times, offsets = found.store_timestamp[:count], found.queue_offset[:count]
+        if self.since is not None:
+            mask &= times >= self.since
+        if self.until is not None:
+            mask &= times <= self.until
+        if self.queue_start is not None:
+            mask &= offsets >= self.queue_start
+        if self.queue_end is not None:
+            mask &= offsets < self.queue_end
+        if self.transaction is not None:
+            mask &= found.sys_flag[:count] & commitlog.TRANSACTION_MASK == _STATES[self.transaction]
+        if self.topics or self.queues:
+            mask &= self._places(data, found, count)
+        if self.tag is not None:
+            mask &= equal(data, found.tags[:count], found.tags_length[:count], _bytes(self.tag))
+        if self.key is not None or self.uniq_key is not None:
+            starts, lengths = found.unique_key[:count], found.unique_key_length[:count]
+            if self.uniq_key is not None:
+                mask &= equal(data, starts, lengths, _bytes(self.uniq_key))
+            if self.key is not None:
+                key = _bytes(self.key)
+                in_keys = holds(data, found.keys[:count], found.keys_length[:count], key)
+                mask &= in_keys | equal(data, starts, lengths, key)
+        return mask
+
+    def _places(self, data: NDArray[np.uint8], found: Frames, count: int) -> NDArray[np.bool_]:
+        mask = np.zeros(count, np.bool_)
+        for topic, queue_id in (*((topic, None) for topic in self.topics), *self.queues):
+            one = equal(data, found.topic[:count], found.topic_length[:count], _bytes(topic))
+            if queue_id is not None:
+                one &= found.queue_id[:count] == queue_id
+            mask |= one
+        return mask
+
+
+def _bytes(text: str) -> bytes:
+    """As a terminal gave it: what wasn't UTF-8 there becomes the same bytes again."""
+    return text.encode("utf-8", "surrogateescape")

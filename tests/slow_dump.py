@@ -1,0 +1,130 @@
+"""What a commit log, a queue and an index file hold, one record after the other: slow, to compare with.
+
+The commit log is gone over by :mod:`reput.scan.reference`; queues and index files by their formats alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from reput.format import commitlog
+from reput.scan import output, reference
+from reput.scan.part import _KIND, _REMARKS, is_blank_but_for_its_magic
+from reput.scan.reference import Frame
+from reput.scan.rules import Rules
+from reput.scan.status import Remark, Status
+from reput.scan.table import QueueTable
+
+#: ("row", physicalOffset, end), ("damage", kind, offset, end, taken), ("blank" or "unwritten", offset)
+Event = tuple[object, ...]
+
+
+def segment_events(
+    base: int, data: bytes, rules: Rules, *, last: bool, segment_size: int | None = None
+) -> Iterator[Event]:
+    """What a segment holds."""
+    array = np.frombuffer(data, np.uint8)
+    size = len(data) if segment_size is None else segment_size
+    v2, entries = rules.topic_length_v2, bool(rules.entries)
+    view, at, timestamp = array.data, 0, 0
+    while at < len(data):
+        status, remarks = _scan(array, base, at, rules)
+        found = reference.frame(view, base, at, v2, entries)
+        if status in (Status.BAD_CRC, Status.BAD_PROPERTY_CRC):
+            assert isinstance(found, Frame)
+            end = at + found.size
+            following = reference.frame(view, base, end, v2, entries)
+            if isinstance(following, Frame) or following is Status.BLANK:
+                yield "damage", _KIND[status], base + at, base + end, True
+                status, remarks = _scan(array, base, at, rules, accept=at)
+        if status is Status.END or status in (Status.BAD_DELAY, Status.BAD_INNER_BATCH):
+            assert isinstance(found, Frame)
+            end = at + found.size
+            if status is not Status.END:
+                yield "damage", _KIND[status], base + at, base + end, True
+            else:
+                timestamp = commitlog.decode(view, found.record).store_timestamp
+            for kind in remarks:
+                yield "damage", _REMARKS[kind][0], base + found.record, base + found.record, True
+            yield "row", base + found.record, base + end
+            at = end
+            continue
+        if status is Status.BLANK:
+            yield "blank", base + at
+            return
+        if status is Status.UNWRITTEN and not any(data[at:]):
+            if last:
+                yield "unwritten", base + at
+            else:
+                yield "damage", "unwritten-range", base + at, base + size, False
+            return
+        if is_blank_but_for_its_magic(array, at, size, status, last=last, entries=entries):
+            yield "damage", "bad-magic", base + at, base + len(data), False
+            return
+        following_at = _next(array, base, at, rules, timestamp if last else None)
+        if following_at is None:
+            if last:
+                yield "damage", "torn-tail", base + at, base + at, False
+            else:
+                yield "damage", _KIND[status], base + at, base + size, False
+            return
+        yield "damage", _KIND[status], base + at, base + following_at, False
+        at = following_at
+
+
+def _scan(
+    array: np.ndarray, base: int, at: int, rules: Rules, accept: int = -1
+) -> tuple[Status, list[Remark]]:
+    out = output.output(units=1, keys=1)
+    status = reference.scan(array, base, at, at + 1, rules, QueueTable(), out, accept=accept).status
+    return status, [Remark(int(kind)) for kind in out.remark_kind[: int(out.counts[output.REMARKS])]]
+
+
+def _next(array: np.ndarray, base: int, at: int, rules: Rules, least: int | None) -> int | None:
+    entries = bool(rules.entries)
+    while True:
+        at = reference.find_record(array, base, at + 1, len(array), rules.topic_length_v2, entries)
+        if at < 0:
+            return None
+        found = reference.frame(array.data, base, at, rules.topic_length_v2, entries)
+        assert isinstance(found, Frame)
+        if least is None or commitlog.decode(array.data, found.record).store_timestamp >= least:
+            return at
+
+
+def queue_units(files: list[Path]) -> list[tuple[int, int, int, int]]:
+    """(queueOffset, physicalOffset, size, tagsCode) of every place that isn't zero or pre-blank."""
+    units = []
+    for path in files:
+        first = int(path.name) // 20
+        for number, unit in enumerate(struct.iter_unpack(">qiq", path.read_bytes())):
+            if unit not in ((0, 0, 0), (0, 0x7FFFFFFF, 0)):
+                units.append((first + number, *unit))
+    return units
+
+
+def batch_units(files: list[Path]) -> list[tuple[int, ...]]:
+    """(base offset, physicalOffset, size, tagsCode, storeTimestamp, messages) of every unit."""
+    units = []
+    for path in files:
+        for position, size, tags, timestamp, first, count, _compacted, _reserved in struct.iter_unpack(
+            ">qiqqqhii", path.read_bytes()
+        ):
+            if size:
+                units.append((first, position, size, tags, timestamp, count))
+    return units
+
+
+def index_entries(path: Path, slots: int) -> list[tuple[int, int, int, int, int]]:
+    """(ordinal, keyHash, physicalOffset, timestamp, prevIndex) of every entry."""
+    data = path.read_bytes()
+    begin, _end, _first, _last, _used, count = struct.unpack_from(">qqqqii", data)
+    found = []
+    for ordinal in range(1, count):
+        hashed, position, seconds, previous = struct.unpack_from(">iqii", data, 40 + 4 * slots + 20 * ordinal)
+        found.append((ordinal, hashed, position, begin + 1000 * seconds, previous))
+    return found
