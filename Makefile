@@ -3,10 +3,12 @@
 #   PYTHON=python3.12    the Python that .venv is made with; `make clean` first to change it
 #   ARGS='-k journal'    passed on to pytest, to the demo, to the benchmark or to the cluster run
 #   SIZE=1G              how much commit log the benchmark writes
+#   STORE=/data/store    what `make cluster` rebuilds, in place of its story
 
 PYTHON ?= python3
 ARGS ?=
 SIZE ?=
+STORE ?=
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -62,8 +64,8 @@ matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start o
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.matrix --write docs/recovery-matrix.md $(ARGS)
 
 .PHONY: cluster
-cluster: install ## run a rebuild on a Spark master with two workers, on this machine
-	$(VENV)/bin/python -m reput.cluster $(ARGS)
+cluster: install ## broker, producer, Spark master, two workers and a tail, on this machine (STORE=DIR: a rebuild)
+	PYTHONPATH=. $(VENV)/bin/python -m $(if $(STORE),reput.cluster '$(STORE)',tests.compat.story) $(ARGS)
 
 .PHONY: lock
 lock: $(VENV)/dev ## write requirements/ anew from pyproject.toml (UPGRADE=1: to the newest versions)

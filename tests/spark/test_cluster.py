@@ -23,6 +23,7 @@ from reput.errors import SparkError, StoreError
 from reput.format import names
 from reput.sink.journal import State, read_state
 from reput.store.compare import compare
+from tests.compat import story
 from tests.golden.store import GoldenStore, unpack
 from tests.live import live_store
 
@@ -74,13 +75,13 @@ main(["rebuild", *sys.argv[2:]])
 
 
 def running_under(directory: Path) -> list[str]:
-    """Processes that were started with a configuration below ``directory``, whoever their parent is now."""
+    """Spark's and RocketMQ's processes with files below ``directory``, whoever their parent is now."""
     found = []
     for process in psutil.process_iter():
         try:
-            conf = process.environ().get("SPARK_CONF_DIR", "")
-            if Path(conf).is_relative_to(directory):
-                found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
+            conf, line = process.environ().get("SPARK_CONF_DIR", ""), process.cmdline()
+            if Path(conf).is_relative_to(directory) or f"-Duser.home={directory}/" in " ".join(line):
+                found.append(f"{process.pid} {' '.join(line)[:200]}")
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
     return found
@@ -172,15 +173,12 @@ def test_settings_count_on_executors_and_findings_are_exit_code_1(
     assert conf["spark.executor.memory"] == "512m"
 
 
-@pytest.mark.parametrize("batches", ["small", "large"])
-def test_a_tail_follows_and_is_stopped(batches: str, cluster: Cluster, work: Path, tmp_path: Path) -> None:
+def test_a_tail_follows_and_is_stopped(cluster: Cluster, work: Path, tmp_path: Path) -> None:
     live = live_store("5.5.0-mixed", tmp_path)
     options = live.options
     assert options.out is not None
-    script = JOBS / "tail.py"
-    if batches == "large":
-        script = work / "large.py"
-        script.write_text(LARGE, encoding="utf-8")
+    script = work / "large.py"
+    script.write_text(LARGE, encoding="utf-8")
     words = [str(options.store), "--out", str(options.out), "--broker-conf", str(options.broker_conf)]
     live.grow(live.share(0.2))
     with ThreadPoolExecutor(1) as thread:
@@ -203,6 +201,29 @@ def test_a_tail_follows_and_is_stopped(batches: str, cluster: Cluster, work: Pat
     assert json.loads(done.stdout)["findings"] == []
     assert compare(live.whole.root, options.out).differences == ()
     assert not (options.out / names.REPUT / names.SCRATCH).exists()
+
+
+@pytest.mark.compat
+def test_the_whole_story(cluster: Cluster, tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+    code = story.run(
+        cluster,
+        tmp_path,
+        version="5.3.3",
+        seconds=1,
+        rate=100,
+        tell=lambda who, what: told.append((who, what)),
+    )
+    assert code == 0, told
+    assert list(dict.fromkeys(who for who, _ in told if who)) == ["broker", "producer", "tail", "check"]
+    assert told[-1] == ("check", "0 bytes differ")
+    found = compare(tmp_path / "store", tmp_path / "derived")
+    assert found.queue_files >= 7
+    assert found.index_files >= 1
+    (sent,) = (what for who, what in told if who == "producer" and what.startswith("stopped after "))
+    assert read_state(tmp_path / "derived" / names.REPUT / names.JOURNAL)[1].messages == int(
+        sent.split()[2].replace(",", "")
+    )
 
 
 def reach(out: Path, holds: Callable[[State], bool], submitted: Future[Submitted]) -> None:
@@ -238,8 +259,7 @@ def test_a_store_is_verified_and_mended(cluster: Cluster, golden: GoldenStore, t
     assert json.loads(mended.stdout)["rebuilt"]["findings"] == []
     assert mended.tasks
 
-    sound = cluster.submit(JOBS / "verify.py", words)
-    assert sound.exit_code == 0, sound.stdout
+    assert compare(golden.root, store).differences == ()
 
 
 def test_a_refusal_is_exit_code_2_and_stdout_holds_json_alone(
@@ -255,25 +275,34 @@ def test_a_refusal_is_exit_code_2_and_stdout_holds_json_alone(
     assert done.tasks == {}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_everything(tmp_path: Path, number: signal.Signals) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(LIB), "TMPDIR": str(tmp_path)}
+@pytest.mark.parametrize(
+    ("number", "words", "until"),
+    [
+        (signal.SIGINT, ["tests.compat.story"], "spark-submit"),
+        (signal.SIGTERM, ["reput.cluster", str(ARCHIVE)], "is up"),
+    ],
+)
+def test_a_signal_stops_everything(
+    tmp_path: Path, number: signal.Signals, words: list[str], until: str
+) -> None:
+    places = f"{LIB}{os.pathsep}{LIB.parent}"
     process = subprocess.Popen(
-        [sys.executable, "-m", "reput.cluster", str(ARCHIVE), "--workers", "1"],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        [sys.executable, "-m", *words, "--workers", "1"],
+        env={**os.environ, "PYTHONPATH": places, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     )
     with process:
-        assert process.stderr is not None
-        assert "is up" in process.stderr.readline()
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        assert any(until in line for line in lines)
         assert running_under(tmp_path)
         process.send_signal(number)
-        process.stderr.read()
+        process.stdout.read()
     assert process.returncode == 128 + number
     assert_nothing_runs(tmp_path)
-    assert list(tmp_path.glob("reput-cluster-*")) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

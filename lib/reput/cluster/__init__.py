@@ -6,6 +6,6 @@ docs/cluster.md says what a real cluster needs.
 
 from __future__ import annotations
 
-from reput.cluster.standalone import Cluster, Submitted
+from reput.cluster.standalone import Cluster, Job, Submitted
 
-__all__ = ["Cluster", "Submitted"]
+__all__ = ["Cluster", "Job", "Submitted"]

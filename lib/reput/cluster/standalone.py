@@ -69,6 +69,44 @@ class Submitted:
     tasks: Mapping[str, int]
 
 
+class Job:
+    """A spark-submit that was started; made by :meth:`Cluster.begin`.
+
+    Attributes:
+        pid: of spark-submit.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], events: Path, before: frozenset[Path]) -> None:
+        self._process = process
+        self._events = events
+        self._before = before
+        self.pid = process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it runs no more."""
+        return self._process.poll() is not None
+
+    def wait(self, timeout: float | None = None) -> Submitted:
+        """Wait for its end, for so many seconds at most.
+
+        One job at a time: the tasks that are counted are those of all jobs that were begun after it.
+
+        Raises:
+            SparkError: it still runs then.
+        """
+        try:
+            stdout, said = self._process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise SparkError(f"a job of the cluster hasn't ended after {timeout:.0f} s") from None
+        logs = sorted(set(self._events.iterdir()) - self._before)
+        return Submitted(self._process.returncode, stdout, said or "", _tasks(logs))
+
+    def stop(self) -> None:
+        """End it at once, if it still runs: to a tail that is as harmless as a crash."""
+        _stop(self._process)
+
+
 @dataclass(frozen=True, slots=True)
 class _Started:
     """A process of the cluster, the leader of a process group of its own, and the file with what it says."""
@@ -96,6 +134,7 @@ class Cluster:
         self._work = work.absolute()
         self._workers = workers
         self._started: list[_Started] = []
+        self._jobs: list[subprocess.Popen[str]] = []
         self._environment: dict[str, str] = {}
         self.master = ""
 
@@ -136,17 +175,33 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         stderr: int | None = None,
     ) -> Submitted:
-        """Run ``spark-submit SCRIPT ARGUMENTS`` in client mode.
+        """Run ``spark-submit SCRIPT ARGUMENTS`` in client mode, to its end; see :meth:`begin`."""
+        job = self.begin(script, arguments, settings=settings, stderr=stderr)
+        try:
+            return job.wait()
+        finally:
+            job.stop()
+
+    def begin(
+        self,
+        script: Path,
+        arguments: Sequence[str],
+        *,
+        settings: Mapping[str, str] | None = None,
+        stderr: int | None = None,
+    ) -> Job:
+        """Start ``spark-submit SCRIPT ARGUMENTS`` in client mode; it is ended with the cluster.
 
         The job's working directory is not the caller's: paths have to be absolute.
 
         Args:
             settings: Spark settings, as by ``--conf``.
-            stderr: as for :class:`subprocess.Popen`; None is the caller's own.
+            stderr: as for :class:`subprocess.Popen`; None is the caller's own. A pipe is only read by
+                :meth:`Job.wait`.
         """
         events = self._work / "events"
-        before = set(events.iterdir())
         options = [word for key, value in (settings or {}).items() for word in ("--conf", f"{key}={value}")]
+        before = frozenset(events.iterdir())
         process = subprocess.Popen(
             [self._bin("spark-submit"), "--master", self.master, *options, str(script), *arguments],
             cwd=self._work / "driver",
@@ -156,23 +211,22 @@ class Cluster:
             text=True,
             start_new_session=True,
         )
-        try:
-            stdout, said = process.communicate()
-        finally:
-            _stop(process)
-        logs = sorted(set(events.iterdir()) - before)
-        return Submitted(process.returncode, stdout, said or "", _tasks(logs))
+        self._jobs.append(process)
+        return Job(process, events, before)
 
     def stop(self) -> None:
         """Stop what was started, the last first; again has no effect."""
         try:
+            while self._jobs:
+                _stop(self._jobs[-1])
+                self._jobs.pop()
             while self._started:
                 _stop(self._started[-1].process)
                 self._started.pop()
         except BaseException:
             # Somebody has no patience: then at once, but all of them.
-            for started in self._started:
-                _kill(started.process)
+            for process in (*self._jobs, *(started.process for started in self._started)):
+                _kill(process)
             raise
 
     def _prepare(self) -> dict[str, str]:
@@ -204,6 +258,7 @@ class Cluster:
         defaults = {
             "spark.authenticate": "true",
             "spark.authenticate.secret": secrets.token_hex(32),
+            "spark.network.crypto.enabled": "true",
             "spark.master.rest.enabled": "false",
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
