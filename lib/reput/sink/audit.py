@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reput.errors import OutputError
-from reput.format import batchconsumequeue, names
+from reput.format import batchconsumequeue, consumequeueext, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader
 from reput.sink.journal import QueueState, State
@@ -15,7 +15,10 @@ _NEXT_STEP = "Nothing was replaced. Check the disk, remove the staging directory
 
 
 def audit(target: Target, state: State) -> OutputError | None:
-    """Whether every queue ends, and every index file begins, as the journal says."""
+    """Whether every queue ends, and every index file begins, as the journal says.
+
+    Looked at are a queue's last unit, and the record in consumequeue_ext that it leads to.
+    """
     file_size = target.settings.consume_queue_file_size
     for (topic, queue_id), queue in state.queues.items():
         if queue.is_batch:
@@ -27,7 +30,7 @@ def audit(target: Target, state: State) -> OutputError | None:
         at = (queue.next - 1) * UNIT_LENGTH
         path = directory / names.offset_name(at - at % file_size)
         data = _read(path, at % file_size, UNIT_LENGTH)
-        physical_offset, size, _tags_code = UNIT.unpack(data) if len(data) == UNIT_LENGTH else (0, 0, 0)
+        physical_offset, size, tags_code = UNIT.unpack(data) if len(data) == UNIT_LENGTH else (0, 0, 0)
         if physical_offset + size != queue.end:
             return OutputError(
                 "the queue's last unit is not what was written",
@@ -37,6 +40,11 @@ def audit(target: Target, state: State) -> OutputError | None:
                 found=f"one that ends at {physical_offset + size}",
                 next_step=_NEXT_STEP,
             )
+        place = consumequeueext.place_of(tags_code) if queue.appended else None
+        if place is not None:
+            problem = _audit_ext(target, topic, queue_id, queue, place)
+            if problem is not None:
+                return problem
     for name, header in state.index:
         path = target.root / names.INDEX / name
         data = _read(path, 0, HEADER_LENGTH)
@@ -50,6 +58,27 @@ def audit(target: Target, state: State) -> OutputError | None:
                 next_step=_NEXT_STEP,
             )
     return None
+
+
+def _audit_ext(
+    target: Target, topic: str, queue_id: int, queue: QueueState, place: int
+) -> OutputError | None:
+    """Whether the record that the queue's last unit leads to is whole, and within what was appended."""
+    file_size = target.settings.recovery.queue_ext_file_size
+    at = place % file_size
+    path = names.queue_ext_directory(target.root, topic, queue_id) / names.offset_name(place - at)
+    head = _read(path, at, consumequeueext.HEAD_LENGTH).ljust(consumequeueext.HEAD_LENGTH, b"\0")
+    size, _tags_code, _timestamp, width = consumequeueext.HEAD.unpack(head)
+    if width >= 0 and size == consumequeueext.HEAD_LENGTH + width and place + size <= queue.appended:
+        return None
+    return OutputError(
+        "what the queue's last unit leads to is not what was written",
+        path=path,
+        offset=at,
+        expected=f"a record that ends at {queue.appended} of the queue at the latest",
+        found=f"a size of {size}, and a bit map of {width} bytes",
+        next_step=_NEXT_STEP,
+    )
 
 
 def _audit_batch(target: Target, topic: str, queue_id: int, queue: QueueState) -> OutputError | None:
