@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reput.cli.query import _time
+from reput.cli.arguments import time_of
 from reput.errors import SettingsError
 from reput.format import commitlog, innerbatch
 from tests.golden.store import GoldenStore
@@ -173,7 +173,7 @@ def test_options_that_have_no_meaning_together(reput: Command, words: tuple[str,
     ],
 )
 def test_times(text: str, ms: int) -> None:
-    assert _time("--time", text) == ms
+    assert time_of("--time", text) == ms
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_times(text: str, ms: int) -> None:
 )
 def test_numbers_that_may_be_anything_are_no_times(text: str) -> None:
     with pytest.raises(SettingsError, match="expected ms since 1970 in 13 digits, or ISO 8601") as error:
-        _time("--time", text)
+        time_of("--time", text)
     assert (error.value.next_step is not None) is (text == "1795257416")
 
 

@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from reput.cli import app as cli
-from reput.cli.lag import age
+from reput.cli.tables import age
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.fastjson import parse
 from reput.format import batchconsumequeue, commitlog, consumequeue
@@ -385,4 +385,4 @@ def test_the_command(store: GoldenStore) -> None:
 
 def test_ages() -> None:
     shown = [age(ms) for ms in (-5, 0, 1500, 119_999, 120_000, 7_200_000, 36_000_000, 172_800_000, 10**11)]
-    assert shown == ["0.0 s", "0.0 s", "1.5 s", "120.0 s", "2.0 min", "2.0 h", "10 h", "2.0 d", "1,157 d"]
+    assert shown == ["0 ms", "0 ms", "1.5 s", "120.0 s", "2.0 min", "2.0 h", "10 h", "2.0 d", "1,157 d"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from enum import Enum
-from itertools import starmap
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,8 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, counted, inline, printed
+from reput.cli.output import JsonOutput, Output, TextOutput, counted, printed
+from reput.cli.tables import age, table
 from reput.lag import GroupLag, LagReport, QueueLag, lag
 from reput.settings import StoreSettings
 
@@ -121,33 +121,3 @@ def _queue(row: QueueLag, now: int) -> tuple[str, ...]:
 
 def _age(stored: int | None, now: int) -> str:
     return "-" if stored is None else age(now - stored)
-
-
-def age(ms: int) -> str:
-    """``12.3 s``, ``4 min``, ``5.6 h``, ``78 d``; 0.0 s for what lies in the future."""
-    seconds = max(ms, 0) / 1000
-    for unit, name in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit:
-            value = seconds / unit
-            return f"{value:,.1f} {name}" if value < 10 else f"{value:,.0f} {name}"
-    return f"{seconds:.1f} s"
-
-
-def table(names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Iterable[str]) -> Iterator[str]:
-    """Lines of a table, each column as wide as what is in it.
-
-    Args:
-        names: of the columns.
-        rows: texts, in the same order; none can begin another line.
-        numbers: the columns that are set to the right.
-    """
-    tamed = [tuple(map(inline, row)) for row in (names, *rows)]
-    widths = [max(map(len, column)) for column in zip(*tamed, strict=True)]
-    right = [name in set(numbers) for name in names]
-    for row in tamed:
-        cells = starmap(_cell, zip(row, widths, right, strict=True))
-        yield ("  " + "  ".join(cells)).rstrip()
-
-
-def _cell(text: str, width: int, right: bool) -> str:
-    return text.rjust(width) if right else text.ljust(width)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy
+from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, counted, inline, moment, printed
 from reput.errors import SettingsError, StoreError
@@ -137,8 +135,8 @@ def query_command(
         if body and queue is not None and at is None and when is None:
             raise _unclear("--body without them", "--at or --time beside --queue: else no message is shown")
         place = None if queue is None else _queue(queue)
-        moment_asked = _time("--time", when)
-        since, until = _time("--from", begin), _time("--to", end)
+        moment_asked = time_of("--time", when)
+        since, until = time_of("--from", begin), time_of("--to", end)
         if since is not None and until is not None and since > until:
             raise _unclear(f"--from {begin}, which is later than --to {end}", "--from at --to or earlier")
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
@@ -289,29 +287,7 @@ def _queue(text: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-# From 2001 to 2286. Fewer or more digits are seconds, or a date that somebody wrote in another order.
-_MS_DIGITS = 13
-_SECONDS = re.compile("[0-9]{10}", re.ASCII)
-
-
-def _time(option: str, text: str | None) -> int | None:
-    """Ms of a time."""
-    if text is None:
-        return None
-    if text == "0" or (text.isascii() and text.isdecimal() and len(text) == _MS_DIGITS):
-        return int(text)
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise SettingsError(
-            f"{option} can't be understood",
-            expected=f"ms since 1970 in {_MS_DIGITS} digits, or ISO 8601 such as 2026-11-21T10:00:00.123Z",
-            found=text,
-            next_step="Seconds since 1970 are to be multiplied by 1000" if _SECONDS.fullmatch(text) else None,
-        ) from None
-    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-    since = when - datetime(1970, 1, 1, tzinfo=UTC)
-    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+_time = time_of
 
 
 def _one_of(**options: object) -> None:

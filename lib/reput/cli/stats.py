@@ -1,0 +1,158 @@
+"""``reput stats``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from reput.cli import app as commands
+from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
+from reput.cli.outcome import reported
+from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, counted, moment, printed
+from reput.cli.tables import age, table
+from reput.settings import StoreSettings
+from reput.statistics import By, Gap, Group, Span, Statistics, count
+from reput.store.space import human
+
+_EXAMPLES = """**Examples**
+
+Topics, the one with the most bytes first:
+
+    reput stats /data/store --broker-conf broker.conf
+
+The tags of one topic, in an hour:
+
+    reput stats /data/store --topic orders --by tag --since 2026-11-21T10:00 --until 2026-11-21T11:00
+
+Who sent what, from a physical offset on, for a program:
+
+    reput stats /data/store --by host --start 1073741824 --json
+"""
+
+
+@commands.app.command("stats", epilog=_EXAMPLES)
+def stats_command(
+    store: Store,
+    by: Annotated[By, typer.Option("--by", help="What a line is about.")] = By.TOPIC,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="T", help="This topic only.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Stored at this time or later.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Stored before this time.")
+    ] = None,
+    start: Annotated[
+        int | None, typer.Option("--start", metavar="N", min=0, help="From this physical offset on.")
+    ] = None,
+    end: Annotated[
+        int | None, typer.Option("--end", metavar="N", min=1, help="Up to before this physical offset.")
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=1, help="So many lines at most; --json has all.")
+    ] = 40,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenBy = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count what a commit log holds: messages, bytes, sizes, times, by topic, queue, tag, hour or host.
+
+    The log is read once, from one end to the other, and nothing is changed; a broker may run on the store.
+    Sizes are those of whole records. Percentiles are approximate (at most 7 % off); all else is exact.
+    TIME is ms since 1970 in 13 digits, or ISO 8601, UTC unless it says otherwise.
+
+    Exit code 0: counted. 1: counted, and segments are missing or too short. 2: refused or failed.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output, interrupted="nothing was changed"):
+        span = Span(start, end, time_of("--since", since), time_of("--until", until))
+        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
+        with ProgressDisplay("counting") as display:
+            found = count(settings, by, topic=topic, span=span, listener=display.update)
+    if as_json:
+        printed(json.dumps({"exit_code": found.exit_code, **found.to_dict()}, indent=2))
+    else:
+        printed(*_lines(found, top))
+    raise typer.Exit(found.exit_code)
+
+
+#: Columns that say nothing when all are 0.
+_COUNTS = ("keys", "tags", "transactions", "delayed", "retries")
+_HEADS = {
+    By.TOPIC: ("topic",),
+    By.QUEUE: ("topic", "queue"),
+    By.TAG: ("topic", "tag"),
+    By.HOUR: ("hour",),
+    By.HOST: ("host",),
+}
+
+
+def _lines(found: Statistics, top: int) -> Iterator[str]:
+    total = found.total
+    yield f"Counted {found.store}, {found.start} to {found.end}, by {found.by}"
+    if total is None:
+        yield "  no message"
+    else:
+        counts = tuple(name for name in _COUNTS if getattr(total, name))
+        heads = _HEADS[found.by]
+        columns = (
+            *heads,
+            *("messages", "bytes", "share", "msg/s", "min", "~p50", "~p99", "max", "first", "last"),
+            *counts,
+        )
+        shown = found.groups[:top]
+        rows = [("all", *("",) * (len(heads) - 1), *_facts(total, total, counts))]
+        rows += [(*_names(group, found.by), *_facts(group, total, counts)) for group in shown]
+        yield from table(columns, rows, set(columns) - {"topic", "tag", "host", "hour"})
+        if len(found.groups) > top:
+            yield f"  and {len(found.groups) - top:,} more; --top {len(found.groups)} or --json has all"
+        yield from (f"  gap     {_gap(gap)}" for gap in found.gaps)
+        if found.steps_back:
+            yield f"  back    {counted(found.steps_back, 'step')} back in time, up to {age(found.most_back)}"
+    if found.findings:
+        yield f"  missing {counted(len(found.findings), 'finding')}"
+        yield from (f"    {finding}" for finding in found.findings)
+    yield f"  took    {found.seconds:.1f} s"
+
+
+def _names(group: Group, by: By) -> tuple[str, ...]:
+    if group.rest:
+        return ("(others)", *("",) * (len(_HEADS[by]) - 1))
+    if by is By.QUEUE:
+        return group.topic or "", str(group.queue_id)
+    if by is By.TAG:
+        return group.topic or "", "-" if group.tag is None else group.tag
+    if by is By.HOUR:
+        return (_second(group.hour or 0)[:-3],)
+    return ((group.host if by is By.HOST else group.topic) or "",)
+
+
+def _facts(group: Group, total: Group, counts: tuple[str, ...]) -> tuple[str, ...]:
+    rate = group.rate
+    return (
+        f"{group.messages:,}",
+        human(group.bytes),
+        f"{100 * group.bytes / total.bytes:.1f}%",
+        "-" if rate is None else f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}",
+        *(f"{size:,}" for size in (group.least, group.p50, group.p99, group.most)),
+        *(_second(ms) for ms in (group.first, group.last)),
+        *(f"{getattr(group, name):,}" for name in counts),
+    )
+
+
+def _gap(gap: Gap) -> str:
+    return (
+        f"{age(gap.ms)} without a message, from {moment(gap.before)} (at {gap.before_offset}) "
+        f"to {moment(gap.after)} (at {gap.after_offset})"
+    )
+
+
+def _second(ms: int) -> str:
+    """A time as UTC, to the second; as it is, where that is no time that a calendar has."""
+    try:
+        return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):
+        return str(ms)

@@ -1,0 +1,157 @@
+"""What :func:`reput.statistics.count` gives."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from reput.errors import Finding
+
+
+class By(StrEnum):
+    """What messages are grouped by."""
+
+    TOPIC = "topic"
+    QUEUE = "queue"
+    TAG = "tag"
+    HOUR = "hour"
+    HOST = "host"
+
+
+_KEYS = {
+    By.TOPIC: ("topic",),
+    By.QUEUE: ("topic", "queue_id"),
+    By.TAG: ("topic", "tag"),
+    By.HOUR: ("hour",),
+    By.HOST: ("host",),
+}
+_ALL_KEYS = ("topic", "queue_id", "tag", "hour", "host")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Messages with something in common.
+
+    Attributes:
+        messages, bytes: how many, and of their whole records.
+        least, most: bytes of the smallest and the largest record.
+        p50, p99: approximate percentiles of the sizes, bytes: at most 7 % off.
+        first, last: least and greatest storeTimestamp, ms.
+        keys, tags: messages with keys, with a tag.
+        transactions: whose sysFlag names a transaction's end: committed, as a rule. Those that wait for it
+            are in ``RMQ_SYS_TRANS_HALF_TOPIC``, without that.
+        delayed: with a delay level or a time of delivery. While they wait they are in ``SCHEDULE_TOPIC_XXXX``
+            or ``rmq_sys_wheel_timer``.
+        retries: that were consumed before, and failed.
+        topic, queue_id, tag, hour, host: of the group, None for what it isn't by. ``hour`` is where it
+            begins, ms since 1970; ``tag`` is None, too, for messages without one; ``host`` is the producer's
+            address.
+        rest: whether these are all groups that came when there was no room for more.
+    """
+
+    messages: int
+    bytes: int
+    least: int
+    most: int
+    p50: int
+    p99: int
+    first: int
+    last: int
+    keys: int
+    tags: int
+    transactions: int
+    delayed: int
+    retries: int
+    topic: str | None = None
+    queue_id: int | None = None
+    tag: str | None = None
+    hour: int | None = None
+    host: str | None = None
+    rest: bool = False
+
+    @property
+    def rate(self) -> float | None:
+        """Messages a second between the first and the last; None for one moment."""
+        return None if self.last <= self.first else self.messages * 1000 / (self.last - self.first)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time in which nothing was stored.
+
+    Attributes:
+        ms: how long.
+        before, after: storeTimestamp of the messages around it, ms.
+        before_offset, after_offset: their physical offsets.
+    """
+
+    ms: int
+    before: int
+    before_offset: int
+    after: int
+    after_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a log, or a range of it, holds.
+
+    Attributes:
+        store: the store.
+        rocketmq_version: whose rules.
+        by: what the groups are by.
+        start, end: half-open range of physical offsets in which the messages begin.
+        total: all messages that were counted; None without any.
+        groups: by descending bytes, hours in their order.
+        gaps: the longest, those with the most ms first.
+        steps_back: messages stored earlier than the one before them in the log.
+        most_back: by how much at most, ms.
+        findings: missing segments, and segments of a wrong length.
+        seconds: how long it took.
+    """
+
+    store: Path
+    rocketmq_version: str
+    by: By
+    start: int
+    end: int
+    total: Group | None
+    groups: tuple[Group, ...]
+    gaps: tuple[Gap, ...]
+    steps_back: int
+    most_back: int
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """1 when part of the log is missing."""
+        return int(bool(self.findings))
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "store": str(self.store),
+            "rocketmq_version": self.rocketmq_version,
+            "by": str(self.by),
+            "start": self.start,
+            "end": self.end,
+            "total": None if self.total is None else self._group(self.total, ()),
+            "groups": [self._group(group, _KEYS[self.by]) for group in self.groups],
+            "gaps": [asdict(gap) for gap in self.gaps],
+            "steps_back": self.steps_back,
+            "most_back": self.most_back,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "seconds": round(self.seconds, 3),
+        }
+
+    def _group(self, group: Group, keys: tuple[str, ...]) -> dict[str, object]:
+        facts = asdict(group)
+        named = {name: facts.pop(name) for name in _ALL_KEYS}
+        rest = facts.pop("rest")
+        facts["p50_approx"], facts["p99_approx"] = facts.pop("p50"), facts.pop("p99")
+        rate = None if group.rate is None else round(group.rate, 3)
+        head = {"rest": True} if rest else {name: named[name] for name in keys}
+        share = round(group.bytes / self.total.bytes, 6) if self.total is not None else None
+        return {**head, **facts, "share": share, "rate": rate}

@@ -1,0 +1,338 @@
+"""Counting the records of a block by group, in numba.
+
+A group is a pair of numbers: that of the topic (or 0), and a queue id, an hour, or the number of a tag or a
+host. Each group has a row of sums and a histogram of sizes. There are at most :data:`MOST_GROUPS`; whatever
+comes later is counted in row 0, so that the memory doesn't grow with the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from reput.format.commitlog import TRANSACTION_MASK
+from reput.scan.frames import ROWS, Frames
+from reput.scan.kernel import _mix, _topic
+from reput.scan.load import u8
+from reput.scan.table import QueueTable
+from reput.statistics.report import By
+
+#: Rows of a tally; with their histograms they take 59 MiB.
+MOST_GROUPS = 1 << 16
+#: Sizes are counted by eighths of an octave, from 64 bytes on: no record is shorter.
+_FIRST_OCTAVE, _EIGHTHS = 6, 8
+BINS = (32 - _FIRST_OCTAVE) * _EIGHTHS
+#: The longest gaps between two messages that are kept.
+MOST_GAPS = 5
+
+MESSAGES, BYTES, LEAST, MOST, FIRST, LAST, KEYS, TAGS, TRANSACTIONS, DELAYED, RETRIES = range(11)
+COLUMNS = 11
+#: ``walk``: of the segment that is being read, its first and last counted message (time, position); then, of
+#: all segments, the steps back.
+_FIRST_TIME, _FIRST_AT, _LAST_TIME, _LAST_AT, _BACKS, _MOST_BACK = range(6)
+_DONE, _NEW_TOPIC, _NEW_NAME, _NO_ROOM = range(4)
+_NONE = 1 << 62
+_HOUR_MS = 3_600_000
+_PORT_LENGTH = 4
+_BY_TOPIC, _BY_QUEUE, _BY_TAG, _BY_HOUR, _BY_HOST = (list(By).index(by) for by in By)
+
+#: Properties with which a message waits to be delivered, as ``MessageConst`` has them (5.3.3).
+_DELAYS = (b"DELAY", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS", b"TIMER_DELAY_MS")
+_DELAY_TEXT = np.frombuffer(b"".join(_DELAYS), np.uint8)
+_DELAY_ENDS = np.cumsum([len(name) for name in _DELAYS])
+
+
+class Wanted(NamedTuple):
+    """Which messages count.
+
+    Attributes:
+        topic: the number of their topic, -1 for all.
+        since, until: half-open range of their storeTimestamp, ms.
+    """
+
+    topic: int
+    since: int
+    until: int
+
+
+class Arrays(NamedTuple):
+    """What the kernel adds to.
+
+    Attributes:
+        slots: int32[2^n], open addressing, row + 1, 0 = free.
+        first, second: int64[rows], the pair; row 0 is what has no row of its own.
+        sums: int64[rows, COLUMNS].
+        bins: uint32[rows, BINS], messages by size.
+        gaps: int64[MOST_GAPS, 5], ms, and time and position before and after; the longest first.
+        walk: int64[6], see the module's constants.
+        used: int64[1], rows in use.
+    """
+
+    slots: NDArray[np.int32]
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    sums: NDArray[np.int64]
+    bins: NDArray[np.uint32]
+    gaps: NDArray[np.int64]
+    walk: NDArray[np.int64]
+    used: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The first and the last message that counted in a segment: storeTimestamp (ms) and physical offset."""
+
+    first: tuple[int, int]
+    last: tuple[int, int]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts messages; for one thread.
+
+    Args:
+        by: how they are grouped.
+        topic: only those of this topic.
+        since, until: only those stored in this half-open range, ms.
+        most: rows at most.
+    """
+
+    by: By
+    topic: bytes | None = None
+    since: int = -_NONE
+    until: int = _NONE
+    most: int = MOST_GROUPS
+    arrays: Arrays = field(init=False)
+    _topics: QueueTable = field(init=False, default_factory=QueueTable)
+    _names: QueueTable = field(init=False, default_factory=QueueTable)
+    _wanted: Wanted = field(init=False)
+
+    def __post_init__(self) -> None:
+        wanted = -1 if self.topic is None else self._topics.intern_topic(self.topic)
+        self._wanted = Wanted(wanted, self.since, self.until)
+        rows = 64
+        self.arrays = Arrays(
+            slots=np.zeros(4 * rows, np.int32),
+            first=np.zeros(rows, np.int64),
+            second=np.zeros(rows, np.int64),
+            sums=_sums(rows),
+            bins=np.zeros((rows, BINS), np.uint32),
+            gaps=np.zeros((MOST_GAPS, 5), np.int64),
+            walk=np.array([0, -1, 0, -1, 0, 0], np.int64),
+            used=np.ones(1, np.int64),
+        )
+
+    @property
+    def messages(self) -> int:
+        """How many have been counted."""
+        return int(self.arrays.sums[:, MESSAGES].sum())
+
+    def add(self, data: NDArray[np.uint8], base: int, block: Frames) -> None:
+        """Count the records of a block.
+
+        Args:
+            data: the segment, uint8[segment_length].
+            base: physical offset of its first byte.
+            block: its columns.
+        """
+        row, by = 0, list(By).index(self.by)
+        while row < int(block.counts[ROWS]):
+            row, why, start, length = (
+                int(number)
+                for number in _add(
+                    data, base, block, row, by, self._wanted,
+                    self._topics.topics, self._names.topics, self.arrays, self.most, _DELAY_TEXT, _DELAY_ENDS,
+                )
+            )  # fmt: skip
+            if why == _NEW_TOPIC:
+                self._topics.intern_topic(data[start : start + length].tobytes())
+            elif why == _NEW_NAME:
+                self._names.intern_topic(data[start : start + length].tobytes())
+            elif why == _NO_ROOM:
+                self._grow()
+
+    def end_segment(self) -> Ends | None:
+        """What has been counted since the last segment's end; None when nothing has."""
+        first_time, first_at, last_time, last_at, _backs, _most = self.arrays.walk.tolist()
+        self.arrays.walk[:4] = 0, -1, 0, -1
+        return None if first_at < 0 else Ends((first_time, first_at), (last_time, last_at))
+
+    def rows(self) -> list[tuple[tuple[bytes | None, bytes | int | None] | None, int]]:
+        """Each group that has a message, and its row; a group is its topic and what it is divided by.
+
+        None is what has no row of its own; in a pair, None is what the groups aren't by, or no tag.
+        """
+        found: list[tuple[tuple[bytes | None, bytes | int | None] | None, int]] = []
+        arrays = self.arrays
+        for row in range(int(arrays.used[0])):
+            if not arrays.sums[row, MESSAGES]:
+                continue
+            if not row:
+                found.append((None, 0))
+                continue
+            topic, second = int(arrays.first[row]), int(arrays.second[row])
+            named = self._topics.topic_names[topic] if self.by in (By.TOPIC, By.QUEUE, By.TAG) else None
+            part: bytes | int | None = second
+            if self.by in (By.TAG, By.HOST):
+                part = None if second < 0 else self._names.topic_names[second]
+            elif self.by is By.TOPIC:
+                part = None
+            found.append(((named, part), row))
+        return found
+
+    def _grow(self) -> None:
+        old = self.arrays
+        rows = min(2 * len(old.first), self.most)
+        slots = np.zeros(len(old.slots) * 2, np.int32)
+        sums, bins = _sums(rows), np.zeros((rows, BINS), np.uint32)
+        sums[: len(old.sums)], bins[: len(old.bins)] = old.sums, old.bins
+        first, second = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        first[: len(old.first)], second[: len(old.second)] = old.first, old.second
+        _fill(slots, first, second, int(old.used[0]))
+        self.arrays = old._replace(slots=slots, first=first, second=second, sums=sums, bins=bins)
+
+
+def _sums(rows: int) -> NDArray[np.int64]:
+    sums = np.zeros((rows, COLUMNS), np.int64)
+    sums[:, [LEAST, FIRST]] = _NONE
+    sums[:, LAST] = -_NONE
+    return sums
+
+
+def bin_range(number: int) -> tuple[int, int]:
+    """The sizes that a bin counts, half open, in bytes."""
+    octave, eighth = divmod(number, _EIGHTHS)
+    low, step = 1 << (octave + _FIRST_OCTAVE), (1 << (octave + _FIRST_OCTAVE)) // _EIGHTHS
+    return low + eighth * step, low + (eighth + 1) * step
+
+
+@njit(cache=True, nogil=True)
+def _bin(size):  # type: ignore[no-untyped-def]
+    octave = np.int64(_FIRST_OCTAVE)
+    while size >> (octave + 1):
+        octave += 1
+    return (octave - _FIRST_OCTAVE) * _EIGHTHS + ((size - (np.int64(1) << octave)) * _EIGHTHS >> octave)
+
+
+@njit(cache=True, nogil=True)
+def _slot(first, second, slots, firsts, seconds):  # type: ignore[no-untyped-def]
+    """The slot of a pair: its own, or the free one where it goes."""
+    mask = np.int64(len(slots) - 1)
+    slot = np.int64(_mix(_mix(np.uint64(first)) ^ np.uint64(second)) & np.uint64(mask))
+    while True:
+        row = np.int64(slots[slot]) - 1
+        if row < 0 or (firsts[row] == first and seconds[row] == second):
+            return slot
+        slot = (slot + 1) & mask
+
+
+@njit(cache=True, nogil=True)
+def _fill(slots, firsts, seconds, used):  # type: ignore[no-untyped-def]
+    for row in range(1, used):
+        slots[_slot(firsts[row], seconds[row], slots, firsts, seconds)] = row + 1
+
+
+@njit(cache=True, nogil=True)
+def _add(  # type: ignore[no-untyped-def]
+    data, base, block, row, by, wanted, topics, names, arrays, most, delay_text, delay_ends
+):
+    """Count from ``row`` on. Returns (row, why it stopped, where the new name is, its length)."""
+    for at in range(row, block.counts[ROWS]):
+        time = block.store_timestamp[at]
+        if time < wanted.since or time >= wanted.until:
+            continue
+        first = second = np.int64(0)
+        known, full = True, arrays.used[0] >= most
+        if wanted.topic >= 0 or by <= _BY_TAG:
+            first = _topic(data, block.topic[at], block.topic_length[at], topics)
+            if wanted.topic >= 0 and first != wanted.topic:
+                continue
+            if first < 0:
+                if not full:
+                    return at, _NEW_TOPIC, block.topic[at], block.topic_length[at]
+                known = False
+        start = length = np.int64(0)
+        if by == _BY_QUEUE:
+            second = np.int64(block.queue_id[at])
+        elif by == _BY_HOUR:
+            first, second = np.int64(0), time // _HOUR_MS
+        elif by == _BY_TAG:
+            start, length = block.tags[at], block.tags_length[at]
+        elif by == _BY_HOST:
+            first, start, length = np.int64(0), block.born_host[at], block.born_host_length[at] - _PORT_LENGTH
+        if length > 0:
+            second = _topic(data, start, length, names)
+            if second < 0:
+                if not full:
+                    return at, _NEW_NAME, start, length
+                known = False
+        elif by == _BY_TAG:
+            second = np.int64(-1)
+        group = np.int64(0)
+        if known:
+            slot = _slot(first, second, arrays.slots, arrays.first, arrays.second)
+            group = np.int64(arrays.slots[slot]) - 1
+            if group < 0 and arrays.used[0] < len(arrays.first):
+                group = arrays.used[0]
+                arrays.used[0] = group + 1
+                arrays.slots[slot] = group + 1
+                arrays.first[group], arrays.second[group] = first, second
+            elif group < 0 and not full:
+                return at, _NO_ROOM, start, length
+            group = max(group, np.int64(0))
+        _count(data, block, at, arrays.sums[group], delay_text, delay_ends)
+        arrays.bins[group, _bin(block.size[at])] += 1
+        _walk(time, base + block.position[at], arrays.walk, arrays.gaps)
+    return block.counts[ROWS], _DONE, np.int64(0), np.int64(0)
+
+
+@njit(cache=True, nogil=True)
+def _count(data, block, at, sums, delay_text, delay_ends):  # type: ignore[no-untyped-def]
+    time, size = block.store_timestamp[at], block.size[at]
+    sums[MESSAGES] += 1
+    sums[BYTES] += size
+    sums[LEAST] = min(sums[LEAST], size)
+    sums[MOST] = max(sums[MOST], size)
+    sums[FIRST] = min(sums[FIRST], time)
+    sums[LAST] = max(sums[LAST], time)
+    sums[KEYS] += block.keys_length[at] > 0
+    sums[TAGS] += block.tags_length[at] > 0
+    sums[TRANSACTIONS] += block.sys_flag[at] & TRANSACTION_MASK != 0
+    sums[RETRIES] += block.reconsume_times[at] > 0
+    for entry in range(block.entry_end[at - 1] if at else 0, block.entry_end[at]):
+        begin = 0
+        for number in range(len(delay_ends)):
+            end = delay_ends[number]
+            if block.name_length[entry] == end - begin:
+                name, same = block.name[entry], True
+                for byte in range(end - begin):
+                    same = same and u8(data, name + byte) == delay_text[begin + byte]
+                if same:
+                    sums[DELAYED] += 1
+                    return
+            begin = end
+
+
+@njit(cache=True, nogil=True)
+def _walk(time, position, walk, gaps):  # type: ignore[no-untyped-def]
+    """Take a message for the next in time: keep the longest gaps, and count the steps back."""
+    if walk[_LAST_AT] < 0:
+        walk[_FIRST_TIME], walk[_FIRST_AT] = time, position
+    else:
+        step = time - walk[_LAST_TIME]
+        if step < 0:
+            walk[_BACKS] += 1
+            walk[_MOST_BACK] = max(walk[_MOST_BACK], -step)
+        elif step > gaps[-1, 0]:
+            place = len(gaps) - 1
+            while place > 0 and gaps[place - 1, 0] < step:
+                gaps[place] = gaps[place - 1]
+                place -= 1
+            gaps[place, 0] = step
+            gaps[place, 1], gaps[place, 2] = walk[_LAST_TIME], walk[_LAST_AT]
+            gaps[place, 3], gaps[place, 4] = time, position
+    walk[_LAST_TIME], walk[_LAST_AT] = time, position
