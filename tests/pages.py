@@ -1,0 +1,239 @@
+"""The pages of documentation as programs read them: blocks, the commands in them, and what these print.
+
+A block is run by a test only if the line before it says so, in a comment that no reader sees:
+
+- ``<!-- run -->``: its commands are run, in order, and what they print is compared;
+- ``<!-- run: spark -->``: likewise, in a test that has a Spark session.
+
+All blocks of a page share one directory, so that a block finds what those before it left. In what a page
+prints, ``…`` stands for any text, and a line of nothing else for any number of lines.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from reput.cli import app as cli
+
+ROOT = Path(__file__).parents[1]
+
+_FENCE = re.compile(
+    r"(?:^<!-- (?P<mark>run(?:: \w+)?) -->\n)?"
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+_TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
+_INLINE = re.compile(r"(?<!`)`(?:\.venv/bin/)?(reput [a-z]+[^`]*|make [a-z]+[^`]*)`(?!`)")
+_JOB = re.compile(r"jobs/(\w+)\.py")
+_ANY = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        page: the file it stands in.
+        line: the number of its first line in the page, from 1 on.
+        language: what stands behind the fence, such as ``console``.
+        text: its lines.
+        mark: ``run`` or ``run: spark``, or nothing.
+    """
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    mark: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command of a ``console`` block, and the lines that it prints according to the page."""
+
+    command: str
+    printed: tuple[str, ...]
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in _FENCE.finditer(text):
+        indent = match["indent"]
+        lines = [line.removeprefix(indent) for line in match["text"].splitlines()]
+        number = text.count("\n", 0, match.start("text")) + 1
+        found.append(Block(page, number, match["language"], "\n".join(lines) + "\n", match["mark"] or ""))
+    return found
+
+
+def steps(block: Block) -> list[Step]:
+    """The commands behind ``$``, with the lines they go on in, and the lines below each."""
+    found: list[Step] = []
+    lines = iter(block.text.splitlines())
+    for line in lines:
+        if line.startswith("$ "):
+            command = line[2:]
+            while command.endswith("\\"):
+                command = command[:-1] + next(lines).lstrip("> ")
+            found.append(Step(command, ()))
+        elif found:
+            found[-1] = Step(found[-1].command, (*found[-1].printed, line))
+        else:
+            raise AssertionError(f"{block}: begins with {line!r}, which is no command")
+    return found
+
+
+def commands(block: Block) -> list[str]:
+    """All commands of a ``console`` or ``sh`` block."""
+    if block.language == "console":
+        return [step.command for step in steps(block)]
+    joined = re.sub(r"\\\n\s*", "", block.text)
+    return [line for line in joined.splitlines() if line and not line.startswith("#")]
+
+
+def inline_commands(page: Path) -> list[str]:
+    """``reput …`` and ``make …`` between single backticks."""
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    return _INLINE.findall(re.sub(r"\s+", " ", text))
+
+
+def check_command(command: str) -> None:
+    """A command that a page shows can be given: of reput's with these words, of others what can be known.
+
+    Raises:
+        AssertionError: says why not.
+    """
+    for words in simple_commands(command):
+        name = Path(words[0]).name
+        if name == "reput":
+            check_words(words[1:])
+        elif name == "make":
+            wanted = {word for word in words[1:] if "=" not in word}
+            assert wanted <= targets(), f"make has no target {', '.join(sorted(wanted - targets()))}"
+        elif name == "spark-submit":
+            (place,) = [number for number, word in enumerate(words) if _JOB.fullmatch(word)]
+            assert (ROOT / words[place]).is_file(), f"there is no {words[place]}"
+            match = _JOB.fullmatch(words[place])
+            assert match is not None
+            check_words([match[1], *words[place + 1 :]])
+        elif name.startswith("python") and words[1:2] == ["-m"] and words[2].split(".")[0] in _OURS:
+            importlib.import_module(words[2])
+
+
+_OURS = ("reput", "bench", "tests")
+
+
+def check_words(words: list[str]) -> None:
+    """Words behind ``reput`` are parsed by the command line itself, which then does nothing.
+
+    Raises:
+        AssertionError: a command, an option or the number of arguments is wrong, or a value can't be used.
+    """
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said), pytest.raises(SystemExit) as ended:
+        _idle_command_line().main(words, prog_name="reput")
+    assert not ended.value.code, f"reput {shlex.join(words)}: {said.getvalue()}"
+
+
+@functools.cache
+def _idle_command_line() -> Any:
+    """``reput`` whose commands end as soon as their words are parsed.
+
+    A group of click's, or of the copy of it that newer releases of typer come with.
+    """
+    group: Any = typer.main.get_command(cli.app)
+    for command in group.commands.values():
+        command.callback = None
+    return group
+
+
+def check_inline(command: str) -> None:
+    """A command in a sentence may leave out words; what is there has to exist.
+
+    Raises:
+        AssertionError: there is no such command, target or option.
+    """
+    words = command.split()
+    if words[0] == "make":
+        assert words[1] in targets(), f"make has no target {words[1]}"
+        return
+    found = _idle_command_line().commands.get(words[1])
+    assert found is not None, f"there is no reput {words[1]}"
+    known = {option for parameter in found.params for option in parameter.opts} | {"--help"}
+    named = {word.strip(".,;:)]") for word in words[2:] if word.startswith("--")}
+    assert named <= known, f"reput {words[1]} has no {', '.join(sorted(named - known))}"
+
+
+def check_python(text: str) -> None:
+    """Python compiles, and what it imports from reput is there.
+
+    Raises:
+        AssertionError: a name isn't there.
+        SyntaxError: it doesn't compile.
+    """
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _OURS:
+            module = importlib.import_module(node.module or "")
+            for alias in node.names:
+                assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] in _OURS:
+                    importlib.import_module(alias.name)
+
+
+def targets() -> set[str]:
+    """What ``make`` can be asked for."""
+    return set(_TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
+
+
+def assert_printed(expected: tuple[str, ...], actual: str) -> None:
+    """What a command printed is what the page says.
+
+    Raises:
+        AssertionError: it isn't; with both.
+    """
+    pattern = ""
+    for line in expected:
+        if line.strip() in (_ANY, "..."):
+            pattern += r"(?:.*\n)*?"
+        else:
+            pattern += ".*".join(map(re.escape, line.rstrip().split(_ANY))) + r" *\n"
+    text = actual if actual.endswith("\n") or not actual else actual + "\n"
+    assert re.fullmatch(pattern, text), "\n".join(("the page says:", *expected, "and it prints:", text))
+
+
+def simple_commands(command: str) -> Iterator[list[str]]:
+    """The commands of a line without comment, each as its words, without what precedes and redirects it."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in [*lexer, ";"]:
+        if set(word) <= set("();&|") and word:
+            if words:
+                yield words
+            words = []
+        elif words or not re.fullmatch(r"\w+=.*", word):
+            if set(word) <= set("<>"):
+                words.append(">")
+            elif words and words[-1] == ">":
+                words.pop()
+            else:
+                words.append(word)
