@@ -1,0 +1,136 @@
+"""``reput rebuild-many``: many stores in one Spark session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.cli import app as commands
+from reput.cli.arguments import AsJson, KnownTopicsOnly, Master, NoIndex, WrittenAs, size
+from reput.cli.outcome import reported
+from reput.cli.output import JsonOutput, Output, TextOutput, counted, inline, printed, told
+from reput.job.many import Outcome, plan_many, rebuild_many
+from reput.job.options import RebuildOptions
+from reput.spark import check_java, is_submitted
+from reput.store.space import human
+
+_EXAMPLES = """**Examples**
+
+Each broker's store, with its own broker.conf beside it, two at a time:
+
+    reput rebuild-many /brokers/*/store --out-root /rebuilt --broker-conf '{store}/../broker.conf' --at-once 2
+"""
+
+
+@commands.app.command("rebuild-many", epilog=_EXAMPLES)
+def rebuild_many_command(
+    stores: Annotated[
+        list[Path], typer.Argument(metavar="STORE", help="Stores: directories that hold commitlog/.")
+    ],
+    out_root: Annotated[
+        Path,
+        typer.Option(
+            "--out-root",
+            metavar="DIR",
+            help="Each output goes below DIR as its store lies below the directory that all have in common.",
+        ),
+    ],
+    broker_conf: Annotated[
+        Path | None,
+        typer.Option(
+            "--broker-conf",
+            metavar="FILE",
+            help="The brokers' configuration file; {store} in it stands for each store's path.",
+        ),
+    ] = None,
+    rocketmq_version: WrittenAs = None,
+    no_index: NoIndex = False,
+    known_topics_only: KnownTopicsOnly = False,
+    max_bytes_per_trigger: Annotated[
+        str,
+        typer.Option("--max-bytes-per-trigger", metavar="SIZE", help="Log bytes between two commits."),
+    ] = "4g",
+    at_once: Annotated[
+        int, typer.Option("--at-once", metavar="N", min=1, help="Stores that are rebuilt at the same time.")
+    ] = 1,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild many stores, each to an output of its own, in one Spark session.
+
+    What is refused or fails in one store keeps no other from its turn. The same command goes on with outputs
+    that were begun, and has nothing to do where all is done.
+
+    Exit code: the highest of all stores; 0: done and sound. 1: done, with findings. 2: refused or failed.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output):
+        common = RebuildOptions(
+            store=stores[0],
+            broker_conf=broker_conf,
+            rocketmq_version=rocketmq_version,
+            index=not no_index,
+            known_topics_only=known_topics_only,
+            max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
+        )
+        planned = plan_many(stores, out_root, common)
+        if not is_submitted():
+            check_java()
+        left = len(planned)
+
+        def done(outcome: Outcome) -> None:
+            nonlocal left
+            left -= 1
+            told(f"{outcome.options.store}: exit code {outcome.exit_code}, {counted(left, 'store')} left")
+
+        outcomes = rebuild_many(
+            planned, lambda: commands.start_spark("reput rebuild-many", master), at_once, done
+        )
+    code = max(outcome.exit_code for outcome in outcomes)
+    if as_json:
+        facts = [outcome.to_dict() for outcome in outcomes]
+        printed(json.dumps({"exit_code": code, "out_root": str(out_root), "stores": facts}, indent=2))
+    else:
+        printed(*_lines(outcomes, out_root))
+    raise typer.Exit(code)
+
+
+def _lines(outcomes: Sequence[Outcome], out_root: Path) -> list[str]:
+    rows = [("code", "messages", "log", "queues", "index", "findings", "seconds", "store")]
+    for outcome in outcomes:
+        found = outcome.summary
+        rows.append(
+            (
+                str(outcome.exit_code),
+                *(
+                    ("", "", "", "", "")
+                    if found is None
+                    else (
+                        f"{found.messages:,}",
+                        human(found.bytes),
+                        f"{found.queues:,}",
+                        f"{found.index_files:,}",
+                        f"{len(found.findings):,}",
+                    )
+                ),
+                f"{outcome.seconds:.1f}",
+                inline(str(outcome.options.store)),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    done = sum(outcome.summary is not None for outcome in outcomes)
+    lines = [f"Rebuilt {done:,} of {counted(len(outcomes), 'store')} into {inline(str(out_root))}"]
+    for row in rows:
+        cells = (cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=True))
+        lines.append(f"  {'  '.join(cells)}  {row[-1]}")
+    lines += [f"  failed     {outcome.error}" for outcome in outcomes if outcome.error is not None]
+    for outcome in outcomes:
+        if outcome.summary is not None and outcome.summary.exit_code:
+            lines.append(
+                f"  findings   of {inline(str(outcome.options.store))}: in --json, and in its ledger"
+            )
+    return lines

@@ -1,0 +1,279 @@
+"""``python -m reput.cluster.plan``: what a rebuild of many stores takes, from measured rates.
+
+Arithmetic and nothing else: what was measured is :data:`MEASURED`, on 2 cores and 4 GiB of log
+(docs/benchmark.md); every figure can be replaced by one's own. docs/sizing.md says what it leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+
+from reput.cli.arguments import size
+from reput.cli.output import counted, printed, told
+from reput.errors import ReputError, SettingsError
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
+from reput.store.space import human
+
+_REFUSED = 2
+_MB = 1_000_000
+_MIB = 1 << 20
+_GIB = 1 << 30
+#: RocketMQ's defaults, ``maxIndexNum`` and ``maxHashSlotNum`` (``MessageStoreConfig``).
+_INDEX_KEYS, _INDEX_SLOTS = 20_000_000 - 1, 5_000_000
+#: What a batch keeps until it is committed, as ``reput.estimate`` reckons it: bytes a message and a key.
+_SPILL_MESSAGE, _SPILL_KEY = 20, 4
+_BATCH = 4 * _GIB
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Rates of one machine.
+
+    Attributes:
+        bytes_per_second: of log, of a rebuild in a session that has run before, files in the page cache.
+        cores: how many did that.
+        start_seconds: what a command takes before and after, Python, JVM and Spark.
+        message_bytes: mean size of a record in the log.
+        keys: index entries of a message, the unique key and the tag among them.
+        memory_fixed, memory_per_core: bytes, of driver and JVM, and of the worker of each core.
+    """
+
+    bytes_per_second: float
+    cores: int
+    start_seconds: float
+    message_bytes: int
+    keys: int
+    memory_fixed: int
+    memory_per_core: int
+
+
+#: docs/benchmark.md: "reput, warm", RocketMQ 5.5.0, 2 cores; 14.09 s less 3.72 s; peaks with 1 and 2 cores of
+#: 1,013.5 MiB and 1.1 GiB, and 1.4 GiB for the largest log and session, rounded up.
+MEASURED = Measured(1153 * _MB, 2, 10.4, 704, 3, 1 * _GIB, 256 * _MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """What there is to rebuild on.
+
+    Attributes:
+        number: hosts; each rebuilds whole stores, one after the other.
+        cores: of each.
+        read, write: bytes a second that one host's disks read, and write.
+        network: bytes a second between one host and the disks, None where they are its own.
+    """
+
+    number: int
+    cores: int
+    read: float
+    write: float
+    network: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What it takes. Bytes and seconds; those of a host are of the one with the most stores.
+
+    Attributes:
+        stores, bytes: to rebuild, in all.
+        messages, keys: likely numbers, in all.
+        queue_bytes, index_bytes: of the outputs, in all.
+        stores_per_host: one after the other.
+        bytes_per_host, output_per_host: of log that is read, and what is written.
+        scratch_per_host: beside the outputs, until a batch is committed.
+        memory_per_host: of processes; the page cache comes on top.
+        bounds: seconds that each resource is busy on that host, by name.
+        start_seconds: on that host, for all its stores as commands of their own.
+    """
+
+    stores: int
+    bytes: int
+    messages: int
+    keys: int
+    queue_bytes: int
+    index_bytes: int
+    stores_per_host: int
+    bytes_per_host: int
+    output_per_host: int
+    scratch_per_host: int
+    memory_per_host: int
+    bounds: dict[str, float]
+    start_seconds: float
+
+    @property
+    def slowest(self) -> str:
+        """The resource that is busy longest."""
+        return max(self.bounds, key=lambda name: self.bounds[name])
+
+    @property
+    def least_seconds(self) -> float:
+        """If all resources were busy at the same time."""
+        return self.start_seconds + max(self.bounds.values())
+
+    @property
+    def most_seconds(self) -> float:
+        """If only one of them was at any time."""
+        return self.start_seconds + sum(self.bounds.values())
+
+
+def plan(log_bytes: int, stores: int, hosts: Hosts, measured: Measured = MEASURED) -> Plan:
+    """What a rebuild of so many stores of equal size takes.
+
+    Args:
+        log_bytes: of all stores together.
+    """
+    messages = log_bytes // measured.message_bytes
+    keys = messages * measured.keys
+    queue_bytes = messages * UNIT_LENGTH
+    index_files = stores * -(-(keys // stores) // _INDEX_KEYS) if keys else 0
+    index_bytes = keys * ENTRY_LENGTH + index_files * (HEADER_LENGTH + _INDEX_SLOTS * SLOT_LENGTH)
+    each = -(-stores // min(hosts.number, stores))
+    share = each / stores
+    read, written = log_bytes * share, (queue_bytes + index_bytes) * share
+    batch = min(_BATCH, log_bytes // stores)
+    scratch = batch // measured.message_bytes * (_SPILL_MESSAGE + _SPILL_KEY * measured.keys)
+    bounds = {
+        "cores": read / (measured.bytes_per_second / measured.cores * hosts.cores),
+        "reading": read / hosts.read,
+        "writing": written / hosts.write,
+    }
+    if hosts.network is not None:
+        bounds["network"] = (read + written) / hosts.network
+    return Plan(
+        stores=stores,
+        bytes=log_bytes,
+        messages=messages,
+        keys=keys,
+        queue_bytes=queue_bytes,
+        index_bytes=index_bytes,
+        stores_per_host=each,
+        bytes_per_host=int(read),
+        output_per_host=int(written),
+        scratch_per_host=scratch,
+        memory_per_host=measured.memory_fixed + hosts.cores * measured.memory_per_core,
+        bounds=bounds,
+        start_seconds=each * measured.start_seconds,
+    )
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def command(
+    log_bytes: Annotated[
+        str, typer.Option("--bytes", metavar="SIZE", help="Commit log of all stores together: 512g, 100t.")
+    ],
+    stores: Annotated[int, typer.Option("--stores", metavar="N", min=1, help="Stores, of equal size.")] = 1,
+    hosts: Annotated[
+        int | None, typer.Option("--hosts", metavar="N", min=1, help="Hosts (default: one for each store).")
+    ] = None,
+    cores: Annotated[int, typer.Option("--cores", metavar="N", min=1, help="Cores of a host.")] = 8,
+    disk_read: Annotated[
+        float, typer.Option("--disk-read", metavar="MB/s", min=1, help="What a host's disks read.")
+    ] = 500.0,
+    disk_write: Annotated[
+        float, typer.Option("--disk-write", metavar="MB/s", min=1, help="What a host's disks write.")
+    ] = 250.0,
+    network: Annotated[
+        float | None,
+        typer.Option(
+            "--network",
+            metavar="MB/s",
+            min=1,
+            help="Between a host and the stores, where they lie elsewhere.",
+        ),
+    ] = None,
+    rate: Annotated[
+        float,
+        typer.Option("--rate", metavar="MB/s", min=1, help="Your `make bench`: MB/s of reput, warm ..."),
+    ] = MEASURED.bytes_per_second / _MB,
+    rate_cores: Annotated[
+        int, typer.Option("--rate-cores", metavar="N", min=1, help="... on so many cores.")
+    ] = MEASURED.cores,
+    message_bytes: Annotated[
+        int, typer.Option("--message-bytes", metavar="N", min=92, help="A record in the mean.")
+    ] = MEASURED.message_bytes,
+    keys: Annotated[
+        int, typer.Option("--keys", metavar="N", min=0, help="Index entries of a message.")
+    ] = MEASURED.keys,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as one JSON document.")] = False,
+) -> None:
+    """What a rebuild of many stores takes: cores, memory, disk and hours, reckoned from measured rates.
+
+    Nothing is read or started. Exit code 0; 2 where an option can't be understood.
+    """
+    try:
+        told_bytes = size("--bytes", log_bytes)
+        if told_bytes < stores * message_bytes:
+            raise SettingsError("--bytes is less than a message for each store", found=log_bytes)
+    except ReputError as error:
+        told(error)
+        raise typer.Exit(_REFUSED) from None
+    number = min(hosts or stores, stores)
+    there = Hosts(number, cores, disk_read * _MB, disk_write * _MB, network and network * _MB)
+    measured = Measured(
+        rate * _MB,
+        rate_cores,
+        MEASURED.start_seconds,
+        message_bytes,
+        keys,
+        MEASURED.memory_fixed,
+        MEASURED.memory_per_core,
+    )
+    found = plan(told_bytes, stores, there, measured)
+    if as_json:
+        facts = {
+            **asdict(found),
+            "slowest": found.slowest,
+            "least_seconds": found.least_seconds,
+            "most_seconds": found.most_seconds,
+        }
+        assumed = {"hosts": asdict(there), "measured": asdict(measured)}
+        printed(json.dumps({**facts, **assumed}, indent=2))
+    else:
+        printed(*_lines(found, there, measured))
+
+
+def _lines(found: Plan, hosts: Hosts, measured: Measured) -> list[str]:
+    one = measured.bytes_per_second / measured.cores / _MB
+    where = f"on {counted(hosts.number, 'host')} with {counted(hosts.cores, 'core')} each"
+    lines = [
+        f"{human(found.bytes)} of commit log in {counted(found.stores, 'store')}, {where}",
+        f"  messages   {found.messages:,} of {measured.message_bytes} bytes, {found.keys:,} index entries",
+        f"  outputs    queues {human(found.queue_bytes)}, index {human(found.index_bytes)}",
+        "a host",
+        f"  stores     {found.stores_per_host:,}, one after the other: {human(found.bytes_per_host)} of log",
+        f"  disk       {human(found.output_per_host)} of outputs, {human(found.scratch_per_host)} of scratch",
+        f"  memory     {human(found.memory_per_host)}, and page cache",
+    ]
+    why = {
+        "cores": f"{hosts.cores} times {one:,.0f} MB/s, measured with {counted(measured.cores, 'core')}",
+        "reading": f"{hosts.read / _MB:,.0f} MB/s",
+        "writing": f"{hosts.write / _MB:,.0f} MB/s",
+        "network": f"{(hosts.network or 0) / _MB:,.0f} MB/s, both ways together",
+    }
+    for name, seconds in found.bounds.items():
+        most = "  <- the bound" if name == found.slowest else ""
+        lines.append(f"  {name:<10} {_time(seconds)}: {why[name]}{most}")
+    lines.append(f"  starts     {_time(found.start_seconds)}")
+    tib = (1 << 40) / found.bytes_per_host
+    for title, share in (("in all", 1.0), ("per TiB", tib)):
+        least, most = _time(found.least_seconds * share), _time(found.most_seconds * share)
+        lines.append(f"  {title:<10} {least} if these overlap, {most} if none does")
+    return lines
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+if __name__ == "__main__":
+    app()

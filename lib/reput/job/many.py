@@ -1,0 +1,169 @@
+"""Rebuilds of many stores in one Spark session: some at a time, none waiting for another's trouble."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.errors import ReputError, SettingsError
+from reput.job.options import RebuildOptions
+from reput.job.run import rebuild
+from reput.job.summary import Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REFUSED = 2
+_STORE = "{store}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one store.
+
+    Attributes:
+        options: what was asked for.
+        summary: of the rebuild, None where there is an error.
+        error: why it was refused or failed.
+        seconds: wall time, beside others.
+    """
+
+    options: RebuildOptions
+    summary: Summary | None
+    error: ReputError | None
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """What ``reput rebuild`` of this store alone would end with."""
+        return REFUSED if self.summary is None else self.summary.exit_code
+
+    def to_dict(self) -> dict[str, object]:
+        """The outcome as a JSON-ready mapping: the summary's, or the error's."""
+        facts: dict[str, object] = {
+            "exit_code": self.exit_code,
+            "store": str(self.options.store),
+            "output": str(self.options.out),
+            "seconds": self.seconds,
+        }
+        if self.summary is not None:
+            return {**self.summary.to_dict(), **facts}
+        error = self.error or ReputError("not done")
+        return {**facts, "error": error.problem, "message": str(error), **error.facts()}
+
+
+def plan_many(stores: Sequence[Path], out_root: Path, common: RebuildOptions) -> list[RebuildOptions]:
+    """The options of each store; outputs lie below ``out_root`` as stores do below their common directory.
+
+    ``/brokers/a/store`` and ``/brokers/b/store`` go to ``a/store`` and ``b/store``, a single one to its name.
+
+    Args:
+        stores: any paths.
+        common: what is asked of all; ``{store}`` in the path of broker.conf stands for each store's path.
+
+    Raises:
+        SettingsError: a store is named twice, or lies in another one.
+    """
+    places = [Path(os.path.abspath(store)) for store in stores]
+    for one, other in pairwise(sorted(places)):
+        if other.is_relative_to(one):
+            raise SettingsError(
+                "a store is named twice" if one == other else "a store lies in another one",
+                path=other,
+                found=str(one),
+                next_step="Name each store once",
+            )
+    parent = Path(os.path.commonpath([place.parent for place in places]))
+    conf = common.broker_conf
+    return [
+        replace(
+            common,
+            store=place,
+            out=out_root / place.relative_to(parent),
+            broker_conf=None if conf is None else Path(str(conf).replace(_STORE, str(place))),
+        )
+        for place in places
+    ]
+
+
+def rebuild_many(
+    stores: Sequence[RebuildOptions],
+    start_spark: Callable[[], SparkSession],
+    at_once: int = 1,
+    listener: Callable[[Outcome], None] = lambda _outcome: None,
+) -> list[Outcome]:
+    """Rebuild each store, ``at_once`` at a time, in the order given; what fails keeps no other from its turn.
+
+    An interrupt ends the waiting and nothing else: the caller's process has to end, too, as after a crash.
+
+    Args:
+        start_spark: gives the session; called at most once, when something is to be done.
+        listener: is told each outcome when it is there, one at a time.
+
+    Returns:
+        The outcomes in the order of ``stores``.
+    """
+    todo: queue.SimpleQueue[tuple[int, RebuildOptions]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
+    for numbered in enumerate(stores):
+        todo.put(numbered)
+    once = _Once(start_spark)
+
+    def work() -> None:
+        while True:
+            try:
+                number, options = todo.get_nowait()
+            except queue.Empty:
+                return
+            done.put((number, _rebuilt(options, once)))
+
+    for number in range(min(at_once, len(stores))):
+        # Not joined: whoever interrupts doesn't wait for what is under way.
+        threading.Thread(target=work, name=f"reput-rebuild-{number}", daemon=True).start()
+    outcomes: dict[int, Outcome] = {}
+    while len(outcomes) < len(stores):
+        number, outcome = done.get()
+        outcomes[number] = outcome
+        listener(outcome)
+    return [outcomes[number] for number in sorted(outcomes)]
+
+
+class _Once:
+    """A session for whoever asks first and all others; a failure is everybody's, too."""
+
+    def __init__(self, start_spark: Callable[[], SparkSession]) -> None:
+        self._start = start_spark
+        self._lock = threading.Lock()
+        self._session: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        with self._lock:
+            if self._session is None:
+                self._session = self._start()
+            return self._session
+
+
+def _rebuilt(options: RebuildOptions, start_spark: Callable[[], SparkSession]) -> Outcome:
+    began = time.perf_counter()
+    summary, error = None, None
+    try:
+        summary = rebuild(options, start_spark)
+    except ReputError as refused:
+        error = refused
+    except Exception as bug:  # noqa: BLE001 - of one store; the others go on
+        traceback.print_exc()
+        error = ReputError(
+            "reput failed in a way that it doesn't foresee",
+            path=options.store,
+            found=f"{type(bug).__name__}: {bug}",
+            next_step="The lines above say where; please report them",
+        )
+    return Outcome(options, summary, error, time.perf_counter() - began)
