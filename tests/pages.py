@@ -37,7 +37,7 @@ _FENCE = re.compile(
 )
 _TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`(?:\.venv/bin/)?(reput [a-z]+[^`]*|make [a-z]+[^`]*)`(?!`)")
-_JOB = re.compile(r"jobs/(\w+)\.py")
+_JOB = re.compile(r"(?:^|/)jobs/\w+\.py$")
 _ANY = "…"
 
 
@@ -108,6 +108,12 @@ def commands(block: Block) -> list[str]:
     return [line for line in joined.splitlines() if line and not line.startswith("#")]
 
 
+def indented_commands(page: Path) -> list[str]:
+    """Commands of blocks that are indented by four spaces, without a fence."""
+    text = re.sub(r"\\\n\s*", "", _FENCE.sub("", page.read_text(encoding="utf-8")))
+    return re.findall(r"(?<=^    )(?:make|reput|spark-submit|python -m) .*", text, re.MULTILINE)
+
+
 def inline_commands(page: Path) -> list[str]:
     """``reput …`` and ``make …`` between single backticks."""
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
@@ -128,11 +134,10 @@ def check_command(command: str) -> None:
             wanted = {word for word in words[1:] if "=" not in word}
             assert wanted <= targets(), f"make has no target {', '.join(sorted(wanted - targets()))}"
         elif name == "spark-submit":
-            (place,) = [number for number, word in enumerate(words) if _JOB.fullmatch(word)]
-            assert (ROOT / words[place]).is_file(), f"there is no {words[place]}"
-            match = _JOB.fullmatch(words[place])
-            assert match is not None
-            check_words([match[1], *words[place + 1 :]])
+            (place,) = [number for number, word in enumerate(words) if _JOB.search(word)]
+            job = Path(words[place])
+            assert (ROOT / "jobs" / job.name).is_file(), f"there is no {words[place]}"
+            check_words([job.stem.replace("_", "-"), *words[place + 1 :]])
         elif name.startswith("python") and words[1:2] == ["-m"] and words[2].split(".")[0] in _OURS:
             importlib.import_module(words[2])
 
@@ -159,8 +164,11 @@ def _idle_command_line() -> Any:
     A group of click's, or of the copy of it that newer releases of typer come with.
     """
     group: Any = typer.main.get_command(cli.app)
-    for command in group.commands.values():
+    waiting = [*group.commands.values()]
+    while waiting:
+        command = waiting.pop()
         command.callback = None
+        waiting += getattr(command, "commands", {}).values()
     return group
 
 
@@ -174,11 +182,14 @@ def check_inline(command: str) -> None:
     if words[0] == "make":
         assert words[1] in targets(), f"make has no target {words[1]}"
         return
-    found = _idle_command_line().commands.get(words[1])
-    assert found is not None, f"there is no reput {words[1]}"
+    found, place = _idle_command_line(), 0
+    while place + 1 < len(words) and words[place + 1] in getattr(found, "commands", {}):
+        place += 1
+        found = found.commands[words[place]]
+    assert place, f"there is no reput {words[1]}"
     known = {option for parameter in found.params for option in parameter.opts} | {"--help"}
-    named = {word.strip(".,;:)]") for word in words[2:] if word.startswith("--")}
-    assert named <= known, f"reput {words[1]} has no {', '.join(sorted(named - known))}"
+    named = {word.strip(".,;:)]") for word in words[place + 1 :] if word.startswith("--")}
+    assert named <= known, f"reput {found.name} has no {', '.join(sorted(named - known))}"
 
 
 def check_python(text: str) -> None:

@@ -44,6 +44,8 @@ def test_blocks_fit_their_kind(page: Path) -> None:
             _check(block)
         except (AssertionError, ImportError, SyntaxError, ValueError, yaml.YAMLError) as error:
             wrong.append(f"{block}: {error}")
+    for command in pages.indented_commands(page):
+        pages.check_command(command)
     assert not wrong, "\n".join(wrong)
 
 
