@@ -15,6 +15,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from reput.dump import index as dump_index
+from reput.dump.checkpoint import read as read_checkpoint
+from reput.dump.consumequeue import dump as dump_queue
+from reput.dump.index import IndexPlace
+from reput.dump.places import queue_places
 from reput.errors import ReputError
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties
 from reput.format.checkpoint import StoreCheckpoint
@@ -139,6 +144,41 @@ def test_what_is_committed_is_known_or_refused(place: Path, checkpoint: bytes, l
     (place / "entries").write_bytes(log)
     answered(lambda: committed.committed_index(group))
     answered(lambda: committed.end_of([(str(place / "entries"), 500, len(log))], 2))
+
+
+DUMPED = {
+    "queue": b"".join(
+        struct.pack(">qiq", *unit) for unit in [(0, 0x7FFFFFFF, 0), (0, 9, 1), (9, 9, -(1 << 63))]
+    ),
+    "batches": struct.pack(">qiqqqhii", 0, 9, 1, 2, 0, 3, -1, 0) * 2,
+    "index": IndexHeader(1, 2, 0, 9, 1, 3).encode()
+    + struct.pack(">2i", 0, 2)
+    + struct.pack(">iqii", 3, 0, 0, 1) * 3,
+    "checkpoint": struct.pack(">6q", 1, 2, 3, 4, 5, 6),
+}
+
+
+@pytest.mark.parametrize("kind", DUMPED)
+@settings(max_examples=80)
+@given(st.data(), st.integers(0, 4), st.integers(0, 4))
+def test_files_are_dumped_or_refused(
+    place: Path, kind: str, data: st.DataObject, start: int, end: int
+) -> None:
+    path = place / names.offset_name(0)
+    path.write_bytes(data.draw(any_of(DUMPED[kind])))
+
+    def dump() -> None:
+        if kind == "checkpoint":
+            assert len(read_checkpoint(path)) == 6
+        elif kind == "index":
+            file = IndexPlace(path, 2, 3, path.stat().st_size)
+            assert [event.to_dict() for event in dump_index.dump(file, start, None)]
+            assert [event.to_dict() for event in dump_index.walk(file, "t#k")]
+        else:
+            (queue,) = queue_places(path)
+            assert len([event.to_dict() for event in dump_queue(queue, start, end)]) <= 4 * (end + 3)
+
+    answered(dump)
 
 
 @settings(max_examples=200)

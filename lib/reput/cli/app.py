@@ -20,6 +20,7 @@ from reput.cli.arguments import (
     WrittenAs,
     size,
 )
+from reput.cli.dump import dump_app
 from reput.cli.outcome import INTERRUPTED, REFUSED, reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, told
 from reput.cli.submitted import part_stderr
@@ -144,6 +145,7 @@ def rebuild_command(
 
 
 app.command("tail", epilog=TAIL_EXAMPLES)(tail_command)
+app.add_typer(dump_app, name="dump")
 
 
 def start_spark(application: str, master: str | None, display: ProgressDisplay | None = None) -> SparkSession:

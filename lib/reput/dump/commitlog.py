@@ -74,12 +74,20 @@ class Blank(NamedTuple):
     offset: int
     size: int
 
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {"type": "blank", "physicalOffset": self.offset, "size": self.size}
+
 
 class Unwritten(NamedTuple):
     """Zeros up to the end of the log, physical offsets."""
 
     offset: int
     end: int
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {"type": "unwritten", "physicalOffset": self.offset, "size": self.end - self.offset}
 
 
 Event = Block | Damage | Blank | Unwritten

@@ -75,6 +75,15 @@ def log_place(path: Path, broker_conf: Path | None, version: str | None) -> LogP
         log = without_unwritten_end(discover(settings))
         return LogPlace(settings, replace(log, entries=any(map(_begins_with_entry, log.segments))), True)
     settings = StoreSettings.load(path, broker_conf, version, dledger=True)
+    if broker_conf is None and not (path / names.COMMIT_LOG).is_dir():
+        raise StoreError(
+            "there is no commit log here",
+            path=path,
+            expected=f"a store with {names.COMMIT_LOG}/, a directory of segments, or a segment",
+            found="none of these",
+            next_step="Check PATH. Where the log is elsewhere, or DLedger writes it, give broker.conf, too, "
+            "or the directory with the segments",
+        )
     return LogPlace(settings, without_unwritten_end(discover(settings)), can_grow=True)
 
 
