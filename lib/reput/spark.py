@@ -176,6 +176,24 @@ def _told() -> frozenset[str]:
     return frozenset(key for key, _ in SparkConf().getAll())
 
 
+def java() -> tuple[str | None, int | None]:
+    """The Java that Spark will start, and its major version; None for what can't be told."""
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which(Path(home, "bin", "java") if home else "java")
+    return path, None if path is None else _java_version(path)
+
+
+def delta_jar() -> tuple[Path | None, str]:
+    """Delta Lake's jar, where Spark has it already, and its file name: see ``delta`` of :func:`session`."""
+    group, artifact, version = _DELTA["spark.jars.packages"].split(":")
+    caches = [path / "jars" for path in sorted(Path.home().glob(".ivy2*"))]
+    spec = find_spec("pyspark")
+    own = [Path(spec.origin).parent / "jars"] if spec is not None and spec.origin is not None else []
+    names = (f"{group}_{artifact}-{version}.jar", f"{artifact}-{version}.jar")
+    places = (directory / name for directory in (*caches, *own) for name in names)
+    return next((place for place in places if place.is_file()), None), names[1]
+
+
 def check_java() -> None:
     """See that the Java that Spark will start is there, and new enough.
 
@@ -183,12 +201,12 @@ def check_java() -> None:
         SparkError: it isn't.
     """
     home = os.environ.get("JAVA_HOME")
-    java = shutil.which(Path(home, "bin", "java") if home else "java")
+    found, version = java()
     expected = f"Java {LEAST_JAVA} or later (17 and 21 are known to work)"
     next_step = (
         f"Install it (on Debian and Ubuntu: openjdk-{LEAST_JAVA}-jre-headless), or let JAVA_HOME name one"
     )
-    if java is None:
+    if found is None:
         raise SparkError(
             "there is no Java, and Spark needs one",
             path=home,
@@ -196,11 +214,10 @@ def check_java() -> None:
             found="no bin/java in JAVA_HOME" if home else "no java on PATH, and no JAVA_HOME",
             next_step=next_step,
         )
-    version = _java_version(java)
     if version is None or version < LEAST_JAVA:
         raise SparkError(
             "Spark can't run on this Java",
-            path=java,
+            path=found,
             expected=expected,
             found="one that doesn't tell its version" if version is None else f"Java {version}",
             next_step=next_step,

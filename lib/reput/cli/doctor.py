@@ -1,0 +1,121 @@
+"""``reput doctor``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.cli import app as commands
+from reput.cli.arguments import AsJson, BrokerConf, Master, WrittenBy
+from reput.cli.outcome import reported
+from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, printed
+from reput.doctor import Check, Status, machine_checks, spark_check, store_checks, worst
+from reput.errors import SettingsError
+
+_EXAMPLES = """**Examples**
+
+Whether reput can work on this machine, a Spark session included:
+
+    reput doctor
+
+This machine and a store, without Spark:
+
+    reput doctor /data/store --broker-conf broker.conf --rocketmq-version 5.3.3 --no-spark
+
+Whether a rebuild fits where it is to be written, for a program:
+
+    reput doctor /data/store --out /data/rebuilt --no-spark --json
+"""
+
+
+@commands.app.command("doctor", epilog=_EXAMPLES)
+def doctor_command(
+    store: Annotated[
+        Path | None, typer.Argument(metavar="[STORE]", help="A store to look at, too.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where a rebuild is to be written (default: the store)."),
+    ] = None,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Don't start a Spark session.")] = False,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenBy = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at this machine, and at a store: is everything there that reput needs, and how to mend what isn't.
+
+    Nothing is changed but numba's cache of compiled kernels, as any command does it.
+
+    Exit code 0: all is well. 1: something isn't, or won't be for long. 2: refused or failed.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output, interrupted="nothing was changed"):
+        _refuse_ignored(
+            store,
+            no_spark=no_spark,
+            out=out,
+            broker_conf=broker_conf,
+            version=rocketmq_version,
+            master=master,
+        )
+        checks = list(machine_checks())
+        if not no_spark:
+            java_is_wrong = any(check.name == "java" and check.status is Status.WRONG for check in checks)
+            checks.append(_spark(master, java_is_wrong=java_is_wrong))
+        if store is not None:
+            checks += store_checks(store, broker_conf, rocketmq_version, out)
+    code = int(worst(checks) is not Status.OK)
+    if as_json:
+        document = {
+            "exit_code": code,
+            "status": worst(checks),
+            "store": None if store is None else str(store),
+            "checks": [check.to_dict() for check in checks],
+        }
+        printed(json.dumps(document, indent=2))
+    else:
+        printed(*_lines(checks, store))
+    raise typer.Exit(code)
+
+
+def _spark(master: str | None, *, java_is_wrong: bool) -> Check:
+    if java_is_wrong:
+        return Check("spark", Status.WRONG, "not tried: there is no Java for it", "Mend that first.")
+    with ProgressDisplay("checking") as display:
+        return spark_check(lambda: commands.start_spark("reput doctor", master, display))
+
+
+def _refuse_ignored(
+    store: Path | None,
+    *,
+    no_spark: bool,
+    out: Path | None,
+    broker_conf: Path | None,
+    version: str | None,
+    master: str | None,
+) -> None:
+    """Refuse options that would change nothing: who gives them expects something of them."""
+    for option, value in (("--out", out), ("--broker-conf", broker_conf), ("--rocketmq-version", version)):
+        if store is None and value is not None:
+            raise SettingsError(f"{option} belongs to a store", expected="STORE beside it", found=option)
+    if no_spark and master is not None:
+        raise SettingsError("--master belongs to Spark", expected="one of them", found="--no-spark --master")
+
+
+def _lines(checks: list[Check], store: Path | None) -> Iterator[str]:
+    counts = Counter(check.status for check in checks)
+    said = [
+        f"{counts[status]} {status}" for status in (Status.WRONG, Status.WARNING, Status.OK) if counts[status]
+    ]
+    yield f"Checked this machine{'' if store is None else f' and {store}'}: {', '.join(said)}"
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        yield f"  {check.status:<7}  {check.name:<{width}}  {check.found}"
+        if check.next_step is not None:
+            yield f"  {'':<7}  {'':<{width}}  -> {check.next_step}"

@@ -1,0 +1,242 @@
+"""The machine: what reput, Python, Java and Spark need of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.doctor.check import Check, ok, warning, wrong
+from reput.errors import ReputError
+from reput.spark import LEAST_JAVA, delta_jar, java, spark_error
+from reput.store.space import free_bytes, human
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LEAST_PYTHON = (3, 11)
+_KNOWN_JAVA = (17, 21)
+#: What all processes of a rebuild together took at most (docs/benchmark.md), and what leaves room beside it.
+_MEMORY_NEEDED, _MEMORY_WANTED = 1_288_490_188, 2 << 30
+#: A task keeps 512 queue files open (docs/rebuild.md).
+_OPEN_FILES = 1024
+_SCRATCH_WANTED = 512 << 20
+_DEFAULT_MAPS = 65_530
+
+
+def machine_checks() -> Iterator[Check]:
+    """Everything that needs no Spark session, in the order in which it matters."""
+    yield system()
+    yield python()
+    yield encoding()
+    yield numba_cache()
+    yield java_check()
+    yield delta()
+    yield memory()
+    yield open_files(None)
+    yield maps(None)
+    yield scratch()
+
+
+def system() -> Check:
+    """Linux, for its locks and its calls."""
+    found = f"{platform.system()} {platform.release()} on {platform.machine()}"
+    if platform.system() == "Linux":
+        return ok("system", found)
+    return warning("system", found, "reput was tried on Linux alone: rather copy the store to such a host.")
+
+
+def python(version: tuple[int, int] = sys.version_info[:2]) -> Check:
+    """The Python that runs this, and Spark's workers."""
+    found = f"Python {platform.python_version()}, {sys.executable}"
+    if version >= _LEAST_PYTHON:
+        return ok("python", found)
+    return wrong("python", found, "Install Python 3.11 or later, and reput into it.")
+
+
+def encoding(files: str | None = None, shown: str | None = None) -> Check:
+    """Topics are directories, and may have any characters."""
+    files = (files or sys.getfilesystemencoding()).lower().replace("-", "")
+    shown = (shown or getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
+    found = f"file names are {files}, output is {shown}"
+    if files != "utf8":
+        return wrong("encoding", found, "Set LC_ALL=C.UTF-8: a broker writes the names of topics in UTF-8.")
+    if shown != "utf8":
+        step = "Set LC_ALL=C.UTF-8 or PYTHONIOENCODING=utf-8; without it, such characters show as escapes."
+        return warning("encoding", found, step)
+    return ok("encoding", found)
+
+
+def numba_cache() -> Check:
+    """Compiled kernels are kept, or each process compiles them anew."""
+    from reput.scan import frames
+
+    # numba settles on the place when a function is decorated, and has no public name for it.
+    cache = getattr(getattr(frames._pass_over, "_cache", None), "cache_path", None)
+    if cache is None:
+        return warning("numba-cache", "numba doesn't tell where it is", "Set NUMBA_CACHE_DIR to a directory.")
+    return cache_check(Path(cache))
+
+
+def cache_check(directory: Path) -> Check:
+    """The same for a directory, which needn't exist yet."""
+    place = directory
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        step = "Set NUMBA_CACHE_DIR to a directory that you can write to (docs/cluster.md)."
+        return wrong("numba-cache", f"{directory} can't be written to", step)
+    compiled = len(list(directory.glob("*.nbi"))) if directory.is_dir() else 0
+    state = (
+        f"{compiled} kernels compiled so far"
+        if compiled
+        else "nothing compiled yet: the first run takes longer"
+    )
+    return ok("numba-cache", f"{directory}, {state}")
+
+
+def java_check() -> Check:
+    """The Java that Spark will start."""
+    path, version = java()
+    step = f"Install Java 17 or 21 (Debian: openjdk-{LEAST_JAVA}-jre-headless), or let JAVA_HOME name one."
+    if path is None:
+        home = os.environ.get("JAVA_HOME")
+        return wrong(
+            "java", f"no bin/java in JAVA_HOME={home}" if home else "no java on PATH, and no JAVA_HOME", step
+        )
+    if version is None:
+        return wrong("java", f"{path} doesn't tell its version", step)
+    found = f"Java {version}, {path}"
+    if version < LEAST_JAVA:
+        return wrong("java", found, step)
+    return ok("java", found) if version in _KNOWN_JAVA else warning("java", f"{found}: not tried", step)
+
+
+def delta() -> Check:
+    """Needed for the ledger as a table in Spark, and for nothing else."""
+    jar, name = delta_jar()
+    if jar is not None:
+        return ok("delta", str(jar))
+    step = (
+        "Only the ledger in Spark SQL needs it (docs/ledger.md). With Maven Central in reach Spark fetches "
+        "it at the first use; else copy it from a host that has it."
+    )
+    return warning("delta", f"{name} isn't in an Ivy cache or in Spark's own jars", step)
+
+
+def memory(available: int | None = None) -> Check:
+    """Free memory, in this container if it is one."""
+    available = _available_memory() if available is None else available
+    if available is None:
+        return warning("memory", "the system doesn't tell", f"See that {human(_MEMORY_WANTED)} are free.")
+    found = f"{human(available)} available"
+    if available >= _MEMORY_WANTED:
+        return ok("memory", found)
+    step = (
+        f"A rebuild takes up to {human(_MEMORY_NEEDED)} with its JVM: stop something, or go to a larger host."
+    )
+    return (warning if available >= _MEMORY_NEEDED else wrong)("memory", found, step)
+
+
+def open_files(files: int | None, limit: int | None = None) -> Check:
+    """The limit of open files, for reput, and for a broker that loads so many files with it."""
+    if limit is None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    unlimited = limit == resource.RLIM_INFINITY
+    name = "open-files" if files is None else "open-files-of-store"
+    found = "no limit" if unlimited else f"up to {limit:,}"
+    if files is not None:
+        found += f" here, and a broker keeps {files:,} files of this store open"
+        step = f"Start the broker with a limit above that, e.g. `ulimit -n {max(655_350, 2 * files)}`."
+        return ok(name, found) if unlimited or limit > files else warning(name, found, step)
+    if unlimited or limit >= _OPEN_FILES:
+        return ok(name, found)
+    return warning(
+        name, found, f"`ulimit -n {_OPEN_FILES}` or more: a task keeps up to 512 queue files open."
+    )
+
+
+def maps(files: int | None, limit: int | None = None) -> Check:
+    """``vm.max_map_count``, for reput, and for a broker that maps so many files."""
+    limit = _map_limit() if limit is None else limit
+    name = "maps" if files is None else "maps-of-store"
+    if limit is None:
+        return ok(name, "no vm.max_map_count here")
+    found = f"vm.max_map_count is {limit:,}"
+    wanted = max(655_360, 2 * (files or 0))
+    step = f"`sysctl -w vm.max_map_count={wanted}`, as RocketMQ's os.sh does, and a line in /etc/sysctl.d."
+    if files is not None:
+        found += f", and a broker maps {files:,} files of this store"
+        return ok(name, found) if limit > files else warning(name, found, step)
+    return ok(name, found) if limit >= _DEFAULT_MAPS else warning(name, found, step)
+
+
+def scratch(directory: Path | None = None) -> Check:
+    """Where Spark keeps what it shuffles, and Python its temporary files."""
+    directory = Path(tempfile.gettempdir()) if directory is None else directory
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return wrong("temporary", f"{directory} can't be written to", "Let TMPDIR name a directory that can.")
+    try:
+        free = free_bytes(directory)
+    except ReputError as error:
+        return wrong("temporary", str(error), "Let TMPDIR name another directory.")
+    found = f"{directory}, {human(free)} free"
+    if free >= _SCRATCH_WANTED:
+        return ok("temporary", found)
+    return warning(
+        "temporary", found, f"Free some, or let TMPDIR name a directory with {human(_SCRATCH_WANTED)}."
+    )
+
+
+def spark_check(start: Callable[[], SparkSession]) -> Check:
+    """Start a session and have a Python worker do something.
+
+    Args:
+        start: makes the session, or gives the one that is there.
+    """
+    began = time.monotonic()
+    try:
+        spark = start()
+        started = time.monotonic() - began
+        rows = spark.range(1).mapInArrow(lambda batches: batches, "id long").count()
+    except ReputError as error:
+        return wrong("spark", str(error), error.next_step or "See what Spark says above.")
+    except Exception as error:  # noqa: BLE001 - whatever Spark raises, the other checks are to be shown
+        return wrong("spark", str(spark_error(error)), "See what Spark says above.")
+    took = f"session after {started:.1f} s, a Python worker after {time.monotonic() - began:.1f} s"
+    found = f"Spark {spark.version} on {spark.sparkContext.master}: {took}"
+    if rows != 1:
+        return wrong(
+            "spark",
+            f"{found}; a row was lost on the way",
+            "Install reput's own versions of PySpark and pyarrow.",
+        )
+    return ok("spark", found)
+
+
+def _available_memory() -> int | None:
+    found = []
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+        group = Path("/sys/fs/cgroup")
+        limit = (group / "memory.max").read_text(encoding="ascii").strip()
+        if limit.isdecimal():
+            used = int((group / "memory.current").read_text(encoding="ascii"))
+            found.append(max(int(limit) - used, 0))
+    except (OSError, ValueError):
+        pass
+    return min(found, default=None)
+
+
+def _map_limit() -> int | None:
+    try:
+        return int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None

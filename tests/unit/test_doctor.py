@@ -1,0 +1,204 @@
+"""``reput doctor``: each check says what is wrong when it is, and how to mend it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from reput.cli import app as cli
+from reput.doctor import Check, Status, machine, machine_checks, spark_check, store_checks, worst
+from reput.doctor.machine import cache_check, encoding, java_check, maps, memory, open_files, python, scratch
+from reput.errors import SparkError
+from reput.spark import delta_jar
+from tests.golden.store import GoldenStore
+from tests.rebuilds import broker_conf, broker_lock, golden
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GoldenStore:
+    return golden("5.5.0-lost-head", tmp_path)
+
+
+def checked(store: GoldenStore, *, conf: bool = True, version: str | None = "5.5.0") -> dict[str, Check]:
+    found = store_checks(store.root, broker_conf(store) if conf else None, version)
+    return {check.name: check for check in found}
+
+
+def test_what_each_limit_says() -> None:
+    for check, status in (
+        (python((3, 11)), Status.OK),
+        (python((3, 10)), Status.WRONG),
+        (encoding("utf-8", "UTF-8"), Status.OK),
+        (encoding("utf-8", "ascii"), Status.WARNING),
+        (encoding("ascii", "utf-8"), Status.WRONG),
+        (memory(8 * GIB), Status.OK),
+        (memory(int(1.5 * GIB)), Status.WARNING),
+        (memory(GIB), Status.WRONG),
+        (open_files(None, 1024), Status.OK),
+        (open_files(None, 256), Status.WARNING),
+        (open_files(20_000, 1024), Status.WARNING),
+        (open_files(20_000, 20_001), Status.OK),
+        (open_files(20_000, resource.RLIM_INFINITY), Status.OK),
+        (maps(None, 65_530), Status.OK),
+        (maps(None, 1000), Status.WARNING),
+        (maps(66_000, 65_530), Status.WARNING),
+        (maps(65_000, 65_530), Status.OK),
+    ):
+        assert check.status is status, check
+        assert (check.next_step is None) == (status is Status.OK)
+    assert "`ulimit -n 2000000`" in (open_files(1_000_000, 1024).next_step or "")
+
+
+def test_a_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scratch(tmp_path).status is Status.OK
+    assert cache_check(tmp_path / "not" / "there").found.endswith(
+        "nothing compiled yet: the first run takes longer"
+    )
+    (tmp_path / "kernel.nbi").touch()
+    assert cache_check(tmp_path).found.endswith("1 kernels compiled so far")
+    monkeypatch.setattr(machine.os, "access", lambda *_: False)
+    assert scratch(tmp_path).status is cache_check(tmp_path).status is Status.WRONG
+    assert "NUMBA_CACHE_DIR" in (cache_check(tmp_path / "not" / "there").next_step or "")
+
+
+@pytest.mark.parametrize(
+    ("release", "status"),
+    [("17.0.9", "ok"), ("21", "ok"), ("23.0.1", "warning"), ("1.8.0_392", "wrong"), ("", "wrong")],
+)
+def test_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, status: str) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o755)
+    (tmp_path / "release").write_text(f'JAVA_VERSION="{release}"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    check = java_check()
+    assert (check.status, str(java) in check.found) == (status, True)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    assert java_check().found == f"no bin/java in JAVA_HOME={tmp_path / 'nowhere'}"
+
+
+def test_delta_is_looked_for_where_spark_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    jar, name = delta_jar()
+    assert jar is None
+    assert machine.delta().status is Status.WARNING
+    there = tmp_path / ".ivy2.5.2" / "jars" / f"io.delta_{name}"
+    there.parent.mkdir(parents=True)
+    there.touch()
+    assert delta_jar() == (there, name)
+    assert machine.delta() == Check("delta", Status.OK, str(there))
+
+
+def test_every_check_of_the_machine_comes_once() -> None:
+    names = [check.name for check in machine_checks()]
+    assert len(names) == len(set(names)) == 10
+    assert worst([]) is Status.OK
+    assert (
+        worst(Check("", status, "") for status in (Status.WRONG, Status.WARNING, Status.OK)) is Status.WRONG
+    )
+
+
+def test_a_sound_store(store: GoldenStore) -> None:
+    found = checked(store)
+    assert {check.status for check in found.values()} == {Status.OK}
+    assert list(found) == [
+        *("settings", "version", "log", "readable", "in-use", "config"),
+        *("open-files-of-store", "maps-of-store", "room"),
+    ]
+
+
+def test_settings_and_version(store: GoldenStore, tmp_path: Path) -> None:
+    without = checked(store, conf=False, version=None)
+    assert without["settings"].status is Status.WRONG
+    assert "--broker-conf" in (without["settings"].next_step or "")
+    assert without["version"].status is Status.OK
+    assert checked(store, version="4.9.7")["version"].status is Status.WRONG
+    old = golden("4.9.7-lost-head", tmp_path / "old")
+    assert checked(old, version=None)["version"].status is Status.WARNING
+    assert checked(old, version="4.9.7")["version"].status is Status.OK
+    assert [check.name for check in store_checks(store.root, tmp_path / "none.conf", None)] == ["settings"]
+    (nothing,) = store_checks(tmp_path / "nothing", None, None)
+    assert (nothing.name, nothing.status) == ("log", Status.WRONG)
+    assert nothing.next_step is not None
+    assert nothing.next_step not in nothing.found
+
+
+def test_a_broker_on_it_a_missing_segment_and_a_broken_file(store: GoldenStore) -> None:
+    (store.root / "config").mkdir(exist_ok=True)
+    (store.root / "config" / "topics.json").write_text("{")
+    (store.root / "config" / "topics.json.bak").write_text("{")
+    first = min((store.root / "commitlog").iterdir())
+    (store.root / "commitlog" / "00000000000000000000").write_bytes(first.read_bytes())
+    with broker_lock(store.root) as pid:
+        found = checked(store)
+    assert (found["in-use"].status, str(pid) in found["in-use"].found) == (Status.WARNING, True)
+    assert (found["log"].status, "missing-segments" in found["log"].found) == (Status.WARNING, True)
+    assert (found["config"].status, "topics.json" in found["config"].found) == (Status.WRONG, True)
+
+
+def test_a_file_that_may_not_be_read_and_no_room(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = min((store.root / "commitlog").iterdir())
+    may = os.access
+    monkeypatch.setattr(
+        "reput.doctor.stored.os.access", lambda path, mode: Path(path) != closed and may(path, mode)
+    )
+    monkeypatch.setattr("reput.doctor.stored.free_bytes", lambda _: 1 << 20)
+    found = checked(store)
+    assert (found["readable"].status, str(closed) in found["readable"].found) == (Status.WRONG, True)
+    assert (found["room"].status, "--out" in (found["room"].next_step or "")) == (Status.WRONG, True)
+
+
+def test_spark_that_does_not_start() -> None:
+    def refused() -> SparkSession:
+        raise SparkError("Spark failed", found="no port", next_step="Mend it")
+
+    def broken() -> SparkSession:
+        raise RuntimeError("[SOME_ERROR] of Spark's own")
+
+    assert spark_check(refused) == Check(
+        "spark", Status.WRONG, "Spark failed; found no port. Mend it", "Mend it"
+    )
+    assert "of Spark's own" in spark_check(broken).found
+
+
+def doctor(*words: str | Path) -> Result:
+    return CliRunner().invoke(cli.app, ["doctor", *map(str, words)])
+
+
+@pytest.fixture
+def sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine of the tests may lack something."""
+    monkeypatch.setattr("reput.cli.doctor.machine_checks", lambda: [Check("java", Status.OK, "Java 17")])
+
+
+@pytest.mark.usefixtures("sound")
+def test_the_command(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--broker-conf", broker_conf(store), "--rocketmq-version", "5.5.0", "--no-spark")
+    shown = doctor(store.root, *options)
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines()[0] == f"Checked this machine and {store.root}: 10 ok"
+    document = json.loads(doctor(store.root, "--no-spark", "--json").stdout)
+    assert (document["exit_code"], document["status"]) == (1, "wrong")
+    (wrong,) = (check for check in document["checks"] if check["status"] == "wrong")
+    assert wrong["name"] == "settings"
+    assert f"-> {wrong['next_step']}" in doctor(store.root, "--no-spark").stdout
+    for words in (("--out", "/tmp"), ("--broker-conf", "x"), ("--no-spark", "--master", "local[1]")):
+        assert doctor(*words).exit_code == 2
+    monkeypatch.setattr(cli, "start_spark", lambda *_: pytest.fail("Spark was to be started"))
+    monkeypatch.setattr(
+        "reput.cli.doctor.machine_checks", lambda: [Check("java", Status.WRONG, "none", "Install")]
+    )
+    assert "not tried: there is no Java for it" in doctor().stdout
