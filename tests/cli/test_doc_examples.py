@@ -55,6 +55,40 @@ def test_commands_in_sentences_exist(page: Path) -> None:
         pages.check_inline(command)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "reput rebuild /data/store --otu /data/new",
+        "reput status",
+        "reput stop /data/derived /data/other",
+        "reput tail /data/store --out /data/new --metrics-port many",
+        "reput mend /data/store",
+        "reput rebuild /data/store --out /data/new | reput satus /data/new",
+        "make coffee",
+        "spark-submit jobs/rebuild.py /data/store --outt /data/new",
+        "spark-submit jobs/nothing.py /data/store",
+    ],
+)
+def test_a_command_that_cannot_be_given_is_seen(command: str) -> None:
+    with pytest.raises(AssertionError):
+        pages.check_command(command)
+
+
+@pytest.mark.parametrize("command", ["reput verify --agianst", "reput mend --in-place", "make coffee"])
+def test_a_word_in_a_sentence_that_does_not_exist_is_seen(command: str) -> None:
+    with pytest.raises(AssertionError):
+        pages.check_inline(command)
+
+
+def test_other_output_is_seen() -> None:
+    page = ("Found …", "  one  … s", "…", "  last")
+    pages.assert_printed(page, "Found it\n  one  0.3 s\n  two\n  three\n  last\n")
+    pages.assert_printed(page, "Found it\n  one  0.3 s\n  last\n")
+    for printed in ("Found it\n  one\n  last\n", "Found it\n  one  0.3 s\n  last\n  more\n", ""):
+        with pytest.raises(AssertionError):
+            pages.assert_printed(page, printed)
+
+
 def _check(block: pages.Block) -> None:
     if block.language in ("console", "sh"):
         for command in pages.commands(block):
