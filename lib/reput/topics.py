@@ -53,6 +53,16 @@ def batch_queue_topics(topics_json: Path) -> set[str]:
     return topics
 
 
+def write_queues(topics_json: Path) -> dict[str, int]:
+    """How many queues of each topic producers may write to; empty without a file.
+
+    Raises:
+        SettingsError: as for :func:`known_topics`.
+    """
+    found = {topic: config.get("writeQueueNums") for topic, config in (_table(topics_json) or {}).items()}
+    return {topic: number for topic, number in found.items() if isinstance(number, int)}
+
+
 class TopicsNow:
     """What ``config/topics.json`` says at the moment: read again when the file has changed.
 

@@ -1,0 +1,118 @@
+"""Runs notebooks from their first cell to their last: ``python -m reput.explore.execute NOTEBOOK...``.
+
+Each is written back with its outputs, without what only says where and when it ran, and with a digest of its
+code, by which :func:`is_stale` knows outputs of other code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reput.errors import ReputError
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+_SECONDS = 600
+_METADATA: dict[str, Any] = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+class Kernel:
+    """A Python that runs notebooks one after the other, with one Spark session for all of them.
+
+    Use it as a context manager. Names don't go from one notebook to the next.
+    """
+
+    def __init__(self) -> None:
+        _nbclient()
+        from jupyter_client.manager import KernelManager
+
+        self._manager = KernelManager(kernel_name="python3")
+
+    def __enter__(self) -> Kernel:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._manager.has_kernel:
+            self._manager.shutdown_kernel()
+
+    def run(self, notebook: NotebookNode, directory: Path) -> NotebookNode:
+        """Run all cells, in place; returns the notebook.
+
+        Args:
+            notebook: its outputs are replaced.
+            directory: where the code runs.
+
+        Raises:
+            nbclient.exceptions.CellExecutionError: a cell failed.
+        """
+        client = _nbclient().NotebookClient(
+            notebook,
+            km=self._manager,
+            timeout=_SECONDS,
+            # It warns of sockets on the loopback, which only those who know its key can use.
+            extra_arguments=["--log-level=ERROR"],
+            resources={"metadata": {"path": str(directory)}},
+        )
+        with client.setup_kernel(cleanup_kc=False):
+            client.kc.execute_interactive("%reset -f", silent=True, timeout=_SECONDS)
+            for at, cell in enumerate(notebook.cells):
+                client.execute_cell(cell, at, execution_count=client.code_cells_executed + 1)
+        return cleaned(notebook)
+
+
+def cleaned(notebook: NotebookNode) -> NotebookNode:
+    """A notebook that was run, as it is kept: without times and machine, in place; returns it."""
+    for cell in notebook.cells:
+        cell.metadata = {}
+    notebook.metadata = {**_METADATA, "reput": {"code": digest(notebook)}}
+    return notebook
+
+
+def digest(notebook: NotebookNode) -> str:
+    """64 hexadecimal digits that stand for the code of a notebook."""
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    return hashlib.sha256("\0".join(code).encode()).hexdigest()
+
+
+def is_stale(notebook: NotebookNode) -> bool:
+    """Whether the outputs of a notebook aren't those of its code, or not of all of it in order."""
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    in_order = counts == list(range(1, len(counts) + 1))
+    return not in_order or notebook.metadata.get("reput", {}).get("code") != digest(notebook)
+
+
+def _nbclient() -> Any:
+    try:
+        import nbclient
+    except ImportError as error:
+        raise ReputError(
+            "notebooks can't be run here",
+            expected="the packages nbclient and ipykernel, which come with reput's extra `notebook`",
+            found=str(error),
+            next_step="pip install 'reput[notebook]'",
+        ) from error
+    return nbclient
+
+
+def main(names: list[str]) -> None:
+    """Run notebooks and write them back."""
+    _nbclient()
+    from nbformat import v4
+
+    form: Any = v4
+    for path in map(Path, names):
+        notebook: NotebookNode = form.reads(path.read_text(encoding="utf-8"))
+        with Kernel() as kernel:
+            kernel.run(notebook, path.parent)
+        path.write_text(form.writes(notebook) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,60 @@
+"""How far behind consumer groups are, as frames. What is counted, and how: :mod:`reput.lag`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from reput.explore.traffic import is_system
+from reput.lag import lag
+
+if TYPE_CHECKING:
+    from reput.explore.workspace import Store
+
+_COLUMNS = ["group", "topic", "queue", "committed", "end", "lag", "expired", "behind"]
+
+
+def lags(store: Store, last_stored: pd.Timestamp) -> pd.DataFrame:
+    """A row a group, topic and queue: what the group has still to read.
+
+    Args:
+        last_stored: when the log's last message was stored. A store at rest grows no older, so that ages
+            count to there and not to now.
+
+    Returns:
+        ``group``, ``topic``, ``queue``, ``committed`` and ``end`` (queueOffsets), ``lag`` and ``expired``
+        (messages), ``behind`` (how much earlier than the log's last message the next one to read was stored;
+        NaT with nothing to read); by group, topic and queue, a broker's own topics left out.
+
+    Raises:
+        ReputError: the store has no committed offsets, or they can't be read.
+    """
+    now = int(last_stored.timestamp() * 1000)
+    rows = []
+    for row in lag(store.settings(), now=now).rows:
+        behind = pd.NaT if row.oldest_stored is None else pd.Timedelta(now - row.oldest_stored, unit="ms")
+        facts = row.group, row.topic, row.queue_id, row.committed, row.max_offset, row.lag, row.expired
+        if not is_system(row.topic):
+            rows.append([*facts, behind])
+    frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"committed": "Int64", "behind": "timedelta64[ns]"})
+    return frame.sort_values(["group", "topic", "queue"], ignore_index=True)
+
+
+def by_group(lags: pd.DataFrame) -> pd.DataFrame:
+    """A row a group and topic, the one with the most to read first.
+
+    Returns:
+        ``group``, ``topic``, ``queues``, ``lag`` and ``expired`` (messages), ``share`` (of all that the
+        queues ever got, 0 to 1, what is still to be read), ``behind`` (of the queue that is furthest behind).
+    """
+    groups = lags.groupby(["group", "topic"], as_index=False)
+    frame = groups.agg(
+        queues=("queue", "size"),
+        lag=("lag", "sum"),
+        expired=("expired", "sum"),
+        share=("end", "sum"),
+        behind=("behind", "max"),
+    )
+    frame["share"] = (frame["lag"] / frame["share"].where(frame["share"] > 0)).fillna(0.0)
+    return frame.sort_values(["lag", "group"], ascending=[False, True], ignore_index=True)

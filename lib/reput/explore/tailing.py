@@ -1,0 +1,173 @@
+"""A ``reput tail`` beside a notebook: its process, and what it tells of itself while it runs."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pandas as pd
+
+import reput
+from reput.errors import OutputError, ReputError
+from reput.watch.note import RunNote
+from reput.watch.status import Status, look
+from reput.watch.stop import Stopped, stop
+
+if TYPE_CHECKING:
+    from reput.explore.workspace import Store, Workspace
+
+_START_SECONDS = 120.0
+_POLL_SECONDS = 0.1
+_LAST_WORDS = 2000
+_SUBMITTED = {"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"}
+_STAGE = "reput_stage_duration_seconds"
+
+
+class Tail:
+    """A tail as a process of its own; it ends with this one at the latest.
+
+    Args:
+        workspace: gets the output, and what the tail says on stderr.
+        store: the store to follow.
+
+    Attributes:
+        out: the output.
+    """
+
+    def __init__(self, workspace: Workspace, store: Store) -> None:
+        self.out = workspace.root / "derived"
+        self._said = workspace.root / "tail.log"
+        words: list[object] = ["tail", store.root, "--out", self.out, "--metrics-port", 0]
+        words += [] if store.broker_conf is None else ["--broker-conf", store.broker_conf]
+        words += [] if store.version is None else ["--rocketmq-version", store.version]
+        library = str(Path(reput.__file__).parents[1])
+        path = os.pathsep.join(filter(None, [library, os.environ.get("PYTHONPATH")]))
+        # The tail starts a JVM of its own, also where spark-submit started the notebook's.
+        environment = {key: value for key, value in os.environ.items() if key not in _SUBMITTED}
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "reput.cli", *map(str, words)],
+                env={**environment, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
+
+        atexit.register(self.kill)
+
+    def wait(self, offset: int, seconds: float = _START_SECONDS) -> Status:
+        """Wait until the log is committed up to a physical offset.
+
+        Raises:
+            OutputError: it isn't within so many seconds, or the tail has ended.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self._process.poll() is None:
+            with suppress(ReputError):  # it hasn't begun its output
+                status = look(self.out)
+                if status.offset >= offset:
+                    return status
+            time.sleep(_POLL_SECONDS)
+        words = self._said.read_text(encoding="utf-8", errors="replace")[-_LAST_WORDS:]
+        code = self._process.poll()
+        found = f"exit code {code}" if code is not None else f"not there within {seconds:g} s"
+        raise OutputError("the tail doesn't do its work", path=self.out, found=f"{found}; it said: {words}")
+
+    def metrics(self) -> dict[str, float]:
+        """What it serves to Prometheus, by name; that of a label with its value after a dot.
+
+        Raises:
+            OutputError: it doesn't serve metrics now.
+        """
+        from prometheus_client.parser import text_string_to_metric_families
+
+        note = RunNote.read(self.out)
+        if note is None or note.metrics is None:
+            raise OutputError("the tail serves no metrics", path=self.out)
+        try:
+            with urllib.request.urlopen(note.metrics, timeout=5) as answer:
+                text = answer.read().decode()
+        except OSError as error:
+            raise OutputError("the tail's metrics can't be read", found=str(error)) from error
+        return {
+            ".".join([sample.name, *sample.labels.values()]): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def stop(self) -> Stopped:
+        """Let it end after the batch under way.
+
+        Raises:
+            StoreInUseError: it hasn't in time.
+        """
+        stopped = stop(self.out)
+        self._process.wait(30)
+        return stopped
+
+    def kill(self) -> None:
+        """End it at once, if it still runs: a crash."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+class Sampler:
+    """Asks a tail for its metrics, again and again, while the block runs.
+
+    Args:
+        tail: it has begun.
+        every: seconds from one time to the next.
+    """
+
+    def __init__(self, tail: Tail, every: float = 0.25) -> None:
+        self._tail, self._every = tail, every
+        self._rows: list[dict[str, float]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            with suppress(OutputError):  # it ends; the samples so far are what there is
+                self._rows.append({"time": time.time() * 1000, **self._tail.metrics()})
+            self._ended.wait(self._every)
+
+    @property
+    def samples(self) -> pd.DataFrame:
+        """A row a time, indexed by it (UTC); a column a metric."""
+        frame = pd.DataFrame(self._rows)
+        frame["time"] = pd.to_datetime(frame["time"], unit="ms", utc=True)
+        return frame.set_index("time")
+
+
+def stages(before: dict[str, float], after: dict[str, float]) -> pd.DataFrame:
+    """What a batch's time went into, between two looks at the metrics.
+
+    Returns:
+        Indexed by stage: ``ms`` (in a batch, in the mean) and ``share`` (0 to 1); the longest first.
+    """
+    prefix = f"{_STAGE}_sum."
+    spent = {
+        key.removeprefix(prefix): after[key] - before.get(key, 0) for key in after if key.startswith(prefix)
+    }
+    batches = after["reput_batches_total"] - before.get("reput_batches_total", 0)
+    series = pd.Series(spent, dtype=float).sort_values(ascending=False)
+    frame = pd.DataFrame({"ms": series / max(batches, 1) * 1000, "share": series / max(series.sum(), 1e-12)})
+    frame.index.name = "stage"
+    return frame

@@ -1,0 +1,151 @@
+"""Where a notebook works: the store that it looks at, and a scratch directory for what it makes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reput import demo
+from reput.errors import StoreError
+from reput.settings import StoreSettings
+from reput.store.space import human
+
+#: Environment variables that name another store than the one that comes with reput.
+STORE, BROKER_CONF, VERSION = "REPUT_STORE", "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION"
+
+#: A store is copied up to this many bytes unless more is asked for.
+MOST_COPIED = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store, and what has to be known to read it.
+
+    Attributes:
+        root: its directory.
+        broker_conf: the broker's own configuration file; None for RocketMQ's defaults.
+        version: the RocketMQ release that wrote it; None for the newest that reput knows.
+        title: what it is, for people.
+        is_copy: it was copied for the notebook, and may be changed.
+    """
+
+    root: Path
+    broker_conf: Path | None
+    version: str | None
+    title: str
+    is_copy: bool = False
+
+    def __repr__(self) -> str:
+        return self.title
+
+    def settings(self) -> StoreSettings:
+        """What its broker.conf says.
+
+        Raises:
+            SettingsError, UnsupportedError: see :meth:`reput.settings.StoreSettings.load`.
+        """
+        return StoreSettings.load(self.root, self.broker_conf, self.version, dledger=True)
+
+
+class Workspace:
+    """A scratch directory that goes with the process, and stores in it.
+
+    Args:
+        directory: an empty one to use instead; it stays.
+
+    Attributes:
+        root: the directory.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        # The object takes the directory away when it goes itself, at the latest when Python ends.
+        self._scratch = None if directory else tempfile.TemporaryDirectory(prefix="reput-notebook-")
+        self.root = Path(self._scratch.name if self._scratch else os.path.abspath(directory or "."))
+
+    def open(self, store: Path | str | None = None) -> Store:
+        """The store to look at: the one given, or that of ``REPUT_STORE``, or else the one that reput has.
+
+        With the first two, ``REPUT_BROKER_CONF`` and ``REPUT_ROCKETMQ_VERSION`` tell the rest. The last one
+        is unpacked; a real broker of RocketMQ 5.5.0 wrote it.
+
+        Raises:
+            StoreError: there is no such directory.
+        """
+        named = store or os.environ.get(STORE)
+        if not named:
+            unpacked = demo.unpack(self.root / "demo")
+            title = f"the store that comes with reput, written by a broker of RocketMQ {demo.VERSION}"
+            return Store(unpacked.root, unpacked.broker_conf, demo.VERSION, title)
+        root = Path(os.path.abspath(named))
+        if not root.is_dir():
+            raise StoreError(
+                "there is no store here",
+                path=root,
+                expected="a directory with commitlog/",
+                found="no directory",
+                next_step=f"Check {STORE}, or leave it out to look at the store that comes with reput",
+            )
+        conf = os.environ.get(BROKER_CONF)
+        return Store(
+            root,
+            Path(os.path.abspath(conf)) if conf else None,
+            os.environ.get(VERSION) or None,
+            f"the store in {root}",
+        )
+
+    def copy(self, store: Store, name: str = "store", most: int = MOST_COPIED) -> Store:
+        """A copy of a store in the workspace, to be changed; its broker.conf lies beside it.
+
+        Args:
+            store: it is only read. Its broker should be stopped, or the copy is of no one moment.
+            name: of the copy's directory.
+            most: bytes on disk up to which it is copied.
+
+        Raises:
+            StoreError: it is larger, or its commit log isn't all in its directory.
+            SettingsError: its broker.conf doesn't fit the copy.
+        """
+        used = sum(
+            path.stat().st_blocks * 512
+            for path in store.root.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        )
+        if used > most:
+            raise StoreError(
+                "this store is too large to be copied for a notebook",
+                path=store.root,
+                expected=f"up to {human(most)} on disk",
+                found=human(used),
+                next_step="Choose a smaller store, or let copy(store, most=...) take more",
+            )
+        outside = [path for path in store.settings().commit_log_dirs if not path.is_relative_to(store.root)]
+        if outside:
+            raise StoreError(
+                "the commit log isn't in the store's directory, so that a copy would have none",
+                path=outside[0],
+                expected=f"a directory in {store.root}",
+                next_step="Copy it by hand, with a broker.conf that names the copy's places",
+            )
+        root = self.root / name
+        shutil.copytree(store.root, root, symlinks=True)
+        conf = store.broker_conf
+        if conf is not None:
+            conf = Path(shutil.copyfile(conf, self.root / "broker.conf"))
+        title = f"a copy of {store.title}"
+        copied = replace(store, root=root, broker_conf=conf, title=title, is_copy=True)
+        copied.settings()  # a broker.conf that leads from the copy to the store's own log is refused now
+        return copied
+
+    def options(self, store: Store) -> str:
+        """The options that a command needs to read a store, for :class:`reput.explore.commands.Terminal`."""
+        words = [] if store.broker_conf is None else ["--broker-conf", self.told(str(store.broker_conf))]
+        words += [] if store.version is None else ["--rocketmq-version", store.version]
+        return shlex.join(words)
+
+    def told(self, text: str) -> str:
+        """A text with the places of the workspace told from its directory, as a shell in it would."""
+        return text.replace(f"{self.root}{os.sep}", "").replace(str(self.root), ".")
