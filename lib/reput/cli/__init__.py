@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from reput.cli import demo, doctor, lag, many, query, recover, stats, undo, verify, watch
+from reput.cli import demo, doctor, lag, many, query, recover, report, stats, undo, verify, watch
 from reput.cli.app import main
 
-__all__ = ["demo", "doctor", "lag", "main", "many", "query", "recover", "stats", "undo", "verify", "watch"]
+__all__ = [
+    "demo",
+    "doctor",
+    "lag",
+    "main",
+    "many",
+    "query",
+    "recover",
+    "report",
+    "stats",
+    "undo",
+    "verify",
+    "watch",
+]

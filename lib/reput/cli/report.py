@@ -1,0 +1,142 @@
+"""``reput report``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.cli import app as commands
+from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy
+from reput.cli.outcome import reported
+from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, counted, inline, printed
+from reput.errors import SettingsError
+from reput.report.facts import Facts
+from reput.settings import StoreSettings
+from reput.spark import check_java, is_submitted
+from reput.store.space import human
+from reput.verify import Report, VerifyOptions, verify
+
+_ROWS = 1000
+_MOST_ROWS = 1_000_000
+_EXAMPLES = """**Examples**
+
+A page about a store, for a browser:
+
+    reput report /data/store -o report.html --broker-conf broker.conf --rocketmq-version 5.3.3
+
+With every unit and every index entry compared with the log, on Spark:
+
+    reput report /data/store -o report.html --broker-conf broker.conf --verify
+
+Of a very large store, without reading its messages:
+
+    reput report /data/store -o report.html --no-log
+
+The same facts for a program:
+
+    reput report /data/store --json
+"""
+
+
+@commands.app.command("report", epilog=_EXAMPLES)
+def report_command(
+    store: Store,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The page to write; a report that is there is replaced."
+        ),
+    ] = None,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenBy = None,
+    with_verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Verify the store, too: on Spark, which reads the log once more."),
+    ] = False,
+    no_log: Annotated[
+        bool,
+        typer.Option(
+            "--no-log", help="Don't read the messages: no traffic, no sizes, and no damage is seen."
+        ),
+    ] = False,
+    rows: Annotated[
+        int,
+        typer.Option("--rows", metavar="N", min=1, max=_MOST_ROWS, help="Rows of each table, at most."),
+    ] = _ROWS,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the file even if it isn't a report.")
+    ] = False,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page about a store: its health, log, traffic, topics, queues and consumers.
+
+    The page is one HTML file that needs nothing beside it and no network. Nothing in the store is changed; of
+    a damaged store it says what can be said.
+
+    Exit code 0: nothing wrong was found. 1: there are findings. 2: refused or failed, and there is no page.
+    """
+    from reput.report.gather import GatherOptions, gather
+    from reput.report.page import render
+    from reput.report.target import check_target, write_page
+
+    said: Output = JsonOutput() if as_json else TextOutput()
+    with reported(said, interrupted="no page was written"):
+        if output is None and not as_json:
+            raise SettingsError(
+                "where the page goes is not clear",
+                expected="--output FILE, or --json",
+                found="neither",
+                next_step="Give, for instance, -o report.html.",
+            )
+        if master is not None and not with_verify:
+            raise SettingsError(
+                "--master belongs to --verify",
+                expected="no --master: without --verify nothing runs on Spark",
+                found=master,
+                next_step="Leave --master out, or give --verify.",
+            )
+        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
+        target = None if output is None else check_target(output, settings, force=force)
+        if with_verify and not is_submitted():
+            check_java()
+        with ProgressDisplay("reading the commit log") as display:
+
+            def verified() -> Report:
+                options = VerifyOptions(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
+                return verify(
+                    options,
+                    lambda: commands.start_spark("reput report", master, display),
+                    display.update,
+                )
+
+            facts = gather(
+                GatherOptions(store, broker_conf, rocketmq_version, read_log=not no_log),
+                verified if with_verify else None,
+                display.say,
+                display.update,
+            )
+        page = b""
+        if target is not None:
+            page = render(facts, rows)
+            write_page(target, page)
+    if as_json:
+        printed(json.dumps({"exit_code": facts.exit_code, **facts.to_dict()}, indent=2))
+    else:
+        printed(*_lines(facts, output, len(page)))
+    raise typer.Exit(facts.exit_code)
+
+
+def _lines(facts: Facts, output: Path | None, size: int) -> Iterator[str]:
+    yield f"{facts.store}: {inline(facts.verdict.headline)}"
+    for check in facts.checks:
+        answer = check.answer if check.ran else f"not run: {check.answer}"
+        yield f"  {check.name:<21} {inline(answer)}"
+    for step in facts.verdict.next:
+        yield f"  next                  {inline(step)}"
+    lists = counted(len(facts.findings), "finding")
+    yield f"Wrote {output}: {human(size)}, {lists}, {facts.seconds:.1f} s"

@@ -1,0 +1,109 @@
+"""What `reput check`, `reput verify` and a reading of the log say, as rows of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from reput.errors import Finding
+from reput.recovery.snapshot import Snapshot
+from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Found
+from reput.report.shown import count
+
+if TYPE_CHECKING:
+    from reput.verify import Report
+
+CHECK, LOG, QUEUES, VERIFY = "reput check", "the log itself", "queues beside the log", "reput verify"
+
+#: Findings about the log that mean no lost message, and no file that keeps a broker from starting.
+_MILD = frozenset(
+    {"torn-tail", "uncommitted-entries", "lmq-counts", "bad-lmq-offset", "unsafe-topic", "bad-queue-offset"}
+)
+#: Problems of a start after which something is missing.
+_LOSSES = frozenset({"missing-segments", "missing-log-directory", "no-log", "missing-queue-files"})
+
+
+def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
+    """What ``reput check`` says."""
+    found = [
+        Found(
+            source=CHECK,
+            level=BROKEN if problem.stops or problem.kind in _LOSSES else ATTENTION,
+            kind=problem.kind,
+            where="keeps the broker from starting" if problem.stops else "",
+            path=problem.path,
+            expected=problem.expected,
+            found=problem.found,
+            outcome=problem.outcome,
+            next=problem.next_step,
+        )
+        for problem in snapshot.problems
+    ]
+    stops = sum(problem.stops for problem in snapshot.problems)
+    if stops:
+        answer, level = f"no: {count(stops, 'thing')} to see to first", BROKEN
+    elif found:
+        answer = f"it starts, with {count(len(found), 'finding')}"
+        level = BROKEN if any(one.level == BROKEN for one in found) else ATTENTION
+    else:
+        answer, level = "it starts, and finds nothing odd", SOUND
+    return Check(CHECK, asks, True, level, answer, len(found)), found
+
+
+def findings_of(source: str, findings: Iterable[Finding]) -> list[Found]:
+    """Findings of a scan."""
+    return [
+        Found(
+            source=source,
+            level=ATTENTION if one.kind in _MILD else BROKEN,
+            kind=one.kind,
+            where=_where(one),
+            path=one.path,
+            expected=one.expected,
+            found=one.found,
+            outcome=one.outcome,
+            count=one.count,
+        )
+        for one in findings
+    ]
+
+
+def _where(finding: Finding) -> str:
+    where = f"log {finding.offset:,}"
+    if finding.end > finding.offset:
+        where += f" to {finding.end:,}"
+    if finding.topic is not None:
+        where += f", queue {finding.topic}:{finding.queue_id}"
+    return where
+
+
+def verified(report: Report, asks: str) -> tuple[Check, list[Found]]:
+    """What ``reput verify`` says."""
+    found = [
+        Found(
+            source=VERIFY,
+            level=ATTENTION if one.kind in _MILD else BROKEN,
+            kind=one.kind,
+            where=_range(one.area, one.topic, one.queue_id, one.first, one.end),
+            path=one.path,
+            expected=one.expected,
+            found=one.found,
+            outcome=one.remark or "",
+            count=one.count,
+        )
+        for one in report.findings
+    ]
+    looked = f"{count(report.messages, 'message')}, {count(report.units, 'unit')}"
+    looked += f" and {count(report.index_entries, 'key')} compared"
+    answer = f"{looked}: {count(len(found), 'finding')}" if found else f"{looked}: all as the log says"
+    level = SOUND
+    if found:
+        level = BROKEN if any(one.level == BROKEN for one in found) else ATTENTION
+    return Check(VERIFY, asks, True, level, answer, len(found)), found
+
+
+def _range(area: str, topic: str | None, queue_id: int | None, first: int, end: int) -> str:
+    span = f"{first:,} to {end:,}" if end > first + 1 else f"{first:,}"
+    if topic is None:
+        return f"{area} {span}" if end > first else area
+    return f"queue {topic}:{queue_id}" + (f", offset {span}" if end > first else "")

@@ -1,0 +1,394 @@
+"""What a report says of a store, as plain values: no path objects, no arrays, nothing that needs Spark.
+
+``Facts.to_dict`` is what ``reput report --json`` prints; docs/report.md has the schema. Times are ms since
+the epoch, ranges are half open, offsets of the log are physical offsets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+#: Of the JSON document: it grows by fields; a field that changes its meaning raises this.
+SCHEMA = 1
+
+SOUND, ATTENTION, BROKEN = "sound", "attention", "broken"
+
+WRITTEN, UNWRITTEN, CORRUPT, MISSING, EXPIRED = "written", "unwritten", "corrupt", "missing", "expired"
+UNREAD = "unread"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The store's state in a few words.
+
+    Attributes:
+        level: "sound", "attention" or "broken".
+        headline: one sentence.
+        sentences: what it rests on.
+        next: commands to run next, or advice where there is no command.
+    """
+
+    level: str
+    headline: str
+    sentences: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Something that looks at the store, and what came of it.
+
+    Attributes:
+        name: what it is called, e.g. "reput check".
+        asks: the question that it answers.
+        ran: whether it was run.
+        level: as :class:`Verdict`'s; None where it wasn't run.
+        answer: in words; why it wasn't run.
+        findings: how many there were.
+    """
+
+    name: str
+    asks: str
+    ran: bool
+    level: str | None
+    answer: str
+    findings: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A finding.
+
+    Attributes:
+        source: the name of the :class:`Check` that has it.
+        level: "attention" or "broken".
+        kind: a stable, hyphenated name.
+        where: the queue, file or range that it is about.
+        path: the file or directory; empty where there is none.
+        expected, found: in words.
+        outcome: what a broker, or reput, makes of it.
+        next: what to do; empty where :attr:`Verdict.next` says it.
+        count: how many of the same kind it stands for.
+    """
+
+    source: str
+    level: str
+    kind: str
+    where: str
+    path: str
+    expected: str
+    found: str
+    outcome: str
+    next: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A range of the log.
+
+    Attributes:
+        kind: "expired", "written", "corrupt", "missing", "unwritten" or "unread".
+        start, end: physical offsets.
+        note: what is known of it.
+    """
+
+    kind: str
+    start: int
+    end: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """A segment.
+
+    Attributes:
+        path: the file.
+        base: physical offset of its first byte.
+        length: bytes of the file that belong to the log.
+        messages: whole messages that begin in it; None where the log wasn't read.
+        first_time, last_time: storeTimestamp of its first and its last message, ms; None without one.
+    """
+
+    path: str
+    base: int
+    length: int
+    messages: int | None = None
+    first_time: int | None = None
+    last_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far something goes in the log.
+
+    Attributes:
+        name: what, e.g. "queues".
+        offset: the physical offset up to which it goes; None where it can't be told.
+        time: the time that says so, ms; None where none does.
+        note: what that means.
+    """
+
+    name: str
+    offset: int | None
+    time: int | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """The commit log.
+
+    Attributes:
+        start: physical offset of the first byte that there is; above 0 when the head has expired.
+        end: after the last whole message or BLANK.
+        allocated: after the last byte of the last segment.
+        segment_size: bytes that a segment spans.
+        segments: in log order.
+        stretches: what is where, from 0 to ``allocated``, without gaps, in order.
+        reaches: how far checkpoint, queues and index go.
+        read: whether its messages were read.
+        messages, bytes: whole messages; None where it wasn't read.
+    """
+
+    start: int
+    end: int
+    allocated: int
+    segment_size: int
+    segments: tuple[SegmentFacts, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
+    reaches: tuple[Reach, ...] = ()
+    read: bool = False
+    messages: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """A queue.
+
+    Attributes:
+        topic, queue_id: which one.
+        kind: "plain" or "batch".
+        min_offset, max_offset: the first queueOffset that consumers get, and that of the next message; None
+            where it has no files or they can't be read.
+        files, bytes: its files, and how long they are.
+        log_messages: messages in the log that belong to it; None where the log wasn't read.
+        log_next: the queueOffset after its last message in the log; None without one.
+        last_time: storeTimestamp of its last message, ms; None where there is none.
+        behind: queueOffsets that the log has and the files don't reach; None where that can't be told.
+        problem: why the offsets can't be told.
+    """
+
+    topic: str
+    queue_id: int
+    kind: str
+    min_offset: int | None
+    max_offset: int | None
+    files: int
+    bytes: int
+    log_messages: int | None = None
+    log_next: int | None = None
+    last_time: int | None = None
+    behind: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTotals:
+    """All queues together.
+
+    Attributes:
+        queues: those with files, and those that the log has messages of.
+        topics: of these.
+        files, bytes: of all.
+        units: queueOffsets from the first to the next, of all.
+        behind: queues that the log is ahead of.
+    """
+
+    queues: int = 0
+    topics: int = 0
+    files: int = 0
+    bytes: int = 0
+    units: int = 0
+    behind: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic, as far as the log has messages of it.
+
+    Attributes:
+        topic: its name; bytes that are no UTF-8 show as escapes.
+        queues: queues of it.
+        messages, bytes: in the log.
+        least, most: bytes of the smallest and the largest message; 0 without one.
+        first_time, last_time: storeTimestamp of the first and the last message, ms; None without one.
+    """
+
+    topic: str
+    queues: int
+    messages: int
+    bytes: int
+    least: int
+    most: int
+    first_time: int | None
+    last_time: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Traffic of one topic, or of all others together.
+
+    Attributes:
+        topic: its name; None for the others.
+        messages, bytes: one number for each bucket.
+    """
+
+    topic: str | None
+    messages: tuple[int, ...]
+    bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Messages by the time at which they were stored.
+
+    Attributes:
+        start: of the first bucket, ms; a multiple of ``width``.
+        width: of a bucket, ms.
+        series: the topics with the most messages, most first, then the others.
+        without_time: messages whose storeTimestamp is no time that a clock may have had.
+        topics_in_others: topics that the last series stands for.
+    """
+
+    start: int
+    width: int
+    series: tuple[Series, ...]
+    without_time: int = 0
+    topics_in_others: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of messages as they stand in the log, headers and properties included.
+
+    Attributes:
+        bounds: bytes[n + 1]: bar ``i`` counts sizes from ``bounds[i]`` up to but not ``bounds[i + 1]``.
+        counts: messages[n].
+        mean: bytes.
+        median, p90, p99: bytes, to within a fifth.
+        least, most: bytes, exact.
+    """
+
+    bounds: tuple[int, ...]
+    counts: tuple[int, ...]
+    mean: float
+    median: int
+    p90: int
+    p99: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """An index file, by its header.
+
+    Attributes:
+        name: the file's.
+        keys: entries.
+        room: entries that it has room for.
+        first_time, last_time: ms; None without entries.
+        start, end: physical offsets of the first and the last message with a key.
+        bytes: the file's length.
+    """
+
+    name: str
+    keys: int
+    room: int
+    first_time: int | None
+    last_time: int | None
+    start: int
+    end: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group of consumers is behind on a topic.
+
+    Attributes:
+        group, topic: which.
+        queues: queues of the topic that it is about.
+        lag: messages that it still has to read.
+        expired: messages that went before it read them.
+        oldest_stored: storeTimestamp of the oldest of its next messages, ms; None without one.
+        notes: what is odd about its offsets.
+    """
+
+    group: str
+    topic: str
+    queues: int
+    lag: int
+    expired: int
+    oldest_stored: int | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Facts:
+    """A store, at one moment.
+
+    Attributes:
+        store: its directory.
+        broker_conf: the file of settings, if one was given.
+        rocketmq_version: the release by whose rules it was read.
+        reput_version: of the program.
+        made_at: ms.
+        seconds: how long it took.
+        stopped: "clean" or "crash"; None where that wasn't looked at.
+        in_use_by: who uses the store; None without anybody.
+        verdict: in words.
+        checks: what looked at it.
+        findings: what they found, the worst first.
+        log: the commit log; None where it can't be read.
+        queues: by topic and id.
+        queue_totals: of all of them.
+        topics: those that the log has messages of, most messages first.
+        traffic, sizes: None where the log wasn't read, or has no message.
+        index: index files in order.
+        lag: by group and topic; None where it can't be told: ``not_seen`` says why.
+        not_seen: what this page doesn't say, and why.
+    """
+
+    store: str
+    broker_conf: str | None
+    rocketmq_version: str
+    reput_version: str
+    made_at: int
+    seconds: float = 0.0
+    stopped: str | None = None
+    in_use_by: str | None = None
+    verdict: Verdict = field(default_factory=lambda: Verdict(SOUND, ""))
+    checks: list[Check] = field(default_factory=list)
+    findings: list[Found] = field(default_factory=list)
+    log: LogFacts | None = None
+    queues: list[QueueFacts] = field(default_factory=list)
+    queue_totals: QueueTotals = field(default_factory=QueueTotals)
+    topics: list[TopicFacts] = field(default_factory=list)
+    traffic: Traffic | None = None
+    sizes: Sizes | None = None
+    index: list[IndexFile] = field(default_factory=list)
+    lag: list[GroupLag] | None = None
+    not_seen: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing is wrong, 1 with findings."""
+        return 1 if self.findings else 0
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts as a JSON-ready mapping."""
+        return {"schema": SCHEMA, **asdict(self)}

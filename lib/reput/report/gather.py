@@ -1,0 +1,272 @@
+"""From a store to the facts of its report. Nothing is changed; what can't be read is said instead of raised.
+
+A page is wanted most of a store that is damaged: only what makes the question itself senseless (no store, a
+broker.conf that can't be read) is refused. Every other failure of a part leaves that part out, and says why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import reput
+from reput.errors import Finding, ReputError, StoreError
+from reput.recovery.snapshot import Snapshot, take
+from reput.report import shown
+from reput.report.checks import CHECK, LOG, QUEUES, VERIFY, checked, findings_of, verified
+from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Found, IndexFile
+from reput.report.groups import group_lag
+from reput.report.log_map import log_facts
+from reput.report.log_scan import LogScan, scan_log
+from reput.report.queues import QueuesSeen, queue_facts
+from reput.report.tally import Tally
+from reput.report.verdict import verdict
+from reput.settings import StoreSettings
+from reput.source.tail import LogEnd
+from reput.store.left_alone import left_alone
+from reput.store.segments import CommitLog, discover, without_unwritten_end
+from reput.store.swap import is_pending
+from reput.verify.plan import may_be_running
+
+if TYPE_CHECKING:
+    from reput.verify import Report
+
+#: A clock that is ahead of ours by more wasn't right, ms.
+_AHEAD_MS = 86_400_000
+
+_T = TypeVar("_T")
+
+Say = Callable[[str], None]
+#: Is told bytes of the log and messages that were read, and how many bytes there are.
+Listener = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GatherOptions:
+    """What is asked for.
+
+    Attributes:
+        store: its directory.
+        broker_conf: the broker's own file; None for RocketMQ's defaults.
+        rocketmq_version: the release; None for the newest.
+        read_log: read all messages; else there is no traffic, and no damage is found.
+        at: the moment of the report, ms; None for now.
+    """
+
+    store: Path
+    broker_conf: Path | None = None
+    rocketmq_version: str | None = None
+    read_log: bool = True
+    at: int | None = None
+
+    def words(self) -> list[str]:
+        """The store and its settings, as words of a command."""
+        words = [str(self.store)]
+        if self.broker_conf is not None:
+            words += ["--broker-conf", str(self.broker_conf)]
+        if self.rocketmq_version is not None:
+            words += ["--rocketmq-version", self.rocketmq_version]
+        return words
+
+
+def gather(
+    options: GatherOptions,
+    verify: Callable[[], Report] | None = None,
+    say: Say = lambda _what: None,
+    listener: Listener = lambda _bytes, _messages, _total: None,
+) -> Facts:
+    """Look at a store.
+
+    Args:
+        verify: verifies it; None where that isn't asked for.
+        say: is told what is being done.
+        listener: is told how far the log was read.
+
+    Raises:
+        ReputError: there is no store, the settings can't be read, or it is of a kind that reput can't read.
+    """
+    started = time.perf_counter()
+    now = int(time.time() * 1000) if options.at is None else options.at
+    settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version, dledger=True)
+    if is_pending(settings.root):
+        raise StoreError(
+            "a rebuild in place was interrupted while it replaced files: the store is a mixture",
+            path=settings.root,
+            next_step="Run the rebuild again, which finishes that first",
+        )
+    say("looking at the store")
+    facts = Facts(
+        store=str(settings.root),
+        broker_conf=None if settings.broker_conf is None else str(settings.broker_conf),
+        rocketmq_version=settings.dialect.name,
+        reput_version=reput.__version__,
+        made_at=now,
+    )
+    _Gathering(options, settings, facts, say, listener).run(verify)
+    facts.seconds = time.perf_counter() - started
+    return facts
+
+
+class _Gathering:
+    """One run."""
+
+    def __init__(
+        self, options: GatherOptions, settings: StoreSettings, facts: Facts, say: Say, listener: Listener
+    ) -> None:
+        self._options = options
+        self._settings = settings
+        self._facts = facts
+        self._say = say
+        self._listener = listener
+        self._running = may_be_running(settings.root)
+        self._next: tuple[str, ...] = ()
+
+    def run(self, verify: Callable[[], Report] | None) -> None:
+        facts, settings = self._facts, self._settings
+        snapshot = take(settings)  # refuses what is no store at all
+        facts.stopped = "clean" if snapshot.clean else "crash"
+        facts.in_use_by = None if snapshot.holder is None else snapshot.holder.what
+        self._check(snapshot)
+        log, end = self._attempt("the commit log", self._log) or (None, 0)
+        scan = None
+        if log is not None and self._options.read_log:
+            what = "messages, traffic and damage of the commit log"
+            scan = self._attempt(what, lambda: self._scan(log, end, snapshot))
+        self._say("looking at the queues")
+        seen = self._attempt("the queues", lambda: queue_facts(snapshot, log, scan, running=self._running))
+        seen = seen or QueuesSeen()
+        facts.queues, facts.queue_totals = seen.rows, seen.totals
+        facts.index = [_index_file(snapshot, number) for number in range(len(snapshot.index))]
+        if log is not None:
+            facts.log = self._attempt(
+                "the map of the commit log", lambda: log_facts(snapshot, log, scan, seen, end=end)
+            )
+        if scan is not None:
+            facts.topics, facts.traffic, facts.sizes = shown.traffic(scan)
+        self._log_check(log, scan)
+        self._queue_check(scan, seen)
+        facts.lag = self._attempt("the consumers' lag", lambda: group_lag(settings, self._say, facts.made_at))
+        self._verify(verify)
+        for name in left_alone(settings.root):
+            facts.not_seen.append(f"{name}: the commit log alone doesn't hold it, and reput doesn't read it")
+        facts.findings.sort(key=lambda one: (one.level != BROKEN, one.source, one.kind))
+        facts.verdict = verdict(facts, self._options.words(), self._next)
+
+    def _attempt(self, what: str, work: Callable[[], _T]) -> _T | None:
+        """What came of it; None, with a note, of a part that can't be read."""
+        try:
+            return work()
+        except ReputError as error:
+            self._facts.not_seen.append(f"{what}: {error}")
+        except OSError as error:
+            self._facts.not_seen.append(f"{what}: {error.filename or ''} {error.strerror or error}".strip())
+        return None
+
+    def _log(self) -> tuple[CommitLog, int]:
+        """The log, without segments that nothing was written to, and where it ends, if it isn't scanned."""
+        log = without_unwritten_end(discover(self._settings))
+        here = self._running or not self._options.read_log
+        return log, LogEnd(self._settings).find(log) if here else log.end
+
+    def _check(self, snapshot: Snapshot) -> None:
+        asks = "Does a broker load this store and start?"
+        if self._settings.dledger is not None:
+            why = "it doesn't know commit logs that DLedger writes"
+            self._facts.checks.append(Check(CHECK, asks, False, None, why))
+            return
+        check, found = checked(snapshot, asks)
+        self._facts.checks.append(check)
+        self._facts.findings += found
+
+    def _scan(self, log: CommitLog, end: int, snapshot: Snapshot) -> LogScan:
+        checkpoint = snapshot.checkpoint
+        self._say("reading the commit log")
+        times = (
+            checkpoint.physic_msg_timestamp,
+            checkpoint.logics_msg_timestamp,
+            checkpoint.index_msg_timestamp,
+        )
+        tally = Tally(self._facts.made_at + _AHEAD_MS, times)
+        return scan_log(self._settings, log, end, tally, self._listener)
+
+    def _log_check(self, log: CommitLog | None, scan: LogScan | None) -> None:
+        asks = "Is every byte of the commit log understood, and every CRC right?"
+        if scan is not None:
+            found: list[Finding] = scan.findings
+        elif log is not None:
+            found = list(log.findings)
+        else:
+            found = []
+        # A gap between segments, say, is known from the check.
+        known = {(one.kind, one.path) for one in self._facts.findings}
+        rows = [one for one in findings_of(LOG, found) if (one.kind, one.path) not in known]
+        self._facts.findings += rows
+        if scan is None:
+            why = "its messages weren't read"
+            if log is not None and not self._options.read_log:
+                why += " (--no-log); gaps between segments are looked for all the same"
+            self._facts.checks.append(Check(LOG, asks, False, _worst(rows), why, len(rows)))
+            return
+        answer = f"{shown.count(scan.messages, 'message')} read"
+        answer += f", {shown.count(len(rows), 'finding')}" if rows else ", nothing is damaged"
+        self._facts.checks.append(Check(LOG, asks, True, _worst(rows) or SOUND, answer, len(rows)))
+
+    def _queue_check(self, scan: LogScan | None, seen: QueuesSeen) -> None:
+        asks = "Do the queues reach as far as the log, by their first and last offsets?"
+        if scan is None:
+            self._facts.checks.append(Check(QUEUES, asks, False, None, "the log wasn't read"))
+            return
+        found = seen.findings
+        self._facts.findings += found
+        if found:
+            differing = sum(one.count for one in found)
+            answer = f"{differing:,} of {shown.count(seen.totals.queues, 'queue')} "
+            answer += f"{'does' if differing == 1 else 'do'}n't match the log"
+        else:
+            answer = f"{shown.count(seen.totals.queues, 'queue')} looked at: none is behind the log"
+        self._facts.checks.append(Check(QUEUES, asks, True, _worst(found) or SOUND, answer, len(found)))
+
+    def _verify(self, verify: Callable[[], Report] | None) -> None:
+        asks = "Is every unit of the queues and every entry of the index as the log says?"
+        if verify is None:
+            self._facts.checks.append(Check(VERIFY, asks, False, None, "not asked for (--verify)"))
+            return
+        self._say("verifying")
+        try:
+            report = verify()
+        except ReputError as error:
+            self._facts.checks.append(Check(VERIFY, asks, False, None, f"it failed: {error}"))
+            self._facts.not_seen.append(f"what `reput verify` would say: {error}")
+            return
+        check, found = verified(report, asks)
+        # What the scan says of the log, verify says again.
+        if any(one.name == LOG and one.ran for one in self._facts.checks):
+            found = [one for one in found if not one.where.startswith("log ")]
+        self._facts.checks.append(check)
+        self._facts.findings += found
+        self._next = tuple(report.next)
+        self._facts.not_seen += [str(note) for note in report.not_checked]
+
+
+def _worst(found: list[Found]) -> str | None:
+    levels = {one.level for one in found}
+    return BROKEN if BROKEN in levels else ATTENTION if levels else None
+
+
+def _index_file(snapshot: Snapshot, number: int) -> IndexFile:
+    entry = snapshot.index[number]
+    header = entry.header
+    keys = max(header.index_count - 1, 0)
+    return IndexFile(
+        name=entry.path.name,
+        keys=keys,
+        room=snapshot.settings.max_index_num - 1,
+        first_time=header.begin_timestamp if keys else None,
+        last_time=header.end_timestamp if keys else None,
+        start=header.begin_physical_offset,
+        end=header.end_physical_offset,
+        bytes=entry.length,
+    )

@@ -1,0 +1,231 @@
+"""Reading a commit log once: what is damaged in it, what it holds of each queue, and its traffic.
+
+Two threads go over each segment side by side, so that it comes from the disk once: the scan of
+:mod:`reput.scan.part`, which checks CRCs and follows queues, and a walk over frames that counts
+(:mod:`reput.report.tally`). Both take the same messages. Nothing grows with the log but the table of queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.errors import Finding
+from reput.report.tally import Tally
+from reput.scan import output
+from reput.scan.frames import ROWS, Frames, FrameWalk, frames, has_stored_crc
+from reput.scan.part import Part, PartOutcome, scan_part
+from reput.scan.rules import rules
+from reput.scan.table import QUEUE_REPEAT, QueueTable
+from reput.settings import StoreSettings
+from reput.sink.chain import Chain
+from reput.sink.scan_task import PartResult, QueueColumns
+from reput.store.segments import CommitLog, map_segment
+
+#: Bytes of records in one block, and as many rows at most.
+_BLOCK_BYTES = 4 << 20
+_BLOCK_ROWS = 8192
+
+#: Is told bytes of the log and messages that were read, and how many bytes there are.
+Listener = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class InLog:
+    """What the log has of a queue.
+
+    Attributes:
+        messages: how many.
+        next: the queueOffset after the last one.
+        last_time: storeTimestamp of the last one, ms.
+        regular: each message came right after the one before it.
+    """
+
+    messages: int
+    next: int
+    last_time: int
+    regular: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InSegment:
+    """What was read of a segment.
+
+    Attributes:
+        messages: that begin in it.
+        first_time, last_time: storeTimestamp of the first and the last, ms; None without one.
+    """
+
+    messages: int
+    first_time: int | None
+    last_time: int | None
+
+
+@dataclass(slots=True)
+class LogScan:
+    """What came of reading a log.
+
+    Attributes:
+        end: physical offset after the last message or BLANK.
+        messages, bytes: of it.
+        tally: the traffic.
+        findings: what is wrong in it.
+        segments: by the physical offset of their first byte.
+        queues: by topic and queue id.
+    """
+
+    end: int
+    tally: Tally
+    messages: int = 0
+    bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    segments: dict[int, InSegment] = field(default_factory=dict)
+    queues: dict[tuple[str, int], InLog] = field(default_factory=dict)
+
+
+def scan_log(
+    settings: StoreSettings,
+    log: CommitLog,
+    end: int,
+    tally: Tally,
+    listener: Listener = lambda _bytes, _messages, _total: None,
+) -> LogScan:
+    """Read a log from its first segment up to a physical offset.
+
+    Args:
+        end: a live log is read up to its end at the moment of the start.
+        tally: counts.
+
+    Raises:
+        SegmentGoneError, StoreError: a segment can't be read.
+    """
+    result = LogScan(log.start, tally, findings=list(log.findings))
+    chain = Chain(log.start, 0)
+    table = QueueTable(
+        excludes_lmq=lambda topic: settings.dialect.lmq_excludes(topic.decode("utf-8", "replace"))
+    )
+    total = sum(max(min(one.length, end - one.base), 0) for one in log.segments)
+    out, block = output.output(), frames(_BLOCK_ROWS)
+    scan_rules = rules(settings, index=False)
+    done = 0
+    with ThreadPoolExecutor(1, "reput-tally") as pool:
+        for segment in log.segments:
+            stop = min(segment.base + segment.length, end)
+            if stop <= segment.base and result.segments:
+                continue
+            data = map_segment(segment.path, segment.length)
+            part = Part(
+                path=str(segment.path),
+                base=segment.base,
+                segment_length=segment.length,
+                segment_size=log.segment_size,
+                start=segment.base,
+                end=stop,
+                last=segment is log.segments[-1],
+                after_timestamp=chain.last_timestamp,
+            )
+            ended = Event()
+            counted = pool.submit(_count, settings, part, data, block, tally, ended)
+            outcome = PartOutcome()
+            try:
+                for chunk in scan_part(part, data, scan_rules, table, out, outcome):
+                    at = int(chunk.counts[output.LAST_POSITION]) - segment.base
+                    listener(done + at, result.messages + int(chunk.counts[output.MESSAGES]), total)
+                counted.result()
+            finally:
+                ended.set()
+            # Of the whole segment: messages without unit and keys make no chunk.
+            messages, last = int(out.counts[output.MESSAGES]), int(out.counts[output.LAST_TIMESTAMP])
+            result.messages += messages
+            result.bytes += int(out.counts[output.BYTES])
+            result.segments[segment.base] = InSegment(
+                messages,
+                outcome.first_timestamp if messages else None,
+                last if messages else None,
+            )
+            chain.judge(_result(part, outcome, messages, last))
+            done += stop - segment.base
+            listener(done, result.messages, total)
+    result.end = chain.finish()
+    result.findings += chain.findings
+    result.queues = _queues(table)
+    return result
+
+
+def _result(part: Part, outcome: PartOutcome, messages: int, last_timestamp: int) -> PartResult:
+    return PartResult(
+        part=part,
+        outcome=outcome,
+        messages=messages,
+        message_bytes=0,
+        last_timestamp=last_timestamp,
+        last_position=0,
+        queues=QueueColumns(),
+        without_unit=[],
+        spill=None,
+        waiting={},
+        seconds=0.0,
+    )
+
+
+def _count(
+    settings: StoreSettings,
+    part: Part,
+    data: NDArray[np.uint8],
+    block: Frames,
+    tally: Tally,
+    ended: Event,
+) -> None:
+    """Count the messages of a segment; ends early when the scan beside it has failed."""
+    view = data.data
+
+    def is_whole(position: int) -> bool:
+        return has_stored_crc(view, position, property_crc_only=settings.force_verify_prop_crc)
+
+    stop = part.end - part.base
+    walk = FrameWalk(
+        data,
+        part.base,
+        part.segment_size,
+        stop,
+        last=part.last,
+        topic_length_v2=settings.dialect.topic_length_v2,
+        is_whole=is_whole,
+        timestamp=part.after_timestamp,
+        entries=settings.entries,
+    )
+    more = True
+    while more and not ended.is_set():
+        block.counts.fill(0)
+        more = walk.advance(stop, block, _BLOCK_BYTES)
+        if block.counts[ROWS]:
+            tally.add(data, part.base, block)
+
+
+def _queues(table: QueueTable) -> dict[tuple[str, int], InLog]:
+    names = [name.decode("utf-8", "replace") for name in table.topic_names]
+    found = {}
+    columns = table.queues
+    number = int(table.queue_count[0])
+    for topic, queue_id, units, after, last, irregular in zip(
+        *(
+            column[:number].tolist()
+            for column in (
+                columns.topic,
+                columns.queue_id,
+                columns.units,
+                columns.next,
+                columns.last_timestamp,
+                columns.irregular,
+            )
+        ),
+        strict=True,
+    ):
+        if after >= 0:
+            found[names[topic], queue_id] = InLog(units, after, last, not irregular & QUEUE_REPEAT)
+    return found

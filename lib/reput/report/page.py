@@ -1,0 +1,262 @@
+"""The page: facts in, one HTML document out. It needs nothing beside it, and runs no script but its own.
+
+Names and keys of a store may be anybody's: templates escape all they print, what would steer a reader
+(control characters, turned writing directions) shows as escapes, and the page's own policy forbids every
+other script and every connection.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import unicodedata
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import PurePath
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from reput.report import units
+from reput.report.charts import log_map, size_histogram, traffic_chart
+from reput.report.facts import (
+    ATTENTION,
+    BROKEN,
+    CORRUPT,
+    EXPIRED,
+    MISSING,
+    SOUND,
+    UNREAD,
+    UNWRITTEN,
+    WRITTEN,
+    Facts,
+    QueueFacts,
+)
+
+#: Rows of a table, unless more are asked for.
+ROWS = 1000
+#: What a page of reput's says of itself, near its beginning.
+GENERATOR = "reput report"
+
+_LEVELS = {SOUND: "sound", ATTENTION: "look at this", BROKEN: "broken", None: "not run"}
+_STRETCHES = {
+    WRITTEN: "messages",
+    UNREAD: "written, not read",
+    UNWRITTEN: "not written yet",
+    CORRUPT: "damaged",
+    MISSING: "missing",
+    EXPIRED: "expired",
+}
+_SECTIONS = (
+    ("health", "Health"),
+    ("findings", "Findings"),
+    ("log", "Commit log"),
+    ("traffic", "Traffic"),
+    ("sizes", "Message sizes"),
+    ("lag", "Consumers"),
+    ("topics", "Topics"),
+    ("queues", "Queues"),
+    ("index", "Index"),
+)
+#: Controls, surrogates of file names that are no UTF-8, and what turns the direction of writing.
+_UNSEEN = frozenset({"Cc", "Cs", "Cf", "Zl", "Zp"})
+_ASCII = re.compile(r"[ -~]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A number at the top of the page."""
+
+    name: str
+    value: str
+    note: str
+
+
+def render(facts: Facts, rows: int = ROWS) -> bytes:
+    """The page, as UTF-8.
+
+    Args:
+        rows: of each table, at most.
+    """
+    script = _source("report.js")
+    page = _environment().get_template("report.html.j2")
+    text = page.render(
+        facts=facts,
+        rows=rows,
+        generator=f"{GENERATOR} {facts.reput_version}",
+        script=Markup(script),  # the package's own file, as the style is
+        script_hash=_hash(script),
+        style=Markup(_source("report.css")),
+        embedded=_embedded(facts),
+        words={"level": _LEVELS, "stretch": _STRETCHES},
+        sections=_SECTIONS,
+        tiles=_tiles(facts),
+        findings=facts.findings[:rows],
+        topics=facts.topics[:rows],
+        queues=_worst_first(facts.queues)[:rows],
+        lag=(facts.lag or [])[:rows],
+        index=facts.index[-rows:],
+        segments=() if facts.log is None else facts.log.segments[-rows:],
+        damage=()
+        if facts.log is None
+        else [one for one in facts.log.stretches if one.kind in (CORRUPT, MISSING, UNWRITTEN)],
+        log_map=None if facts.log is None else log_map(facts.log),
+        log_summary=_log_summary(facts),
+        charts=None
+        if facts.traffic is None
+        else {what: traffic_chart(facts.traffic, what=what) for what in ("messages", "bytes")},
+        buckets=_buckets(facts),
+        last_time=_last_time(facts),
+        histogram=None if facts.sizes is None else size_histogram(facts.sizes),
+    )
+    return text.encode()
+
+
+def visible(text: str) -> str:
+    """A text with escapes in place of characters that aren't seen, or turn what follows."""
+    if _ASCII.fullmatch(text):
+        return text
+    return "".join(
+        character.encode("unicode_escape").decode()
+        if unicodedata.category(character) in _UNSEEN and character != "\n"
+        else character
+        for character in text
+    )
+
+
+def _shown(value: Any) -> Any:
+    """What a template prints: its own markup as it is, texts with all to be seen."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("reput.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    environment.filters.update(
+        number=units.number,
+        size=units.size,
+        moment=units.moment,
+        moment_fine=lambda ms: units.iso(ms).replace("T", " ").removesuffix("Z").removesuffix(".000"),
+        iso=units.iso,
+        span=units.span,
+        file_name=lambda path: PurePath(path).name,
+        below=_below,
+        capitalize_first=lambda text: text[:1].upper() + text[1:],
+    )
+    return environment
+
+
+def _source(name: str) -> str:
+    return (files("reput.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _embedded(facts: Facts) -> Markup:
+    """What the script and other programs read: the facts without their long lists.
+
+    Nothing in it can end the element that it stands in, or begin another one.
+    """
+    document = {
+        "store": facts.store,
+        "made_at": facts.made_at,
+        "reput_version": facts.reput_version,
+        "rocketmq_version": facts.rocketmq_version,
+        "verdict": asdict(facts.verdict),
+        "checks": [asdict(one) for one in facts.checks],
+        "queue_totals": asdict(facts.queue_totals),
+        "traffic": None if facts.traffic is None else asdict(facts.traffic),
+    }
+    text = json.dumps(document, separators=(",", ":"))
+    for character in "<>&'":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def _worst_first(queues: list[QueueFacts]) -> list[QueueFacts]:
+    """Those with problems, then those with the most messages."""
+
+    def order(row: QueueFacts) -> tuple[bool, int, int]:
+        held = (row.max_offset or 0) - (row.min_offset or 0)
+        messages = row.log_messages if row.log_messages is not None else held
+        return row.problem is None and bool(row.files), -(row.behind or 0), -messages
+
+    return sorted(queues, key=order)
+
+
+def _buckets(facts: Facts) -> list[tuple[int, int, int]]:
+    """(time in ms, messages, bytes) of each bucket."""
+    traffic = facts.traffic
+    if traffic is None:
+        return []
+    columns = zip(
+        *(
+            map(sum, zip(*(getattr(one, what) for one in traffic.series), strict=True))
+            for what in ("messages", "bytes")
+        ),
+        strict=True,
+    )
+    return [
+        (traffic.start + number * traffic.width, messages, size)
+        for number, (messages, size) in enumerate(columns)
+    ]
+
+
+def _below(path: str, root: str) -> str:
+    """A path as it is named in the store, where it lies there."""
+    found = PurePath(path)
+    return str(found.relative_to(root)) if found.is_relative_to(root) else path
+
+
+def _last_time(facts: Facts) -> int | None:
+    times = [] if facts.log is None else [one.last_time for one in facts.log.segments]
+    return next((time for time in reversed(times) if time is not None), None)
+
+
+def _log_summary(facts: Facts) -> str:
+    if facts.log is None:
+        return ""
+    lengths: dict[str, int] = {}
+    for one in facts.log.stretches:
+        lengths[one.kind] = lengths.get(one.kind, 0) + one.end - one.start
+    return ", ".join(f"{_STRETCHES[kind]} {units.size(length)}" for kind, length in lengths.items())
+
+
+def _tiles(facts: Facts) -> list[Tile]:
+    log, totals = facts.log, facts.queue_totals
+    tiles = []
+    if log is not None:
+        written = log.end - log.start
+        tiles.append(Tile("Commit log", units.size(written), f"{len(log.segments):,} segments"))
+        if log.messages is not None:
+            mean = f"{units.size(facts.sizes.mean)} each" if facts.sizes is not None else "none in the log"
+            tiles.append(Tile("Messages", units.number(log.messages), mean))
+    tiles.append(Tile("Topics", units.number(totals.topics), f"{totals.queues:,} queues"))
+    if facts.lag:
+        late = sum(row.lag for row in facts.lag)
+        groups = len({row.group for row in facts.lag})
+        tiles.append(Tile("Lag", units.number(late), f"{groups:,} group{'s' * (groups != 1)}"))
+    keys = sum(one.keys for one in facts.index)
+    tiles.append(Tile("Index", units.number(keys), f"keys in {len(facts.index):,} files"))
+    last = max((row.last_time for row in facts.queues if row.last_time is not None), default=None)
+    if last is not None:
+        age = facts.made_at - last
+        when = units.moment(last)
+        tiles.append(
+            Tile("Last message", when[11:] or when, f"{when[:10]} UTC, {units.span(max(age, 0))} ago")
+        )
+    return tiles

@@ -1,0 +1,92 @@
+"""Where a page may be written: nowhere in the store, and over no file that isn't such a page."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from reput.errors import OutputError
+from reput.report.page import GENERATOR
+from reput.settings import StoreSettings
+from reput.store import files
+
+#: A page names its maker within so many bytes.
+_HEAD = 512
+_MARK = f'<meta name="generator" content="{GENERATOR}'.encode()
+
+
+def check_target(path: Path, settings: StoreSettings, *, force: bool) -> Path:
+    """Refuse what a page must not be written to; before anything is read, for that may take long.
+
+    Args:
+        path: as it was given.
+        force: a file that is no report may be replaced.
+
+    Returns:
+        Where to write, with links followed.
+
+    Raises:
+        OutputError: it is refused.
+    """
+    target = Path(os.path.realpath(path))
+    for directory in (settings.root, *settings.commit_log_dirs):
+        inside = Path(os.path.realpath(directory))
+        if target.is_relative_to(inside):
+            raise OutputError(
+                "a report isn't written into the store",
+                path=path,
+                expected=f"a place outside of {inside}",
+                found=str(target),
+                next_step="Name another file with --output.",
+            )
+    if not target.parent.is_dir():
+        raise OutputError(
+            "the directory of the report isn't there",
+            path=target.parent,
+            next_step="Make it, or name another file with --output.",
+        )
+    if target.exists() and not target.is_file():
+        raise OutputError(
+            "a report can only be written to a file",
+            path=path,
+            found="a directory" if target.is_dir() else "no regular file",
+            next_step="Name a file with --output.",
+        )
+    if target.exists() and not force and not is_report(target):
+        raise OutputError(
+            "there is a file already, and it is no report",
+            path=path,
+            expected="no file, or a page that reput report made",
+            next_step="Name another file with --output, or give --force to replace it.",
+        )
+    return target
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a page of reput's, or empty.
+
+    Raises:
+        OutputError: it can't be read.
+    """
+    with files.reporting("the file can't be read", path), open(path, "rb") as file:
+        head = file.read(_HEAD)
+    return not head or _MARK in head
+
+
+def write_page(path: Path, page: bytes) -> None:
+    """Write a page under a temporary name beside its own, and rename it.
+
+    Raises:
+        OutputError: it can't be written; what was there stays.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    with files.reporting("the report can't be written", path):
+        try:
+            with open(temporary, "xb") as file:
+                file.write(page)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,147 @@
+"""Numbers, sizes, times and ticks of axes, as a page shows them."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+_STEP = 1024
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
+_SPANS = ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (_SECOND, "second"), (1, "millisecond"))
+#: Distances of ticks on an axis of time, ms.
+_TICKS = (
+    1, 2, 5, 10, 20, 50, 100, 200, 500,
+    *(number * _SECOND for number in (1, 2, 5, 10, 15, 30)),
+    *(number * _MINUTE for number in (1, 2, 5, 10, 15, 30)),
+    *(number * _HOUR for number in (1, 2, 3, 6, 12)),
+    *(number * _DAY for number in (1, 2, 7, 14, 28, 56, 168, 364, 728, 1456)),
+)  # fmt: skip
+
+
+def number(value: float) -> str:
+    """``1,234``."""
+    return f"{value:,.0f}"
+
+
+def size(value: float) -> str:
+    """Bytes for people, with three figures: ``474 KiB``, ``3.81 GiB``; ``4 MiB`` where that is exact."""
+    unit = 0
+    scaled = float(value)
+    while scaled >= _STEP and unit + 1 < len(_BYTES):
+        scaled /= _STEP
+        unit += 1
+    if not unit or scaled.is_integer():
+        return f"{scaled:,.0f} {_BYTES[unit]}"
+    figures = 2 if scaled < 10 else 1 if scaled < 100 else 0
+    return f"{scaled:,.{figures}f} {_BYTES[unit]}"
+
+
+def short_size(value: float) -> str:
+    """Bytes on an axis: ``0.5 MiB``, ``20 MiB``, in the unit of the whole axis."""
+    text = size(value)
+    figures, unit = text.split(" ")
+    return f"{figures.rstrip('0').rstrip('.') if '.' in figures else figures} {unit}"
+
+
+def short(value: float) -> str:
+    """A number on an axis: ``250``, ``1.5 k``, ``20 M``."""
+    for power, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= power:
+            return f"{value / power:.3g} {unit}"
+    return f"{value:.3g}"
+
+
+def when(ms: int | None) -> datetime | None:
+    """A time as UTC; None where a calendar has none."""
+    if ms is None:
+        return None
+    try:
+        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+    except (OverflowError, ValueError):
+        return None
+
+
+def moment(ms: int | None) -> str:
+    """A time as UTC to the second, ``2026-11-22 02:53:11``; as it is where a calendar has none."""
+    found = when(ms)
+    if found is None:
+        return "" if ms is None else f"{ms} ms"
+    return f"{found:%Y-%m-%d %H:%M:%S}"
+
+
+def iso(ms: int | None) -> str:
+    """A time for machines; empty where there is none."""
+    found = when(ms)
+    return "" if found is None else f"{found:%Y-%m-%dT%H:%M:%S}.{found.microsecond // 1000:03d}Z"
+
+
+def span(ms: float) -> str:
+    """A length of time in two units at most: ``3 days 4 hours``, ``12 seconds``, ``80 milliseconds``."""
+    rest = int(ms)
+    words: list[str] = []
+    for length, name in _SPANS:
+        count, rest = divmod(rest, length)
+        if count or (length == 1 and not words):
+            if length == 1 and words:
+                break
+            words.append(f"{count:,} {name}{'' if count == 1 else 's'}")
+        if len(words) == 2 or (words and not count):
+            break
+    return " ".join(words)
+
+
+def width(ms: int) -> str:
+    """Of a bucket: ``10 minutes``, ``1 hour``; for "per …" without the 1."""
+    text = span(ms)
+    return text.removeprefix("1 ") if text.startswith("1 ") and text.count(" ") == 1 else text
+
+
+def value_ticks(most: float, *, binary: bool = False, wanted: int = 4) -> list[float]:
+    """Round values from 0 to one that is at least ``most``, some ``wanted`` of them.
+
+    Args:
+        binary: round in units of 1,024.
+    """
+    if most <= 0:
+        return [0.0, 1.0]
+    unit = 1.0
+    if binary:
+        unit = float(_STEP ** min(int(math.log(max(most, 1), _STEP)), len(_BYTES) - 1))
+    scaled = most / unit
+    rough = scaled / wanted
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
+    if not binary or unit == 1.0:
+        step = max(step, 1.0)
+    count = math.ceil(scaled / step - 1e-9)
+    return [step * number * unit for number in range(count + 1)]
+
+
+def time_ticks(start: int, end: int, wanted: int = 6) -> list[tuple[int, str]]:
+    """Round times within [start, end] with their labels, some ``wanted`` of them at most.
+
+    A label has what the one before it doesn't say: the date where the day changes, seconds where they matter.
+    """
+    step = next((step for step in _TICKS if (end - start) / step <= wanted), _TICKS[-1])
+    ticks = []
+    day = None
+    for ms in range(-(-start // step) * step, end + 1, step):
+        found = when(ms)
+        if found is None:
+            continue
+        if step >= _DAY:
+            label = f"{found:%b %-d}"
+            if day is None or day.year != found.year:
+                label += f", {found:%Y}"
+        elif step >= _MINUTE:
+            label = f"{found:%H:%M}"
+        elif step >= _SECOND:
+            label = f"{found:%H:%M:%S}"
+        else:
+            label = f"{found:%H:%M:%S}.{found.microsecond // 1000:03d}"
+        if step < _DAY and (day is None or day.date() != found.date()):
+            label = f"{found:%b %-d} {label}"
+        ticks.append((ms, label))
+        day = found
+    return ticks

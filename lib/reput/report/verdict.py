@@ -1,0 +1,87 @@
+"""What it all comes to, in plain words, and what to run next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from reput.report.checks import CHECK, LOG, QUEUES, VERIFY
+from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Verdict
+from reput.report.shown import count
+
+
+def verdict(facts: Facts, words: Sequence[str], verify_next: Sequence[str]) -> Verdict:
+    """The verdict on a store whose facts are complete.
+
+    Args:
+        words: the store and its settings, as words of a command.
+        verify_next: what a verification says is to be run next.
+    """
+    checks = {check.name: check for check in facts.checks}
+    levels = {one.level for one in facts.findings}
+    level = BROKEN if BROKEN in levels else ATTENTION if levels or facts.log is None else SOUND
+    return Verdict(
+        level,
+        _headline(facts, checks, level),
+        tuple(_sentences(facts, checks)),
+        tuple(_next(facts, checks, list(words), verify_next)),
+    )
+
+
+def _headline(facts: Facts, checks: dict[str, Check], level: str) -> str:
+    check = checks[CHECK]
+    if check.ran and any(one.source == CHECK and one.level == BROKEN and one.where for one in facts.findings):
+        return "A broker doesn't start on this store."
+    if facts.log is None:
+        return "The commit log can't be read."
+    if level == BROKEN:
+        if checks[LOG].level == BROKEN:
+            return "The commit log is damaged."
+        return "Consumers don't get what the log holds: queues, index or checkpoint are broken."
+    if level == ATTENTION:
+        return "Nothing is broken, but something is odd."
+    looked = [check.name for check in facts.checks if check.ran]
+    if VERIFY in looked:
+        return "This store is sound: all that was derived from the log is as the log says."
+    if LOG in looked:
+        return "Nothing wrong was found. Units and index entries weren't compared one by one."
+    return "Nothing wrong was found by its files alone; the messages weren't read."
+
+
+def _sentences(facts: Facts, checks: dict[str, Check]) -> list[str]:
+    said = []
+    if facts.in_use_by is not None:
+        said.append(f"In use by {facts.in_use_by}: what is said here was true while it was read.")
+    if facts.stopped == "crash" and facts.in_use_by is None:
+        said.append(
+            "The last broker didn't stop in good order (the file abort is there): "
+            "the next start recovers as after a crash."
+        )
+    if facts.log is not None and facts.log.messages is not None:
+        said.append(f"{checks[LOG].answer}.")
+    if checks[QUEUES].ran:
+        said.append(f"{checks[QUEUES].answer}.")
+    by_level = [sum(one.level == level for one in facts.findings) for level in (BROKEN, ATTENTION)]
+    if any(by_level):
+        said.append(f"{count(by_level[0], 'finding')} of something broken, {by_level[1]:,} of something odd.")
+    return said
+
+
+def _next(facts: Facts, checks: dict[str, Check], words: list[str], verify_next: Sequence[str]) -> list[str]:
+    def command(name: str, *more: str) -> str:
+        return shlex.join(["reput", name, *words, *more])
+
+    check, log, queues = checks[CHECK], checks[LOG], checks[QUEUES]
+    steps = []
+    if check.level in (BROKEN, ATTENTION):
+        steps.append("See to what reput check found: each of its findings says how.")
+    plan = facts.log is not None and check.ran and facts.in_use_by is None
+    if plan and (log.level == BROKEN or facts.stopped == "crash"):
+        steps.append(command("recover", "--plan"))
+    if checks[VERIFY].ran:
+        steps += verify_next
+    elif facts.log is not None and (not facts.findings or queues.level or log.level):
+        steps.append(command("verify"))
+    if facts.lag and any(row.expired for row in facts.lag):
+        steps.append(command("lag"))
+    return list(dict.fromkeys(steps))

@@ -1,0 +1,141 @@
+"""``reput report``: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reput.report.target import is_report
+from tests.rebuilds import Command, broker_conf, broker_lock, golden, overwrite, record_starts, tree
+from tests.report.made import Elements, hostile_store
+from tests.stores import LogWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_page_about_a_sound_store(reput: Command, tmp_path: Path) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    before = tree(store.root)
+    page = tmp_path / "report.html"
+    done = reput(
+        "report", store.root, "-o", page, "--broker-conf", broker_conf(store), "--rocketmq-version", "5.3.3"
+    )
+    assert done.code == 0
+    assert "Nothing wrong was found" in done.stdout
+    assert f"next                  reput verify {store.root}" in done.stdout
+    assert f"Wrote {page}: " in done.stdout
+    assert "reading the commit log" in done.stderr
+    assert is_report(page)
+    assert str(store.root) in "".join(Elements(page.read_bytes()).texts["span"])
+    assert tree(store.root) == before
+    again = reput("report", store.root, "-o", page, "--broker-conf", broker_conf(store))
+    assert again.code == 0
+
+
+def test_damage_and_json(reput: Command, tmp_path: Path) -> None:
+    store = golden("4.9.7-mixed", tmp_path)
+    size = int(str(store.config["mappedFileSizeCommitLog"]))
+    overwrite(store.root, size, record_starts(store.root, size)[5], b"\xff" * 30)
+    words = ["report", store.root, "--broker-conf", broker_conf(store), "--rocketmq-version", "4.9.7"]
+    done = reput(*words, "--json")
+    assert done.code == 1
+    facts = json.loads(done.stdout)
+    assert (facts["exit_code"], facts["schema"], facts["verdict"]["level"]) == (1, 1, "broken")
+    assert [one["kind"] for one in facts["findings"]] == ["bad-magic"]
+    assert any(one["kind"] == "corrupt" for one in facts["log"]["stretches"])
+    page = tmp_path / "report.html"
+    assert reput(*words, "--output", page).code == 1
+    assert b"bad-magic" in page.read_bytes()
+
+
+def test_a_live_store(reput: Command, tmp_path: Path) -> None:
+    store = golden("5.5.0-crash", tmp_path)
+    page = tmp_path / "report.html"
+    with broker_lock(store.root):
+        done = reput(
+            "report",
+            store.root,
+            "-o",
+            page,
+            "--broker-conf",
+            broker_conf(store),
+            "--rocketmq-version",
+            "5.5.0",
+        )
+    assert done.code == 0
+    assert b"In use by process" in page.read_bytes()
+
+
+def test_a_store_without_broker_conf_or_config(reput: Command, tmp_path: Path) -> None:
+    log = LogWriter(tmp_path / "store", 1000)
+    log.preallocate(0)
+    done = reput("report", tmp_path / "store", "-o", tmp_path / "report.html")
+    assert done.code == 0
+    assert "without a broker.conf" in (tmp_path / "report.html").read_text()
+
+
+def test_an_empty_store(reput: Command, tmp_path: Path) -> None:
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    done = reput("report", tmp_path / "store", "-o", tmp_path / "report.html")
+    assert done.code == 0
+    assert "The commit log can't be read" in done.stdout
+    assert (tmp_path / "report.html").exists()
+
+
+def test_hostile_names_steer_no_terminal(reput: Command, tmp_path: Path) -> None:
+    done = reput("report", hostile_store(tmp_path / "store"), "-o", tmp_path / "report.html")
+    assert done.code == 1
+    assert "\x1b" not in done.stdout
+    assert "\x00" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "where the page goes is not clear"),
+        (["-o", "store/report.html"], "a report isn't written into the store"),
+        (["-o", "other.txt"], "there is a file already, and it is no report"),
+        (["-o", "gone/report.html"], "the directory of the report isn't there"),
+        (["-o", "report.html", "--master", "local[2]"], "--master belongs to --verify"),
+    ],
+)
+def test_refusals(
+    reput: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    LogWriter(tmp_path / "store", 1000).preallocate(0)
+    (tmp_path / "other.txt").write_text("mine")
+    before = tree(tmp_path)
+    done = reput("report", "store", *words)
+    assert done.code == 2
+    assert problem in done.stderr
+    assert tree(tmp_path) == before
+
+
+def test_no_store(reput: Command, tmp_path: Path) -> None:
+    done = reput("report", tmp_path / "nothing", "-o", tmp_path / "report.html")
+    assert (done.code, list(tmp_path.iterdir())) == (2, [])
+
+
+@pytest.mark.spark
+def test_with_verify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spark: SparkSession) -> None:
+    store = golden("5.3.3-tiny", tmp_path)
+    command = Command(monkeypatch, lambda: spark)
+    file = next(path for path in sorted((store.root / "consumequeue").rglob("*")) if path.is_file())
+    with file.open("r+b") as data:
+        data.seek(16)
+        data.write(b"\x55")
+    page = tmp_path / "report.html"
+    done = command(
+        "report", store.root, "-o", page, "--verify",
+        "--broker-conf", broker_conf(store), "--rocketmq-version", "5.3.3",
+    )  # fmt: skip
+    assert (done.code, command.sessions) == (1, 1)
+    text = page.read_text()
+    assert "tags" in text
+    assert "reput rebuild" in text
+    assert "not asked for" not in text
