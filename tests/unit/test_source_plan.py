@@ -19,7 +19,15 @@ from reput.format.commitlog import Record
 from reput.settings import StoreSettings
 from reput.source import CommitLogDataSource
 from reput.source import options as options_module
-from reput.source.columns import MESSAGE_COLUMNS, PART_COLUMNS
+from reput.source.columns import (
+    INDEX_COLUMNS,
+    INDEX_FILTERS,
+    MESSAGE_COLUMNS,
+    MESSAGE_FILTERS,
+    PART_COLUMNS,
+    QUEUE_COLUMNS,
+    QUEUE_FILTERS,
+)
 from reput.source.commitlog import CommitLogStreamReader
 from reput.source.options import Options
 from reput.source.parts import LogPart
@@ -357,10 +365,27 @@ def test_the_partition_that_spark_makes_up_has_no_rows(log: LogWriter) -> None:
         assert list(one.reader(one.schema()).read(InputPartition(None))) == []
 
 
-def test_the_page_names_every_option_and_column() -> None:
-    page = (LIB.parent / "docs" / "source.md").read_text(encoding="utf-8")
-    cells = [line.split("|")[1:4] for line in page.splitlines() if line.startswith("| `")]
-    named = [(name, kind.strip()) for cell, kind, _ in cells for name in re.findall(r"`(\w+)`", cell)]
-    options = len(options_module.NAMES)
-    assert [name for name, _ in named[:options]] == list(options_module.NAMES)
-    assert named[options:] == [*MESSAGE_COLUMNS.items(), *PART_COLUMNS.items()]
+def named_in(page: str) -> list[tuple[str, str]]:
+    """What the rows of a page's tables begin with, and their second cells."""
+    text = (LIB.parent / "docs" / page).read_text(encoding="utf-8")
+    cells = [line.split("|")[1:4] for line in text.splitlines() if line.startswith("| `")]
+    return [(name, kind.strip()) for cell, kind, _ in cells for name in re.findall(r"`(\w+)`", cell)]
+
+
+def test_the_pages_name_every_option_and_column() -> None:
+    named = named_in("source.md")
+    options = (*options_module.SHARED_NAMES, *options_module.NAMES)
+    assert [name for name, _ in named[: len(options)]] == list(options)
+    assert named[len(options) :] == [*MESSAGE_COLUMNS.items(), *PART_COLUMNS.items()]
+    (blanks, _), *columns = named_in("sql.md")
+    assert (blanks,) == options_module.QUEUE_NAMES
+    assert columns == [*QUEUE_COLUMNS.items(), *INDEX_COLUMNS.items()]
+
+
+def test_the_page_names_every_column_that_conditions_can_ask_for() -> None:
+    text = (LIB.parent / "docs" / "sql.md").read_text(encoding="utf-8")
+    section = text.partition("## Conditions")[2].partition("**Times.**")[0]
+    rows = [line.split("|")[1:5] for line in re.findall(r"^\| [a-zA-Z, ]+ \|.*\|$", section, re.MULTILINE)]
+    for place, filters in enumerate((MESSAGE_FILTERS, QUEUE_FILTERS, INDEX_FILTERS), 1):
+        asked = [row[0].strip() for row in rows if row[0].strip() != "column" and row[place].strip()]
+        assert sorted(name for cell in asked for name in cell.split(", ")) == sorted(filters)

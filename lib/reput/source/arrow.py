@@ -37,6 +37,36 @@ def pieces(
     return pa.Array.from_buffers(kind, len(offsets) - 1, buffers)
 
 
+#: Spark's timestamps, and Python's, run from the year 1 to 9999; ms.
+LEAST_MS, MOST_MS = -62_135_596_800_000, 253_402_300_799_999
+_MICROSECONDS = 1000
+
+
+def timestamps(times: NDArray[np.int64], present: NDArray[np.bool_] | None = None) -> pa.Array:
+    """A column of instants from ms; null where not ``present``, and where it is no timestamp to Spark."""
+    fits = (LEAST_MS <= times) & (times <= MOST_MS)
+    if present is not None:
+        fits &= present
+    return numbers(np.where(fits, times, 0) * _MICROSECONDS, pa.timestamp("us", tz="UTC"), fits)
+
+
+def repeated(text: str, rows: int) -> pa.Array:
+    """A column of one string."""
+    return labels((text,), np.zeros(rows, np.int32))
+
+
+def labels(texts: Sequence[str], which: NDArray[np.int32]) -> pa.Array:
+    """A column of few strings: which of ``texts`` each row has."""
+    return strings(texts).take(numbers(which))
+
+
+def spread(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The positions in several stretches, one stretch after the other: int64[sum of the lengths]."""
+    ends = np.cumsum(lengths)
+    first = np.repeat(starts - (ends - lengths), lengths)
+    return first + np.arange(len(first))
+
+
 def strings(texts: Sequence[str], present: NDArray[np.bool_] | None = None) -> pa.Array:
     """A column of Python's strings."""
     encoded = [text.encode() for text in texts]

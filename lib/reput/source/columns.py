@@ -1,4 +1,4 @@
-"""The columns of the source's two tables, and which of them a reader was asked for."""
+"""The columns of the sources' tables, and which of them a reader was asked for."""
 
 from __future__ import annotations
 
@@ -61,6 +61,56 @@ MESSAGE_COLUMNS: Mapping[str, str] = {
     "body": "binary",
 }
 
+#: One that every table can have; messages only when it is asked for.
+STORE_COLUMN: Mapping[str, str] = {"store": "string"}
+
+#: What a query's filters can ask of a message, and have decided before anything else is made of it.
+MESSAGE_FILTERS: Mapping[str, str] = {
+    **STORE_COLUMN,
+    "topic": "string",
+    "queueId": "int",
+    "queueOffset": "bigint",
+    "physicalOffset": "bigint",
+    "storeTimestamp": "timestamp",
+}
+
+#: One row for each unit of a consume queue.
+QUEUE_COLUMNS: Mapping[str, str] = {
+    **STORE_COLUMN,
+    "topic": "string",
+    "queueId": "int",
+    "queueOffset": "bigint",
+    "kind": "string",
+    "physicalOffset": "bigint",
+    "size": "int",
+    "tagsCode": "bigint",
+    "storeTimestamp": "timestamp",
+    "extTagsCode": "bigint",
+    "bitMap": "binary",
+    "baseOffset": "bigint",
+    "batchSize": "int",
+    "compactedOffset": "int",
+}
+
+#: The same of a unit. Its other columns can be null.
+QUEUE_FILTERS: Mapping[str, str] = {**MESSAGE_FILTERS, "kind": "string"}
+
+#: One row for each entry of an index file.
+INDEX_COLUMNS: Mapping[str, str] = {
+    **STORE_COLUMN,
+    "file": "string",
+    "ordinal": "int",
+    "slot": "int",
+    "keyHash": "int",
+    "physicalOffset": "bigint",
+    "storeTimestamp": "timestamp",
+    "previous": "int",
+}
+
+#: The same of an entry.
+INDEX_FILTERS: Mapping[str, str] = {
+    name: INDEX_COLUMNS[name] for name in ("store", "file", "keyHash", "physicalOffset", "storeTimestamp")
+}
 
 _SPARK_TYPES: Mapping[str, DataType] = {
     "string": StringType(),

@@ -20,16 +20,30 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from reput.errors import LogWentBackError, SegmentGoneError, SettingsError
-from reput.source.columns import MESSAGE_COLUMNS, PART_COLUMNS, arrow_schema, chosen, spark_schema
+from reput.format import dledger
+from reput.source import stores, where
+from reput.source.columns import (
+    MESSAGE_COLUMNS,
+    MESSAGE_FILTERS,
+    PART_COLUMNS,
+    STORE_COLUMN,
+    arrow_schema,
+    chosen,
+    spark_schema,
+)
+from reput.source.filters import FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, Options
 from reput.source.parts import LogPart, batch_end, cut, next_place
 from reput.source.rate import Rate
-from reput.store.segments import CommitLog, discover
+from reput.source.segment_times import first_time, segments_within
+from reput.source.touched import Touched, reported
+from reput.store.segments import CommitLog, Segment, discover
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from reput.settings import StoreSettings
     from reput.source.counted import Counted
     from reput.source.live import LiveLog
     from reput.source.tail import LogEnd
@@ -49,7 +63,7 @@ NAME = "rocketmq-commitlog"
 
 
 class CommitLogDataSource(DataSource):
-    """A store's commit log: a row a message, or a row a part of the log. docs/source.md lists the options.
+    """Commit logs of stores: a row a message, or a row a part of the log. docs/source.md lists the options.
 
     Raises:
         SettingsError: an option can't be used.
@@ -59,6 +73,7 @@ class CommitLogDataSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = Options.parse(dict(options))
+        self._where = where.parse(self._options.shared.where, self._filters)
 
     @classmethod
     def name(cls) -> str:
@@ -66,16 +81,25 @@ class CommitLogDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """All columns of the chosen content."""
-        return spark_schema(self._columns)
+        """All columns of the chosen content, and ``store`` where ``storeColumn`` asks for it."""
+        return spark_schema({**(STORE_COLUMN if self._options.store_column else {}), **self._columns})
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader; ``schema`` may name some of the columns."""
-        return _BatchReader(self._options, chosen(schema, self._columns))
+        return _BatchReader(self._options, self._chosen(schema), self._filters, self._where)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The stream reader; ``schema`` may name some of the columns."""
-        return CommitLogStreamReader(self._options, chosen(schema, self._columns))
+        return CommitLogStreamReader(self._options, self._chosen(schema), self._where)
+
+    def _chosen(self, schema: StructType) -> tuple[str, ...]:
+        # A part's path tells its store.
+        store = STORE_COLUMN if self._options.content == MESSAGES else {}
+        return chosen(schema, {**self._columns, **store})
+
+    @property
+    def _filters(self) -> Mapping[str, str]:
+        return MESSAGE_FILTERS if self._options.content == MESSAGES else {}
 
     @property
     def _columns(self) -> Mapping[str, str]:
@@ -83,10 +107,17 @@ class CommitLogDataSource(DataSource):
 
 
 class _Plan:
-    """What both readers do: find the log's segments and its end, cut ranges into partitions, read them."""
+    """What both readers do with a store: find its log's segments and end, cut ranges into partitions, read.
 
-    def __init__(self, options: Options, names: tuple[str, ...]) -> None:
+    Args:
+        options: the source's.
+        settings: the store's.
+        names: the columns.
+    """
+
+    def __init__(self, options: Options, settings: StoreSettings, names: tuple[str, ...]) -> None:
         self._options = options
+        self._settings = settings
         self._names = names
         self._log_end: LogEnd | None = None
         self._live: LiveLog | None = None
@@ -126,8 +157,34 @@ class _Plan:
         if self._log_end is None:
             from reput.source.tail import LogEnd
 
-            self._log_end = LogEnd(self._options.settings)
+            self._log_end = LogEnd(self._settings)
         return self._log_end.find(log)
+
+    def end_after(self, log: CommitLog, kept: Sequence[Segment], touched: Touched) -> int:
+        """What :meth:`end` says; not looked for when nothing of the log's last part is wanted.
+
+        Args:
+            log: the log.
+            kept: its segments that are wanted.
+            touched: where to count what is read.
+        """
+        if not kept:
+            return log.start
+        # Behind a segment that begins with a record, the end can't lie before it.
+        behind = [segment for segment in log.segments if segment.base > kept[-1].base]
+        if self._options.end_offset is None and not any(first_time(one, touched) for one in behind[:1]):
+            end = self.end(log)
+            walked = [segment for segment in log.segments if segment.base + segment.length >= end]
+            touched.files += len(walked)
+            touched.passed += min(max(end - walked[0].base, 0), walked[0].length) if walked else 0
+            return end
+        end = log.end if self._options.end_offset is None else self.end(log)
+        return min(end, kept[-1].base + kept[-1].length)
+
+    @property
+    def store(self) -> str:
+        """The store's directory."""
+        return str(self._settings.root)
 
     @property
     def live(self) -> LiveLog:
@@ -135,11 +192,25 @@ class _Plan:
         if self._live is None:
             from reput.source.live import LiveLog
 
-            self._live = LiveLog(self._options.settings, self._options.start_offset)
+            self._live = LiveLog(self._settings, self._options.start_offset)
         return self._live
 
-    def partitions(self, log: CommitLog, start: int, end: int) -> list[InputPartition]:
-        """A partition a part for messages, one for all parts else: those are a few bytes each."""
+    def partitions(
+        self,
+        log: CommitLog,
+        start: int,
+        end: int,
+        kept: Sequence[Segment] | None = None,
+        wanted: Wanted | None = None,
+    ) -> list[InputPartition]:
+        """A partition a part for messages, one for all parts else: those are a few bytes each.
+
+        Args:
+            log: the log.
+            start, end: physical offsets.
+            kept: the segments that are wanted; None for all.
+            wanted: which messages; None for all.
+        """
         if start < min(log.start, end):
             _LOG.warning(
                 "%s: the commit log begins at offset %d; messages from %d on have expired and are left out",
@@ -149,18 +220,35 @@ class _Plan:
             )
         options = self._options
         parts = list(cut(log, start, end, options.part_bytes, options.start_offset))
+        if kept is not None:
+            paths = {str(segment.path) for segment in kept}
+            parts = [part for part in parts if part.path in paths]
+        if wanted is not None:
+            # A part's records are those whose frames begin in it; an entry's header stands before the record.
+            lead = dledger.HEADER_LENGTH if log.entries else 0
+            parts = list(_clipped(parts, wanted.range_of("physicalOffset"), lead))
         if options.content == MESSAGES:
             return [InputPartition([part]) for part in parts]
         return [InputPartition(parts)] if parts else []
 
     def discover(self) -> CommitLog:
         """The log as it is now."""
-        return discover(self._options.settings)
+        return discover(self._settings)
 
-    def read(self, partition: InputPartition, *, follows: bool = False) -> Iterator[pa.RecordBatch]:
+    def read(
+        self,
+        partition: InputPartition,
+        wanted: Wanted | None = None,
+        touched: Touched | None = None,
+        *,
+        follows: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
         """A partition's rows. Spark makes an empty partition up when there are none.
 
         Args:
+            partition: one of :meth:`partitions`.
+            wanted: which messages; None for all.
+            touched: where to count what is read.
             follows: a segment that has expired since it was planned is left out, and said.
         """
         parts: list[LogPart] = partition.value or []
@@ -169,7 +257,7 @@ class _Plan:
 
             for part in parts:
                 try:
-                    yield from messages.read(part, self._options.settings, self._names)
+                    yield from messages.read(part, self._settings, self._names, wanted, touched)
                 except SegmentGoneError:
                     if not follows:
                         raise
@@ -184,30 +272,70 @@ class _Plan:
 
         if not self._options.live:
             return [Counted()] * len(parts)
-        return [count(part, self._options.settings) for part in parts]
+        return [count(part, self._settings) for part in parts]
 
 
-class _BatchReader(DataSourceReader):
+class _StorePartition(InputPartition):
+    """Parts of one of several stores' logs; ``store`` is which."""
+
+    def __init__(self, parts: list[LogPart], store: int) -> None:
+        super().__init__(parts)
+        self.store = store
+
+
+class _BatchReader(FilteredReader):
     """Reads what is there when the query is planned."""
 
-    def __init__(self, options: Options, names: tuple[str, ...]) -> None:
-        self._plan = _Plan(options, names)
+    def __init__(
+        self, options: Options, names: tuple[str, ...], filters: Mapping[str, str], asked: Wanted
+    ) -> None:
+        super().__init__(filters, asked, takes=options.shared.push_filters)
+        self._shared = options.shared
+        self._plans = [_Plan(options, settings, names) for settings in options.shared.stores]
 
     def partitions(self) -> Sequence[InputPartition]:
-        """From startOffset or the log's start to endOffset or its last whole record."""
-        log = self._plan.discover()
-        return self._plan.partitions(log, self._plan.start(log), self._plan.end(log))
+        """From startOffset or the log's start to endOffset or its last whole record, of each store."""
+        with reported(self._shared.read_report, tasks=0) as touched:
+            wanted = tuple(
+                (number, plan)
+                for number, plan in enumerate(self._plans)
+                if self.wanted.wants_text("store", plan.store)
+            )
+            planned = stores.each(
+                wanted, lambda one: self._planned(one[1], touched), skips=self._shared.skips
+            )
+            return [
+                _StorePartition(partition.value, number)
+                for (number, _), partitions in planned
+                for partition in partitions
+            ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows."""
-        return self._plan.read(partition)
+        with reported(self._shared.read_report, tasks=1) as touched:
+            plan = self._plans[partition.store if isinstance(partition, _StorePartition) else 0]
+            yield from plan.read(partition, self.wanted, touched)
+
+    def _planned(self, plan: _Plan, touched: Touched) -> list[InputPartition]:
+        log = plan.discover()
+        kept = segments_within(log, self.wanted, self._shared.time_slack_ms, touched)
+        start, end = plan.start(log), plan.end_after(log, kept, touched)
+        return plan.partitions(log, start, end, kept, self.wanted)
 
 
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the log. An offset is ``{"offset": N}``: records that begin before N have been read."""
 
-    def __init__(self, options: Options, names: tuple[str, ...]) -> None:
-        self._plan = _Plan(options, names)
+    def __init__(self, options: Options, names: tuple[str, ...], asked: Wanted) -> None:
+        if len(options.shared.stores) > 1:
+            raise SettingsError(
+                "a stream follows one store",
+                expected="one path",
+                found=", ".join(str(settings.root) for settings in options.shared.stores),
+                next_step="Start a query for each store; union joins their frames",
+            )
+        self._plan = _Plan(options, options.shared.stores[0], names)
+        self._wanted = asked
         self._max_bytes = options.max_bytes_per_trigger
         self._has_end = options.end_offset is not None
         self._is_live = options.live
@@ -272,7 +400,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows."""
-        return self._plan.read(partition, follows=True)
+        return self._plan.read(partition, self._wanted, follows=True)
 
     def _look(self, begin: int) -> tuple[CommitLog, int] | None:
         """The log and its end; None while a live log has no segment."""
@@ -308,6 +436,14 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _is_stopped(self) -> bool:
         return self._stop_file is not None and self._stop_file.exists()
+
+
+def _clipped(parts: list[LogPart], offsets: Range, lead: int) -> Iterator[LogPart]:
+    """The parts, cut down to what can be wanted: records lie up to ``lead`` bytes behind their frames."""
+    for part in parts:
+        span = offsets.clip(part.start, part.end - 1 + lead)
+        if span is not None:
+            yield part._replace(start=max(part.start, span[0] - lead), end=min(part.end, span[1] + 1))
 
 
 def _part_rows(parts: list[LogPart], counted: list[Counted], names: tuple[str, ...]) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ they are, since nearly all are UTF-8; the others become what Java makes of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import pairwise
 from typing import Any
@@ -20,33 +20,39 @@ from reput.format import javastring
 from reput.scan.frames import ENTRIES, ROWS, Frames, FrameWalk, frames, gather, has_stored_crc
 from reput.settings import StoreSettings
 from reput.source import arrow
-from reput.source.columns import MESSAGE_COLUMNS, arrow_schema
+from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
+from reput.source.filters import Range, Wanted
 from reput.source.parts import LogPart
+from reput.source.touched import Touched
 from reput.store.segments import map_segment
 
 #: Bytes of records in one batch; a larger record is a batch of its own.
 BATCH_BYTES = 8 << 20
 BATCH_ROWS = 10_000
 
-_MICROSECONDS = 1000
-# Spark's timestamps, and Python's, run from the year 1 to 9999.
-_LEAST_MS, _MOST_MS = -62_135_596_800_000, 253_402_300_799_999
-
 
 def read(
-    part: LogPart, settings: StoreSettings, names: tuple[str, ...] = tuple(MESSAGE_COLUMNS)
+    part: LogPart,
+    settings: StoreSettings,
+    names: tuple[str, ...] = tuple(MESSAGE_COLUMNS),
+    wanted: Wanted | None = None,
+    touched: Touched | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages that begin in ``part``, in log order.
 
     Args:
         part: the range; the segment is walked from its first byte, so that ``start`` may be any offset.
         settings: the store's.
-        names: the columns.
+        names: the columns, ``store`` among them if it is wanted.
+        wanted: which messages, by the columns of :data:`reput.source.columns.MESSAGE_FILTERS`; None for all.
+        touched: where to count what was read.
 
     Raises:
         StoreError: the segment can't be read.
     """
+    wanted, touched = wanted or Wanted(), touched or Touched()
     data = map_segment(part.path, part.segment_length)
+    touched.files += 1
     view = data.data
 
     def is_whole(position: int) -> bool:
@@ -63,31 +69,81 @@ def read(
         is_whole=is_whole,
         entries=settings.entries,
     )
-    walk.advance(part.start - part.base)
-    schema = arrow_schema(names, MESSAGE_COLUMNS)
+    schema = arrow_schema(names, {**STORE_COLUMN, **MESSAGE_COLUMNS})
     out = frames(BATCH_ROWS)
+    store = str(settings.root)
+    walk.advance(part.start - part.base)
+    at = min(walk.position, part.segment_length)
+    touched.passed += at
     more = True
     while more:
         out.counts.fill(0)
         more = walk.advance(stop, out, BATCH_BYTES)
-        if out.counts[ROWS]:
-            block = _Block(data, part.base, out, int(out.counts[ROWS]))
+        touched.read += min(walk.position, part.segment_length) - at
+        at = min(walk.position, part.segment_length)
+        block = _Block(data, part.base, out, int(out.counts[ROWS]), store, touched)
+        kept = _kept(block, wanted)
+        if kept is not None:
+            block = replace(block, rows=len(kept), kept=kept)
+        if block.rows:
+            touched.rows += block.rows
             yield pa.RecordBatch.from_arrays([_COLUMNS[name](block) for name in names], schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Some records: ``frames`` says where in ``data`` everything lies."""
+    """Some records: ``frames`` says where in ``data`` everything lies.
+
+    Attributes:
+        rows: how many there are, after ``kept``.
+        store: the store's directory.
+        touched: where copied bytes are counted.
+        kept: int64[rows], the ordinals of those that are wanted; None for all.
+    """
 
     data: NDArray[np.uint8]
     base: int
     frames: Frames
     rows: int
+    store: str
+    touched: Touched
+    kept: NDArray[np.int64] | None = None
 
     def column(self, name: str) -> NDArray[Any]:
         """A column's own copy: the frames are filled again for the next block."""
         column: NDArray[Any] = getattr(self.frames, name)
-        return column[: self.rows].copy()
+        return column[: self.rows].copy() if self.kept is None else column[self.kept]
+
+    def gather(
+        self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """Pieces of the log, copied; see :func:`reput.scan.frames.gather`."""
+        offsets, raw = gather(self.data, starts, lengths)
+        self.touched.copied += len(raw)
+        return offsets, raw
+
+
+def _kept(block: _Block, wanted: Wanted) -> NDArray[np.int64] | None:
+    """The ordinals of the wanted messages; None when all are."""
+    if not wanted.columns:
+        return None
+    kept = np.full(block.rows, wanted.wants_text("store", block.store), np.bool_)
+    for name, column in _NUMBERS.items():
+        if name in wanted.ranges:
+            kept &= wanted.ranges[name].holds(block.column(column))
+    if "physicalOffset" in wanted.ranges:
+        kept &= wanted.ranges["physicalOffset"].holds(block.column("position") + block.base)
+    if "storeTimestamp" in wanted.columns:
+        kept &= _AS_TIMESTAMP.holds(block.column("store_timestamp"))
+    if "topic" in wanted.texts and kept.any():
+        topics = _topic(block).dictionary_encode()
+        fits = np.array([topic in wanted.texts["topic"] for topic in topics.dictionary.to_pylist()], np.bool_)
+        kept &= fits[np.frombuffer(topics.indices.buffers()[1], np.int32, block.rows)]
+    return None if kept.all() else np.flatnonzero(kept)
+
+
+_NUMBERS = {"queueId": "queue_id", "queueOffset": "queue_offset", "storeTimestamp": "store_timestamp"}
+_AS_TIMESTAMP = Range(arrow.LEAST_MS, arrow.MOST_MS)
 
 
 def _number(name: str) -> Callable[[_Block], pa.Array]:
@@ -96,14 +152,7 @@ def _number(name: str) -> Callable[[_Block], pa.Array]:
 
 def _timestamp(name: str) -> Callable[[_Block], pa.Array]:
     """Null where a time is no timestamp to Spark: no clock wrote it."""
-
-    def make(block: _Block) -> pa.Array:
-        times = block.column(name)
-        fits = (_LEAST_MS <= times) & (times <= _MOST_MS)
-        kind = pa.timestamp("us", tz="UTC")
-        return arrow.numbers(np.where(fits, times, 0) * _MICROSECONDS, kind, fits)
-
-    return make
+    return lambda block: arrow.timestamps(block.column(name))
 
 
 def _host(name: str) -> Callable[[_Block], pa.Array]:
@@ -128,13 +177,17 @@ def _property(name: str) -> Callable[[_Block], pa.Array]:
 
     def make(block: _Block) -> pa.Array:
         lengths = block.column(f"{name}_length")
-        return _texts(block.data, block.column(name), lengths, lengths > 0)
+        return _texts(block, block.column(name), lengths, lengths > 0)
 
     return make
 
 
 def _topic(block: _Block) -> pa.Array:
-    return _texts(block.data, block.column("topic"), block.column("topic_length"))
+    return _texts(block, block.column("topic"), block.column("topic_length"))
+
+
+def _store(block: _Block) -> pa.Array:
+    return arrow.repeated(block.store, block.rows)
 
 
 def _physical_offset(block: _Block) -> pa.Array:
@@ -151,11 +204,9 @@ def _body(block: _Block) -> pa.Array:
 
 def _properties(block: _Block) -> pa.Array:
     found = block.frames
-    entries = int(found.counts[ENTRIES])
-    names = _texts(block.data, found.name[:entries], found.name_length[:entries])
-    values = _texts(block.data, found.value[:entries], found.value_length[:entries])
-    ends = np.zeros(block.rows + 1, np.int32)
-    ends[1:] = found.entry_end[: block.rows]
+    ends, entries = _entries(block)
+    names = _texts(block, found.name[entries], found.name_length[entries])
+    values = _texts(block, found.value[entries], found.value_length[entries])
     # Names that differ only in bytes that aren't UTF-8 are one name to Java; the last value wins.
     if any("\ufffd" in name for name in names.unique().to_pylist()):
         pairs = list(zip(names.to_pylist(), values.to_pylist(), strict=True))
@@ -164,19 +215,32 @@ def _properties(block: _Block) -> pa.Array:
     return pa.MapArray.from_arrays(arrow.numbers(ends), names, values)
 
 
+def _entries(block: _Block) -> tuple[NDArray[np.int32], slice | NDArray[np.int64]]:
+    """Where each row's properties end, int32[rows + 1], counted from the first row's, and which they are."""
+    if block.kept is None:
+        ends = np.zeros(block.rows + 1, np.int32)
+        ends[1:] = block.frames.entry_end[: block.rows]
+        return ends, slice(0, int(block.frames.counts[ENTRIES]))
+    lasts = block.frames.entry_end[block.kept]
+    firsts = np.where(block.kept > 0, block.frames.entry_end[block.kept - 1], 0)
+    ends = np.zeros(block.rows + 1, np.int32)
+    np.cumsum(lasts - firsts, out=ends[1:])
+    return ends, arrow.spread(firsts, lasts - firsts)
+
+
 def _pieces(block: _Block, kind: pa.DataType, name: str) -> pa.Array:
-    offsets, raw = gather(block.data, block.column(name), block.column(f"{name}_length"))
+    offsets, raw = block.gather(block.column(name), block.column(f"{name}_length"))
     return arrow.pieces(kind, offsets, raw)
 
 
 def _texts(
-    data: NDArray[np.uint8],
+    block: _Block,
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
     present: NDArray[np.bool_] | None = None,
 ) -> pa.Array:
     """Pieces of the log as strings; null where ``present`` is False."""
-    offsets, raw = gather(data, starts, lengths)
+    offsets, raw = block.gather(starts, lengths)
     if not _are_utf8(offsets, raw):
         texts = [_decode(raw[start:end].tobytes()) for start, end in pairwise(offsets)]
         return arrow.strings(texts, present)
@@ -204,6 +268,7 @@ def _decode(raw: bytes) -> str:
 
 
 _COLUMNS: dict[str, Callable[[_Block], pa.Array]] = {
+    "store": _store,
     "topic": _topic,
     "queueId": _number("queue_id"),
     "queueOffset": _number("queue_offset"),

@@ -1,4 +1,4 @@
-"""The source's options: texts, as Spark hands them over, to values."""
+"""The sources' options: texts, as Spark hands them over, to values."""
 
 from __future__ import annotations
 
@@ -9,41 +9,115 @@ from pathlib import Path
 
 from reput.errors import SettingsError
 from reput.settings import StoreSettings
+from reput.source import stores
 
 MESSAGES = "messages"
 PARTS = "parts"
 
-#: As a user writes them; any case will do.
-NAMES = (
+#: As a user writes them; any case will do. These are all sources'.
+SHARED_NAMES = (
     "path",
+    "paths",
+    "badStores",
     "brokerConf",
     "rocketmqVersion",
+    "where",
+    "pushFilters",
+    "timeSlack",
+    "readReport",
+    "partBytes",
+)
+#: Those of ``rocketmq-commitlog`` alone.
+NAMES = (
+    "storeColumn",
     "content",
     "startOffset",
     "endOffset",
-    "partBytes",
     "maxBytesPerTrigger",
     "maxBytesPerSecond",
     "live",
     "stopFile",
 )
+#: Those of ``rocketmq-consumequeue`` alone.
+QUEUE_NAMES = ("blanks",)
 _PART_BYTES = 128 << 20
 _OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,19})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII | re.IGNORECASE)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_TIME = re.compile(r"([0-9]{1,12})\s*(ms|s|m|h|d)", re.ASCII | re.IGNORECASE)
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TIME_SLACK_MS = 600_000
 _LONG_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What to read, and how.
+class Shared:
+    """What all sources are told.
 
     Attributes:
-        settings: the store's.
+        stores: the settings of each store, at least one.
+        skips: a store that can't be read is left out.
+        where: which rows; None for all. Parsed with the columns that a source can be asked for.
+        push_filters: Spark's own filters are taken, too.
+        time_slack_ms: how far the broker's clock may have gone back while it wrote.
+        read_report: a directory for what planner and tasks really read; None for none.
+        part_bytes: bytes of files in one partition.
+    """
+
+    stores: tuple[StoreSettings, ...]
+    skips: bool = False
+    where: str | None = None
+    push_filters: bool = False
+    time_slack_ms: int = _TIME_SLACK_MS
+    read_report: Path | None = None
+    part_bytes: int = _PART_BYTES
+
+    @classmethod
+    def parse(
+        cls, options: Mapping[str, str], names: tuple[str, ...] = (), *, dledger: bool = True
+    ) -> Shared:
+        """The options of a ``.load()`` that all sources have; names in any case.
+
+        Args:
+            options: all of them.
+            names: of the options that this source has besides.
+            dledger: commit logs that DLedger writes will do.
+
+        Raises:
+            SettingsError: a name isn't known, a value can't be used, or broker.conf can't be.
+            UnsupportedError: a store uses a feature that reput doesn't read.
+        """
+        values = _lower(options)
+        known = {name.lower(): name for name in (*SHARED_NAMES, *names)}
+        for name in values:
+            if name not in known:
+                raise SettingsError(
+                    "the source has no such option",
+                    expected=f"one of {', '.join(known.values())}",
+                    found=name,
+                )
+        report = values.get("readreport")
+        return cls(
+            stores=stores.load(values, dledger=dledger),
+            skips=stores.skips(values),
+            where=values.get("where"),
+            push_filters=_switch(values, "pushFilters"),
+            time_slack_ms=_milliseconds(values, "timeSlack", _TIME_SLACK_MS),
+            read_report=Path(report) if report else None,
+            part_bytes=_size(values, "partBytes") or _PART_BYTES,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to read of a commit log, and how.
+
+    Attributes:
+        shared: which stores, and what else all sources are told.
+        store_column: messages have the column ``store``, too.
         content: ``messages`` or ``parts``.
         start_offset: physical offset where the first record to read begins, None for the log's start.
         end_offset: physical offset; records that begin at or after it aren't read. None for the log's end.
-        part_bytes: bytes of log in one part.
         max_bytes_per_trigger: bytes of log in one micro-batch, None for everything that is there.
         max_bytes_per_second: bytes of log in a second of a stream, None for no limit.
         live: a stream takes only what is settled of a log that a broker may be writing.
@@ -51,15 +125,20 @@ class Options:
             two batches; None: no such file.
     """
 
-    settings: StoreSettings
+    shared: Shared
+    store_column: bool = False
     content: str = MESSAGES
     start_offset: int | None = None
     end_offset: int | None = None
-    part_bytes: int = _PART_BYTES
     max_bytes_per_trigger: int | None = None
     max_bytes_per_second: int | None = None
     live: bool = False
     stop_file: Path | None = None
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of log in one part."""
+        return self.shared.part_bytes
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
@@ -67,22 +146,11 @@ class Options:
 
         Raises:
             SettingsError: a name isn't known, a value can't be used, or broker.conf can't be.
-            UnsupportedError: the store uses a feature that reput doesn't read.
+            UnsupportedError: a store uses a feature that reput doesn't read.
         """
-        values = {name.lower(): value for name, value in options.items()}
-        known = {name.lower() for name in NAMES}
-        for name in values:
-            if name not in known:
-                raise SettingsError(
-                    "the source has no such option", expected=f"one of {', '.join(NAMES)}", found=name
-                )
-        path = values.get("path", "")
-        if not path:
-            raise SettingsError(
-                "the source needs a path",
-                expected="the store's directory, as in .load(path)",
-                found="no path",
-            )
+        values = _lower(options)
+        live = _switch(values, "live")
+        shared = Shared.parse(options, NAMES, dledger=not live)
         content = values.get("content", MESSAGES).lower()
         if content not in (MESSAGES, PARTS):
             raise SettingsError(
@@ -93,29 +161,44 @@ class Options:
         start, end = _offset(values, "startOffset"), _offset(values, "endOffset")
         if start is not None and end is not None and start > end:
             raise SettingsError("startOffset lies behind endOffset", expected=f"at most {end}", found=start)
-        live = _switch(values, "live")
         if live and end is not None:
             raise SettingsError(
                 "a live log's end is looked for", expected="live without endOffset", found=f"endOffset {end}"
             )
-        broker_conf = values.get("brokerconf")
         stop_file = values.get("stopfile")
         return cls(
-            settings=StoreSettings.load(
-                Path(path),
-                Path(broker_conf) if broker_conf else None,
-                values.get("rocketmqversion") or None,
-                dledger=not live,
-            ),
+            shared=shared,
+            store_column=_switch(values, "storeColumn"),
             content=content,
             start_offset=start,
             end_offset=end,
-            part_bytes=_size(values, "partBytes") or _PART_BYTES,
             max_bytes_per_trigger=_size(values, "maxBytesPerTrigger"),
             max_bytes_per_second=_size(values, "maxBytesPerSecond"),
             live=live,
             stop_file=Path(stop_file) if stop_file else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """What to read of consume queues.
+
+    Attributes:
+        shared: which stores, and what else all sources are told.
+        blanks: places without a message's unit are rows, too.
+    """
+
+    shared: Shared
+    blanks: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> QueueOptions:
+        """The options of a ``.load()``; names in any case. Raises: see :meth:`Shared.parse`."""
+        return cls(Shared.parse(options, QUEUE_NAMES), _switch(_lower(options), "blanks"))
+
+
+def _lower(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in options.items()}
 
 
 def _offset(values: Mapping[str, str], name: str) -> int | None:
@@ -151,3 +234,17 @@ def _size(values: Mapping[str, str], name: str) -> int | None:
             found=repr(text),
         )
     return size
+
+
+def _milliseconds(values: Mapping[str, str], name: str, usual: int) -> int:
+    text = values.get(name.lower())
+    if text is None:
+        return usual
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise SettingsError(
+            f"{name} isn't a time",
+            expected="a number with ms, s, m, h or d after it, e.g. 10m",
+            found=repr(text),
+        )
+    return int(match[1]) * _UNIT_MS[match[2].lower()]

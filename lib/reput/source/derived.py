@@ -1,0 +1,171 @@
+"""The data sources of what a broker derives from its log: ``rocketmq-consumequeue`` and ``rocketmq-index``.
+
+Planned from directories and headers, read file by file. As with :mod:`reput.source.commitlog`, planning loads
+neither numba nor pandas; nor does reading.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from reput.source import stores, where
+from reput.source.columns import (
+    INDEX_COLUMNS,
+    INDEX_FILTERS,
+    QUEUE_COLUMNS,
+    QUEUE_FILTERS,
+    chosen,
+    spark_schema,
+)
+from reput.source.filters import FilteredReader, Wanted
+from reput.source.options import QueueOptions, Shared
+from reput.source.ranges import Sized, gathered
+from reput.source.touched import Touched, reported
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from reput.settings import StoreSettings
+    from reput.source.index_entries import EntryRange
+    from reput.source.queue_files import UnitRange
+
+#: For ``spark.read.format``.
+QUEUES = "rocketmq-consumequeue"
+INDEX = "rocketmq-index"
+
+_R = TypeVar("_R", bound=Sized)
+
+
+class ConsumeQueueDataSource(DataSource):
+    """Consume queues of stores: a row a unit. docs/source.md lists the options.
+
+    Raises:
+        SettingsError: an option can't be used.
+        UnsupportedError: the store uses a feature that reput doesn't read.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._options = QueueOptions.parse(dict(options))
+        self._where = where.parse(self._options.shared.where, QUEUE_FILTERS)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``spark.read.format``."""
+        return QUEUES
+
+    def schema(self) -> StructType:
+        """All columns."""
+        return spark_schema(QUEUE_COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The batch reader; ``schema`` may name some of the columns."""
+        return _QueueReader(self._options, chosen(schema, QUEUE_COLUMNS), self._where)
+
+
+class IndexDataSource(DataSource):
+    """Index files of stores: a row an entry. docs/source.md lists the options.
+
+    Raises:
+        SettingsError: an option can't be used.
+        UnsupportedError: the store uses a feature that reput doesn't read.
+    """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._options = Shared.parse(dict(options))
+        self._where = where.parse(self._options.where, INDEX_FILTERS)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``spark.read.format``."""
+        return INDEX
+
+    def schema(self) -> StructType:
+        """All columns."""
+        return spark_schema(INDEX_COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The batch reader; ``schema`` may name some of the columns."""
+        return _IndexReader(self._options, chosen(schema, INDEX_COLUMNS), self._where)
+
+
+class _FilesReader(FilteredReader, Generic[_R]):
+    """Reads ranges of files, those that are there when the query is planned.
+
+    Args:
+        shared: which stores, and what else all sources are told.
+        columns: those whose filters can be decided, with their types.
+        asked: what the option ``where`` asks for.
+    """
+
+    def __init__(self, shared: Shared, columns: Mapping[str, str], asked: Wanted) -> None:
+        super().__init__(columns, asked, takes=shared.push_filters)
+        self._shared = shared
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ranges of about ``partBytes`` bytes together."""
+        shared = self._shared
+        with reported(shared.read_report, tasks=0) as touched:
+            wanted = tuple(
+                settings for settings in shared.stores if self.wanted.wants_text("store", str(settings.root))
+            )
+            planned = stores.each(wanted, lambda one: list(self._ranges(one, touched)), skips=shared.skips)
+            found = (one for _, ranges in planned for one in ranges)
+            return [InputPartition(ranges) for ranges in gathered(found, shared.part_bytes)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A partition's rows. Spark makes an empty partition up when there are none."""
+        with reported(self._shared.read_report, tasks=1) as touched:
+            for one in partition.value or []:
+                yield from self._rows(one, touched)
+
+    @abstractmethod
+    def _ranges(self, settings: StoreSettings, touched: Touched) -> Iterator[_R]:
+        """What of a store can be wanted."""
+
+    @abstractmethod
+    def _rows(self, one: _R, touched: Touched) -> Iterator[Any]:
+        """The rows of a range."""
+
+
+class _QueueReader(_FilesReader["UnitRange"]):
+    def __init__(self, options: QueueOptions, names: tuple[str, ...], asked: Wanted) -> None:
+        super().__init__(options.shared, QUEUE_FILTERS, asked)
+        self._blanks = options.blanks
+        self._names = names
+
+    def _ranges(self, settings: StoreSettings, touched: Touched) -> Iterator[UnitRange]:
+        from reput.source import queue_files
+
+        return queue_files.ranges(
+            settings, self.wanted, self._shared.part_bytes, blanks=self._blanks, touched=touched
+        )
+
+    def _rows(self, one: UnitRange, touched: Touched) -> Iterator[pa.RecordBatch]:
+        from reput.source import queue_units
+
+        return queue_units.read(one, self._names, self.wanted, touched, blanks=self._blanks)
+
+
+class _IndexReader(_FilesReader["EntryRange"]):
+    def __init__(self, shared: Shared, names: tuple[str, ...], asked: Wanted) -> None:
+        super().__init__(shared, INDEX_FILTERS, asked)
+        self._names = names
+
+    def _ranges(self, settings: StoreSettings, touched: Touched) -> Iterator[EntryRange]:
+        from reput.source import index_entries
+
+        return index_entries.ranges(
+            settings, self.wanted, self._shared.time_slack_ms, self._shared.part_bytes, touched
+        )
+
+    def _rows(self, one: EntryRange, touched: Touched) -> Iterator[pa.RecordBatch]:
+        from reput.source import index_entries
+
+        return index_entries.read(one, self._names, self.wanted, touched)

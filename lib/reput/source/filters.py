@@ -1,0 +1,240 @@
+"""What a query wants of a table, as far as Spark hands it over: ranges of numbers and times, sets of texts.
+
+A filter that is taken is decided exactly; any other is left to Spark. Times are in ms, as the store has them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Some int64 values.
+
+    Attributes:
+        low, high: the least and the most of them, both inclusive.
+        among: only these, in order; None for all between.
+    """
+
+    low: int = _LEAST
+    high: int = _MOST
+    among: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, values: Iterable[int]) -> Range:
+        """These values and no others."""
+        among = tuple(sorted({value for value in values if _LEAST <= value <= _MOST}))
+        return cls(among[0], among[-1], among) if among else NOTHING
+
+    def and_(self, other: Range) -> Range:
+        """What both hold."""
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        sets = [one.among for one in (self, other) if one.among is not None]
+        if not sets:
+            return Range(low, high) if low <= high else NOTHING
+        values = set(sets[0]).intersection(*sets[1:])
+        return Range.of(value for value in values if low <= value <= high)
+
+    def clip(self, first: int, last: int) -> tuple[int, int] | None:
+        """The least and the most of the values in [first, last], both inclusive; None if there are none."""
+        low, high = max(first, self.low), min(last, self.high)
+        if low > high:
+            return None
+        if self.among is None:
+            return low, high
+        begin, end = bisect_left(self.among, low), bisect_left(self.among, high + 1)
+        return (self.among[begin], self.among[end - 1]) if begin < end else None
+
+    def holds(self, values: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """For each value whether it is one of these: bool[values]."""
+        if self.among is not None:
+            within = [value for value in self.among if _fits(value, values.dtype)]
+            return np.isin(values, np.array(within, values.dtype))
+        least, most = np.iinfo(values.dtype).min, np.iinfo(values.dtype).max
+        if self.low > self.high or self.low > most or self.high < least:
+            return np.zeros(len(values), np.bool_)
+        return (values >= max(self.low, int(least))) & (values <= min(self.high, int(most)))
+
+
+NOTHING = Range(0, -1)
+ALL = Range()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The rows that a query wants: those that fit every range and every set of texts.
+
+    Attributes:
+        ranges: by column, of numbers and of times in ms.
+        texts: by column.
+        present: columns that must not be null.
+    """
+
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    texts: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    present: frozenset[str] = frozenset()
+
+    def range_of(self, column: str) -> Range:
+        """The values of a number or time that are wanted."""
+        return self.ranges.get(column, ALL)
+
+    def wants_text(self, column: str, text: str) -> bool:
+        """Whether rows with this text in the column may be wanted."""
+        return column not in self.texts or text in self.texts[column]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that decide."""
+        return frozenset(self.ranges) | frozenset(self.texts) | self.present
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no row can fit."""
+        return any(one.low > one.high for one in self.ranges.values()) or not all(self.texts.values())
+
+    def and_(self, found: Filter, columns: Mapping[str, str]) -> Wanted | None:
+        """This and one more filter; None when the filter can't be decided here.
+
+        Args:
+            columns: those that can be decided, with their types.
+        """
+        path: tuple[str, ...] = getattr(found, "attribute", ())
+        name = path[0] if len(path) == 1 else ""
+        kind = columns.get(name)
+        if kind is None:
+            return None
+        if isinstance(found, IsNotNull):
+            return replace(self, present=self.present | {name})
+        if kind == "string":
+            texts = _texts(found)
+            if texts is None:
+                return None
+            return replace(self, texts={**self.texts, name: self.texts.get(name, texts) & texts})
+        wanted = _range(found, is_time=kind == "timestamp")
+        if wanted is None:
+            return None
+        return replace(self, ranges={**self.ranges, name: self.range_of(name).and_(wanted)})
+
+
+class FilteredReader(DataSourceReader):
+    """A batch reader that takes filters: those of the option ``where``, and Spark's if it is told to.
+
+    Args:
+        columns: those whose filters can be decided, with their types.
+        where: what is wanted from the start.
+        takes: Spark's filters are taken, too, where ``spark.sql.python.filterPushdown.enabled`` is on.
+            PySpark 4.2.0 then reads for other queries on the same frame what it has planned for this one
+            (``PythonDataSourceV2.setReadInfo``): nobody should take filters without having been asked to.
+    """
+
+    def __init__(self, columns: Mapping[str, str], where: Wanted, *, takes: bool) -> None:
+        self._decided = columns if takes else {}
+        self.wanted = where
+
+    @property
+    def pushFilters(self) -> Callable[[Sequence[Filter]], Iterator[Filter]]:  # noqa: N802
+        """Takes filters before the read is planned; yields those that Spark has to see to."""
+        return _Offered(self._take)
+
+    def _take(self, filters: Sequence[Filter]) -> Iterator[Filter]:
+        for found in filters:
+            wanted = self.wanted.and_(found, self._decided)
+            if wanted is None:
+                yield found
+            else:
+                self.wanted = wanted
+
+
+class _Offered:
+    """A ``pushFilters`` that nobody has to call.
+
+    PySpark 4.2 doesn't read from a class that overrides the method while the setting is off, which is its
+    default; it looks at ``__func__`` for that (``pyspark.sql.worker.plan_data_source_read``). The sources are
+    as right without Spark's filters, only slower.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, take: Callable[[Sequence[Filter]], Iterator[Filter]]) -> None:
+        self._take = take
+
+    def __call__(self, filters: Sequence[Filter]) -> Iterator[Filter]:
+        return self._take(filters)
+
+
+def _texts(found: Filter) -> frozenset[str] | None:
+    values = _values(found)
+    if values is None or not all(value is None or isinstance(value, str) for value in values):
+        return None
+    return frozenset(value for value in values if isinstance(value, str))
+
+
+def _range(found: Filter, *, is_time: bool) -> Range | None:
+    """The numbers, or the times in ms, that a filter lets through; None for a filter of another sort."""
+    values = _values(found)
+    if values is not None:
+        exact = [_integer(value, is_time) for value in values if value is not None]
+        if any(value is None for value in exact):
+            return None
+        unit = _MS if is_time else 1
+        return Range.of(value // unit for value in exact if value is not None and not value % unit)
+    if not isinstance(found, LessThan | LessThanOrEqual | GreaterThan | GreaterThanOrEqual):
+        return None
+    if found.value is None:
+        return NOTHING
+    value = _integer(found.value, is_time)
+    if value is None:
+        return None
+    value += isinstance(found, GreaterThan) - isinstance(found, LessThan)
+    if isinstance(found, LessThan | LessThanOrEqual):
+        return Range(high=value // _MS if is_time else value)
+    return Range(low=-(-value // _MS) if is_time else value)
+
+
+def _values(found: Filter) -> Sequence[object] | None:
+    """What a column must be one of; nothing is equal to None."""
+    if isinstance(found, In):
+        return found.value
+    if isinstance(found, EqualTo) or (isinstance(found, EqualNullSafe) and found.value is not None):
+        return [found.value]
+    return None
+
+
+def _integer(value: object, is_time: bool) -> int | None:
+    """A number as it is, a time in microseconds."""
+    if is_time:
+        known = isinstance(value, datetime) and value.tzinfo is not None
+        return (value - _EPOCH) // _MICROSECOND if known and isinstance(value, datetime) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _fits(value: int, kind: np.dtype[np.integer]) -> bool:
+    limits = np.iinfo(kind)
+    return int(limits.min) <= value <= int(limits.max)

@@ -1,0 +1,212 @@
+"""The entries of index files: which files can hold what a query wants, and the rows that they make."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from reput.errors import StoreError
+from reput.format import indexfile, names
+from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
+from reput.recovery.files import Entry, in_order, number
+from reput.settings import StoreSettings
+from reput.source import arrow
+from reput.source.columns import INDEX_COLUMNS, arrow_schema
+from reput.source.filters import ALL, Range, Wanted
+from reput.source.ranges import opened, stretches
+from reput.source.touched import Touched
+
+_ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+_MS = 1000
+_WHAT = "an index file"
+_AS_TIMESTAMP = Range(arrow.LEAST_MS, arrow.MOST_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRange:
+    """Some entries of one file.
+
+    Attributes:
+        path: the file.
+        store: the store's directory.
+        slots: how many the file has.
+        begin_timestamp: the header's, ms.
+        first, last: half-open range of ordinals.
+    """
+
+    path: str
+    store: str
+    slots: int
+    begin_timestamp: int
+    first: int
+    last: int
+
+    @property
+    def weight(self) -> int:
+        """Bytes of the entries."""
+        return (self.last - self.first) * ENTRY_LENGTH
+
+
+def ranges(
+    settings: StoreSettings, wanted: Wanted, slack_ms: int, part_bytes: int, touched: Touched
+) -> Iterator[EntryRange]:
+    """The entries of a store that can be wanted, by the files' names and headers.
+
+    Args:
+        settings: the store's.
+        wanted: which entries.
+        slack_ms: how far entries may be older or newer than what a header says.
+        part_bytes: no range has more bytes.
+        touched: where to count what was read.
+
+    Raises:
+        StoreError: a file can't be read, has a header that no broker writes, or isn't as long as the store's
+            settings say.
+    """
+    if not settings.root.is_dir():
+        raise StoreError(
+            "there is no store here",
+            path=settings.root,
+            expected="a directory with index/",
+            found="no directory",
+            next_step="Check the path",
+        )
+    if wanted.is_nothing or not wanted.wants_text("store", str(settings.root)):
+        return
+    found = [
+        entry
+        for entry in in_order(settings.root / names.INDEX)
+        if not entry.is_dir and number(entry.path.name) is not None
+    ]
+    _check_lengths(found, settings)
+    slots = settings.max_hash_slot_num
+    most = max(part_bytes // ENTRY_LENGTH, 1)
+    for entry in found:
+        if not wanted.wants_text("file", entry.path.name):
+            continue
+        with opened(entry.path, _WHAT, touched) as descriptor:
+            header = _header(descriptor, entry, settings)
+            # A rolled file's first entry counts its seconds from the end of the file before.
+            lead = HEADER_LENGTH + slots * SLOT_LENGTH + FIRST_ORDINAL * ENTRY_LENGTH
+            first = np.frombuffer(os.pread(descriptor, ENTRY_LENGTH, lead).ljust(ENTRY_LENGTH, b"\0"), _ENTRY)
+            touched.passed += HEADER_LENGTH + ENTRY_LENGTH
+        if _can_hold(header, int(first["seconds"][0]), wanted, slack_ms):
+            for at in range(FIRST_ORDINAL, header.index_count, most):
+                yield EntryRange(
+                    path=str(entry.path),
+                    store=str(settings.root),
+                    slots=slots,
+                    begin_timestamp=header.begin_timestamp,
+                    first=at,
+                    last=min(at + most, header.index_count),
+                )
+
+
+def read(
+    part: EntryRange, columns: tuple[str, ...], wanted: Wanted, touched: Touched
+) -> Iterator[pa.RecordBatch]:
+    """The wanted entries of a range, in their order.
+
+    Args:
+        part: the range.
+        columns: their names.
+        wanted: which entries; its columns are those of :data:`reput.source.columns.INDEX_FILTERS`.
+        touched: where to count what was read.
+
+    Raises:
+        StoreError: the file can't be read.
+    """
+    schema = arrow_schema(columns, INDEX_COLUMNS)
+    start = HEADER_LENGTH + part.slots * SLOT_LENGTH
+    with opened(part.path, _WHAT, touched) as descriptor:
+        for ordinal, entries in stretches(descriptor, _ENTRY, part.first, part.last, start, touched):
+            ordinals = np.arange(ordinal, ordinal + len(entries), dtype=np.int32)
+            which = _fits(part, entries, wanted)
+            if not which.all():
+                ordinals, entries = ordinals[which], entries[which]
+            if len(entries):
+                touched.rows += len(entries)
+                arrays = [_column(part, ordinals, entries, name) for name in columns]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _check_lengths(found: list[Entry], settings: StoreSettings) -> None:
+    """See that the files are as long as broker.conf says: where their entries begin follows from it."""
+    expected = indexfile.file_length(settings.max_hash_slot_num, settings.max_index_num)
+    longest = max(found, key=lambda entry: entry.length, default=None)
+    # A shorter one is torn, and a broker fills it up with zeros. All of them shorter: other settings.
+    if longest is not None and longest.length != expected:
+        raise StoreError(
+            "the index file's length isn't that of the store's settings",
+            path=longest.path,
+            expected=f"{expected} bytes",
+            found=f"{longest.length} bytes",
+            next_step="Give the broker's own broker.conf, for its maxHashSlotNum and maxIndexNum",
+        )
+
+
+def _header(descriptor: int, entry: Entry, settings: StoreSettings) -> IndexHeader:
+    header = IndexHeader.decode(os.pread(descriptor, HEADER_LENGTH, 0).ljust(HEADER_LENGTH, b"\0"))
+    if not 0 <= header.index_count <= settings.max_index_num:
+        raise StoreError(
+            "the index file's header can't be right",
+            path=entry.path,
+            offset=HEADER_LENGTH - 4,
+            expected=f"an indexCount of 0 to {settings.max_index_num}",
+            found=header.index_count,
+            next_step="reput verify says what else is wrong; reput rebuild writes the index anew",
+        )
+    return header
+
+
+def _can_hold(header: IndexHeader, first_seconds: int, wanted: Wanted, slack_ms: int) -> bool:
+    offsets, times = wanted.range_of("physicalOffset"), wanted.range_of("storeTimestamp")
+    low, high = header.begin_physical_offset, header.end_physical_offset
+    if low <= high and offsets.clip(low, high) is None:
+        return False
+    begin, end = header.begin_timestamp, header.end_timestamp
+    # The last entry's time is rounded down to whole seconds since the first: up to 999 ms before the end.
+    latest = max(end, begin + first_seconds * _MS) + slack_ms
+    return times == ALL or begin > end or times.clip(begin, latest) is not None
+
+
+def _fits(part: EntryRange, entries: NDArray[np.void], wanted: Wanted) -> NDArray[np.bool_]:
+    fits = np.ones(len(entries), np.bool_)
+    if "keyHash" in wanted.ranges:
+        fits &= wanted.ranges["keyHash"].holds(entries["hash"].astype(np.int32))
+    if "physicalOffset" in wanted.ranges:
+        fits &= wanted.ranges["physicalOffset"].holds(entries["position"].astype(np.int64))
+    if "storeTimestamp" in wanted.columns:
+        times = _times(part, entries)
+        fits &= wanted.range_of("storeTimestamp").holds(times) & _AS_TIMESTAMP.holds(times)
+    return fits
+
+
+def _times(part: EntryRange, entries: NDArray[np.void]) -> NDArray[np.int64]:
+    return part.begin_timestamp + entries["seconds"].astype(np.int64) * _MS
+
+
+def _column(part: EntryRange, ordinals: NDArray[np.int32], entries: NDArray[np.void], name: str) -> pa.Array:
+    count = len(entries)
+    match name:
+        case "store":
+            return arrow.repeated(part.store, count)
+        case "file":
+            return arrow.repeated(Path(part.path).name, count)
+        case "ordinal":
+            return arrow.numbers(ordinals)
+        case "slot":
+            return arrow.numbers(entries["hash"].astype(np.int32) % np.int32(part.slots))
+        case "keyHash":
+            return arrow.numbers(entries["hash"].astype(np.int32))
+        case "physicalOffset":
+            return arrow.numbers(entries["position"].astype(np.int64))
+        case "storeTimestamp":
+            return arrow.timestamps(_times(part, entries))
+    return arrow.numbers(entries["previous"].astype(np.int32))

@@ -1,0 +1,448 @@
+"""Consume queues and index files as tables: each row as a slow parser sees it, in every golden store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
+    DataSource,
+    EqualTo,
+    Filter,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+)
+
+from reput.errors import ReputError, SettingsError, StoreError
+from reput.format import batchconsumequeue, consumequeue, consumequeueext, indexfile
+from reput.format.indexfile import IndexHeader
+from reput.settings import StoreSettings
+from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource, ranges
+from reput.source.columns import INDEX_COLUMNS, QUEUE_COLUMNS, arrow_schema
+from reput.source.filters import FilteredReader
+from tests.golden.store import FILTERED, NAMES, GoldenStore, unpack
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Row = dict[str, Any]
+
+
+def time(ms: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=ms)
+
+
+def reader_of(kind: type[DataSource], path: object, **options: object) -> FilteredReader:
+    texts = {name: str(value) for name, value in options.items()}
+    source = kind(CaseInsensitiveDict({"path": str(path), "pushFilters": "true", **texts}))
+    reader = source.reader(source.schema())
+    assert isinstance(reader, FilteredReader)
+    return reader
+
+
+def rows_of(reader: FilteredReader, *filters: Filter) -> list[Row]:
+    """What the reader gives once the filters are pushed; Spark's part is done here for those it leaves."""
+    assert list(reader.pushFilters(list(filters))) == []
+    found: list[Row] = []
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            batch.validate(full=True)
+            assert batch.num_rows
+            found += batch.to_pylist()
+    return found
+
+
+def golden(name: str, directory: Path) -> tuple[GoldenStore, Path]:
+    store = unpack(name, directory)
+    return store, store.write_broker_conf()
+
+
+# The slow twins: one unit, one entry after the other, from the formats alone.
+
+
+def slow_units(root: Path, *, blanks: bool = False) -> Iterator[Row]:
+    for path in sorted(root.glob("consumequeue/*/*/*")):
+        data = path.read_bytes()
+        later = any(
+            any(other.read_bytes()) for other in path.parent.iterdir() if int(other.name) > int(path.name)
+        )
+        end = len(data) if later else len(data.rstrip(b"\0"))
+        for at in range(0, len(data), consumequeue.UNIT_LENGTH):
+            position, size, tags = consumequeue.UNIT.unpack_from(data, at)
+            kind = "plain"
+            if data[at : at + 20] == consumequeue.PRE_BLANK:
+                kind = "pre-blank"
+            elif not any(data[at : at + 20]):
+                kind = "hole"
+            elif position < 0 or size <= 0:
+                kind = "damaged"
+            if kind != "plain" and not (blanks and at < end):
+                continue
+            is_message = kind in ("plain", "damaged")
+            code, stored, bit_map = slow_ext(path, tags) if is_message else (None, None, None)
+            yield {
+                "store": str(root),
+                "topic": path.parent.parent.name,
+                "queueId": int(path.parent.name),
+                "queueOffset": (int(path.name) + at) // 20,
+                "kind": kind,
+                "physicalOffset": position if is_message else None,
+                "size": size if is_message else None,
+                "tagsCode": tags if is_message else None,
+                "storeTimestamp": stored,
+                "extTagsCode": code,
+                "bitMap": bit_map,
+                "baseOffset": None,
+                "batchSize": None,
+                "compactedOffset": None,
+            }
+    for path in sorted(root.glob("batchconsumequeue/*/*/*")):
+        data = path.read_bytes()
+        for at in range(0, len(data), batchconsumequeue.UNIT_LENGTH):
+            unit = batchconsumequeue.UNIT.unpack_from(data, at)
+            position, size, tags, stored_ms, base, count, compacted, _ = unit
+            if size:
+                yield {
+                    "store": str(root),
+                    "topic": path.parent.parent.name,
+                    "queueId": int(path.parent.name),
+                    "queueOffset": base,
+                    "kind": "batch",
+                    "physicalOffset": position,
+                    "size": size,
+                    "tagsCode": tags,
+                    "storeTimestamp": time(stored_ms),
+                    "extTagsCode": None,
+                    "bitMap": None,
+                    "baseOffset": base,
+                    "batchSize": count,
+                    "compactedOffset": compacted,
+                }
+
+
+def slow_ext(queue_file: Path, tags: int) -> tuple[int | None, datetime | None, bytes | None]:
+    place = consumequeueext.place_of(tags)
+    if place is None:
+        return None, None, None
+    root, queue = queue_file.parents[3], queue_file.parent
+    for path in sorted((root / "consumequeue_ext" / queue.parent.name / queue.name).glob("*")):
+        data = path.read_bytes()
+        position = place - int(path.name)
+        if 0 <= position < len(data):
+            size, code, stored, bits = consumequeueext.HEAD.unpack_from(data, position)
+            if size > 0:
+                start = position + consumequeueext.HEAD_LENGTH
+                return code, time(stored), data[start : start + bits] or None
+    return None, None, None
+
+
+def slow_entries(root: Path, settings: StoreSettings) -> Iterator[Row]:
+    slots = settings.max_hash_slot_num
+    for path in sorted(root.glob("index/*")):
+        data = path.read_bytes()
+        header = IndexHeader.decode(data)
+        for ordinal in range(1, header.index_count):
+            at = indexfile.HEADER_LENGTH + slots * 4 + ordinal * 20
+            key_hash, position, seconds, previous = (
+                int.from_bytes(data[at + start : at + end], "big", signed=True)
+                for start, end in ((0, 4), (4, 12), (12, 16), (16, 20))
+            )
+            yield {
+                "store": str(root),
+                "file": path.name,
+                "ordinal": ordinal,
+                "slot": key_hash % slots,
+                "keyHash": key_hash,
+                "physicalOffset": position,
+                "storeTimestamp": time(header.begin_timestamp + seconds * 1000),
+                "previous": previous,
+            }
+
+
+def in_order(rows: list[Row], *columns: str) -> list[Row]:
+    return sorted(rows, key=lambda row: tuple(row[column] for column in columns))
+
+
+QUEUE_ORDER = ("kind", "topic", "queueId", "queueOffset", "physicalOffset")
+
+
+@pytest.mark.parametrize("name", [*NAMES, *FILTERED])
+def test_every_row_of_the_golden_stores(name: str, tmp_path: Path) -> None:
+    store, conf = golden(name, tmp_path)
+    settings = StoreSettings.load(store.root, conf, store.version, dledger=True)
+    told = {"brokerConf": conf, "rocketmqVersion": store.version, "partBytes": 200_000}
+
+    units = rows_of(reader_of(ConsumeQueueDataSource, store.root, **told))
+    expected = list(slow_units(store.root))
+    assert units
+    assert in_order(units, *QUEUE_ORDER) == in_order(expected, *QUEUE_ORDER)
+    assert all(list(unit) == list(QUEUE_COLUMNS) for unit in units)
+
+    entries = rows_of(reader_of(IndexDataSource, store.root, **told))
+    assert entries == list(slow_entries(store.root, settings))
+    assert all(list(entry) == list(INDEX_COLUMNS) for entry in entries)
+
+
+def test_what_is_in_the_golden_stores(tmp_path: Path) -> None:
+    """That the comparison above has met every kind of unit."""
+    ext, conf = golden("5.5.0-filter-bit-maps", tmp_path / "ext")
+    found = rows_of(reader_of(ConsumeQueueDataSource, ext.root, brokerConf=conf))
+    assert sum(row["bitMap"] is not None for row in found) > 10
+    assert sum(row["extTagsCode"] is not None for row in found) > 10
+    batch, conf = golden("5.5.0-batch-queue", tmp_path / "batch")
+    found = rows_of(reader_of(ConsumeQueueDataSource, batch.root, brokerConf=conf))
+    assert {row["kind"] for row in found} == {"plain", "batch"}
+    assert max(row["batchSize"] or 0 for row in found) > 1
+
+
+def test_places_without_a_unit(tmp_path: Path) -> None:
+    lost, conf = golden("5.3.3-lost-head", tmp_path)
+    queue = max((lost.root / "consumequeue").glob("*/*"), key=lambda path: len(list(path.iterdir())))
+    files = sorted(queue.iterdir())
+    with files[0].open("r+b") as file:
+        file.seek(files[0].stat().st_size - 60)
+        file.write(bytes(20) + consumequeue.unit(7, -1, 3))
+    found = rows_of(reader_of(ConsumeQueueDataSource, lost.root, brokerConf=conf, blanks="true"))
+    expected = list(slow_units(lost.root, blanks=True))
+    assert {row["kind"] for row in found} == {"plain", "pre-blank", "hole", "damaged"}
+    assert found == expected
+    for kinds in (["hole"], ["pre-blank", "damaged"], ["plain"]):
+        reader = reader_of(ConsumeQueueDataSource, lost.root, brokerConf=conf, blanks="true", partBytes=5000)
+        assert rows_of(reader, In(("kind",), tuple(kinds))) == [
+            row for row in expected if row["kind"] in kinds
+        ]
+    without = rows_of(reader_of(ConsumeQueueDataSource, lost.root, brokerConf=conf))
+    assert without == [row for row in expected if row["kind"] == "plain"]
+    assert without == list(slow_units(lost.root))
+
+
+def test_zeros_in_holes_of_the_file_are_holes_in_the_queue(tmp_path: Path) -> None:
+    path = tmp_path / "consumequeue" / "orders" / "0" / "00000000000000000000"
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        file.truncate(2_000_000)
+        for ordinal in (0, 70_000):
+            file.seek(ordinal * 20)
+            file.write(consumequeue.unit(ordinal, 100, 1))
+    reader = reader_of(ConsumeQueueDataSource, tmp_path, blanks="true")
+    assert [(row["kind"], row["queueOffset"]) for row in rows_of(reader)] == [
+        ("plain", 0),
+        *(("hole", ordinal) for ordinal in range(1, 70_000)),
+        ("plain", 70_000),
+    ]
+    assert [row["queueOffset"] for row in rows_of(reader_of(ConsumeQueueDataSource, tmp_path))] == [0, 70_000]
+
+
+@pytest.mark.parametrize("name", ["5.5.0-batch-queue", "5.5.0-filter-bit-maps", "4.9.7-dledger", "5.3.3-lmq"])
+def test_filters_choose_the_same_rows_as_a_slow_look_at_each(name: str, tmp_path: Path) -> None:
+    store, conf = golden(name, tmp_path)
+    told = {"brokerConf": conf, "rocketmqVersion": store.version}
+    messages = rows_of(reader_of(CommitLogDataSource, store.root, **told))
+    for kind in (CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource):
+        every = rows_of(reader_of(kind, store.root, **told))
+        order = ("physicalOffset",) if "file" not in every[0] else ("file", "ordinal")
+        middle = sorted(message["storeTimestamp"] for message in messages)[len(messages) // 2]
+        picked = every[len(every) // 3]
+        for filters in (
+            [EqualTo((column,), picked[column]) for column in ("topic", "queueId") if column in picked],
+            [GreaterThanOrEqual(("storeTimestamp",), middle), IsNotNull(("storeTimestamp",))],
+            [LessThan(("storeTimestamp",), middle + timedelta(microseconds=1))],
+            [EqualTo(("physicalOffset",), picked["physicalOffset"])],
+            [In(("physicalOffset",), (*(row["physicalOffset"] for row in every[::7]), None))],
+            [GreaterThanOrEqual(("queueOffset",), 5), LessThan(("queueOffset",), 9)],
+            [EqualTo(("store",), str(store.root))],
+            [EqualTo(("store",), "/elsewhere")],
+            [EqualTo(("physicalOffset",), -1)],
+        ):
+            filters = [one for one in filters if one.attribute[0] in {**picked, "store": ""}]  # type: ignore[attr-defined]
+            reader = reader_of(kind, store.root, **told)
+            expected = [row for row in every if all(fits(row, one, str(store.root)) for one in filters)]
+            assert in_order(rows_of(reader, *filters), *order) == in_order(expected, *order), filters
+
+
+def fits(row: Row, one: Any, store: str) -> bool:
+    """Whether a filter is true of a row, as SQL has it."""
+    value = {"store": store, **row}[one.attribute[0]]
+    if value is None:
+        return False
+    match one:
+        case EqualTo():
+            return bool(value == one.value)
+        case In():
+            return value in [other for other in one.value if other is not None]
+        case GreaterThanOrEqual():
+            return bool(value >= one.value)
+        case LessThan():
+            return bool(value < one.value)
+    return True
+
+
+# What can't be read.
+
+
+def test_wrong_lengths_of_index_files_name_the_setting(tmp_path: Path) -> None:
+    store, _ = golden("5.5.0-mixed", tmp_path)
+    with pytest.raises(StoreError, match=r"index/\d{17}: the index file's length .* maxHashSlotNum"):
+        reader_of(IndexDataSource, store.root).partitions()
+
+
+def test_an_index_header_that_cannot_be_is_named(tmp_path: Path) -> None:
+    store, conf = golden("5.5.0-mixed", tmp_path)
+    path = min((store.root / "index").iterdir())
+    with path.open("r+b") as file:
+        file.seek(36)
+        file.write((1 << 30).to_bytes(4, "big"))
+    with pytest.raises(StoreError, match=rf"{path} at offset 36: .* expected an indexCount of 0 to 400"):
+        reader_of(IndexDataSource, store.root, brokerConf=conf).partitions()
+
+
+def test_a_torn_index_file_ends_where_its_bytes_do(tmp_path: Path) -> None:
+    store, conf = golden("5.5.0-mixed", tmp_path)
+    settings = StoreSettings.load(store.root, conf, None)
+    expected = list(slow_entries(store.root, settings))
+    path = max((store.root / "index").iterdir())
+    own = [row for row in expected if row["file"] == path.name]
+    cut = indexfile.HEADER_LENGTH + settings.max_hash_slot_num * 4 + (len(own) // 2) * 20 + 7
+    with path.open("r+b") as file:
+        file.truncate(cut)
+    found = rows_of(reader_of(IndexDataSource, store.root, brokerConf=conf))
+    assert found == [row for row in expected if row not in own[len(own) // 2 - 1 :]]
+
+
+def test_a_queue_file_where_no_unit_begins_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "consumequeue" / "orders" / "0" / "00000000000000000030"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(bytes(40))
+    with pytest.raises(StoreError, match=r"orders/0/0{18}30: no unit of the queue begins .* multiple of 20"):
+        reader_of(ConsumeQueueDataSource, tmp_path).partitions()
+
+
+def test_a_file_that_is_gone_when_it_is_read_is_named(tmp_path: Path) -> None:
+    store, conf = golden("5.5.0-mixed", tmp_path)
+    for kind, name in ((ConsumeQueueDataSource, "consumequeue"), (IndexDataSource, "index")):
+        reader = reader_of(kind, store.root, brokerConf=conf)
+        partitions = reader.partitions()
+        shutil.rmtree(store.root / name)
+        with pytest.raises(StoreError, match=rf"{store.root}/{name}/.* can't be read; found No such file"):
+            list(reader.read(partitions[0]))
+
+
+def test_what_is_no_queue_is_passed_over(tmp_path: Path) -> None:
+    root = tmp_path / "consumequeue"
+    (root / "orders" / "0" / "a directory").mkdir(parents=True)
+    (root / "orders" / "x").mkdir()
+    (root / "orders" / "99999999999").mkdir()
+    (root / "a file").write_bytes(b"x")
+    (root / "orders" / "0" / "notes").write_bytes(b"x" * 20)
+    assert rows_of(reader_of(ConsumeQueueDataSource, tmp_path)) == []
+    assert rows_of(reader_of(IndexDataSource, tmp_path)) == []
+
+
+# Several stores.
+
+
+def test_several_stores_are_one_table(tmp_path: Path) -> None:
+    stores = [unpack(name, tmp_path / "stores" / name) for name in ("4.9.7-tiny", "5.3.3-tiny")]
+    for store in stores:
+        store.write_broker_conf()
+    told: dict[str, object] = {"brokerConf": "{store}/broker.conf", "storeColumn": "true"}
+    roots = [str(store.root) for store in stores]
+    for kind in (CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource):
+        options = told if kind is CommitLogDataSource else {"brokerConf": told["brokerConf"]}
+        singly = [rows_of(reader_of(kind, root, **options)) for root in roots]
+        assert all(singly)
+        for path in (",".join(roots), f"{tmp_path}/stores/*/", f"{roots[0]}, {tmp_path}/stores/5*"):
+            together = rows_of(reader_of(kind, path, **options))
+            assert [[row for row in together if row["store"] == root] for root in roots] == singly
+            assert len(together) == len(singly[0]) + len(singly[1])
+        listed = reader_of(kind, "", paths=f'["{roots[0]}", "{roots[1]}"]', **options)
+        assert rows_of(listed, EqualTo(("store",), roots[1])) == singly[1]
+
+
+def test_a_store_that_cannot_be_read_is_named_or_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = unpack("5.3.3-tiny", tmp_path / "good")
+    good.write_broker_conf()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "broker.conf").write_text("", encoding="utf-8")
+    (tmp_path / "worse").mkdir()
+    options: dict[str, object] = {"brokerConf": "{store}/broker.conf"}
+    path = f"{good.root},{tmp_path}/bad"
+    with pytest.raises(StoreError, match=f"{tmp_path}/bad/commitlog: the commit log can't be read"):
+        reader_of(CommitLogDataSource, path, **options).partitions()
+    with pytest.raises(SettingsError, match=f"{tmp_path}/worse/broker.conf: this broker.conf can't be read"):
+        reader_of(CommitLogDataSource, f"{path},{tmp_path}/worse", **options)
+    found = rows_of(reader_of(CommitLogDataSource, f"{path},{tmp_path}/worse", badStores="skip", **options))
+    assert found == rows_of(reader_of(CommitLogDataSource, good.root, **options))
+    assert [record.message[:20] for record in caplog.records] == ["a store is left out:"] * 2
+    with pytest.raises(ReputError, match=f"{tmp_path}/bad/commitlog"):
+        reader_of(CommitLogDataSource, f"{tmp_path}/bad", badStores="skip", **options).partitions()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"badStores": "ignore"}, "badStores isn't one of its two words; expected fail or skip"),
+        ({"timeSlack": "10"}, "timeSlack isn't a time; expected .* e.g. 10m, found '10'"),
+        ({"blanks": "1"}, "blanks isn't a switch"),
+        ({"paths": "[1,"}, "paths can't be read"),
+        ({"path": "/nowhere/*"}, r"/nowhere/\*: no directory matches"),
+        ({"path": ", ,"}, "the source needs a path"),
+        ({"content": "parts"}, "the source has no such option; .* found content"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        ConsumeQueueDataSource({"path": "store", **options})
+
+
+def test_a_name_with_commas_and_stars_is_a_name(tmp_path: Path) -> None:
+    store = unpack("5.3.3-tiny", tmp_path / "a,b*[c]")
+    for kind in (CommitLogDataSource, ConsumeQueueDataSource):
+        assert rows_of(reader_of(kind, store.root))
+
+
+def test_a_stream_follows_one_store(tmp_path: Path) -> None:
+    source = CommitLogDataSource({"path": f"{tmp_path}/a,{tmp_path}/b"})
+    with pytest.raises(SettingsError, match="a stream follows one store"):
+        source.streamReader(source.schema())
+
+
+def test_a_directory_that_is_no_store_is_named(tmp_path: Path) -> None:
+    for kind in (ConsumeQueueDataSource, IndexDataSource):
+        with pytest.raises(StoreError, match=f"{tmp_path}/none: there is no store here"):
+            reader_of(kind, tmp_path / "none").partitions()
+
+
+# Partitions.
+
+
+def test_partitions_are_bounded_and_none_is_read_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, conf = golden("5.5.0-mixed", tmp_path)
+    for kind in (ConsumeQueueDataSource, IndexDataSource):
+        whole = reader_of(kind, store.root, brokerConf=conf)
+        assert len(whole.partitions()) == 1
+        expected = rows_of(whole)
+        monkeypatch.setattr(ranges, "BATCH", 7)
+        several = reader_of(kind, store.root, brokerConf=conf, partBytes=3000)
+        assert len(several.partitions()) > 10
+        assert rows_of(several) == expected
+        assert list(several.read(InputPartition(None))) == []
+
+
+def test_rows_have_sparks_own_types(tmp_path: Path) -> None:
+    store, conf = golden("5.5.0-tiny", tmp_path)
+    for kind, columns in ((ConsumeQueueDataSource, QUEUE_COLUMNS), (IndexDataSource, INDEX_COLUMNS)):
+        reader = reader_of(kind, store.root, brokerConf=conf)
+        for partition in reader.partitions():
+            for batch in reader.read(partition):
+                assert batch.schema == arrow_schema(tuple(columns), columns)
