@@ -233,8 +233,9 @@ def assert_printed(expected: tuple[str, ...], actual: str) -> None:
 
 def simple_commands(command: str) -> Iterator[list[str]]:
     """The commands of a line without comment, each as its words, without what precedes and redirects it."""
-    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer = shlex.shlex(re.sub(r"\s# .*", "", command), posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
+    lexer.commenters = ""  # else a word ends at a # in it
     words: list[str] = []
     for word in [*lexer, ";"]:
         if set(word) <= set("();&|") and word:
