@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -74,16 +75,35 @@ main(["rebuild", *sys.argv[2:]])
 """
 
 
-def running_under(directory: Path) -> list[str]:
+def processes_under(directory: Path) -> list[psutil.Process]:
     """Spark's and RocketMQ's processes with files below ``directory``, whoever their parent is now."""
     found = []
     for process in psutil.process_iter():
         try:
             conf, line = process.environ().get("SPARK_CONF_DIR", ""), process.cmdline()
             if Path(conf).is_relative_to(directory) or f"-Duser.home={directory}/" in " ".join(line):
-                found.append(f"{process.pid} {' '.join(line)[:200]}")
+                found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
             continue
+    return found
+
+
+def running_under(directory: Path) -> list[str]:
+    """What they were started with."""
+    found = []
+    for process in processes_under(directory):
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
+    return found
+
+
+def addresses(directory: Path) -> set[str]:
+    """Where they listen."""
+    found = set()
+    for process in processes_under(directory):
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            listening = (one for one in process.net_connections() if one.status == psutil.CONN_LISTEN)
+            found |= {one.laddr.ip.removeprefix("::ffff:") for one in listening}
     return found
 
 
@@ -297,7 +317,7 @@ def test_a_signal_stops_everything(
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
         assert any(until in line for line in lines)
-        assert running_under(tmp_path)
+        assert addresses(tmp_path) == {"127.0.0.1"}
         process.send_signal(number)
         process.stdout.read()
     assert process.returncode == 128 + number
