@@ -33,7 +33,7 @@ demo: install ## rebuild a small store that comes with reput, and show what came
 	$(VENV)/bin/reput demo $(ARGS)
 
 .PHONY: test
-test: $(VENV)/dev ## run all tests
+test: $(VENV)/dev browser ## run all tests
 	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 .PHONY: lint
@@ -95,6 +95,25 @@ prerequisites:
 	        echo "Install one (on Debian and Ubuntu: openjdk-17-jdk-headless), or let JAVA_HOME name it." >&2; exit 1;; \
 	    *) echo "note: this is Java $$found; 17 and 21 are known to work" >&2;; \
 	 esac
+
+# For the tests of the page that `reput report` writes. Debian's is installed where nobody has to be asked.
+CHROMES := chromium chromium-browser google-chrome google-chrome-stable
+
+.PHONY: browser
+browser: ## find a browser for the tests, or install Debian's Chromium
+	@found() { for name in "$${CHROME:-}" $(CHROMES); do \
+	    if [[ -n $$name ]] && command -v "$$name" >/dev/null; then return 0; fi; done; return 1; }; \
+	 if found; then exit 0; fi; \
+	 as=; \
+	 if [[ $$(id -u) != 0 ]]; then as="sudo -n"; fi; \
+	 if command -v apt-get >/dev/null && $$as true 2>/dev/null; then \
+	    echo "Installing Chromium, for the tests" >&2; \
+	    $$as apt-get -qq update && \
+	    $$as env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+	        chromium fonts-liberation >/dev/null && found && exit 0; \
+	 fi; \
+	 echo "The tests need a browser; none of $(CHROMES) is there, and none could be installed." >&2; \
+	 echo "Install one (on Debian: apt-get install chromium), or let CHROME name it." >&2; exit 1
 
 # Spark comes as source only: without build isolation it is built with the setuptools of build.txt.
 $(VENV)/run: requirements/build.txt requirements/run.txt | prerequisites
