@@ -22,7 +22,7 @@ from reput.cli.arguments import (
 )
 from reput.cli.dump import dump_app
 from reput.cli.outcome import INTERRUPTED, REFUSED, reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, told
+from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, printed, told, unwritten
 from reput.cli.submitted import part_stderr
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
@@ -63,7 +63,7 @@ One queue, as RocketMQ 4.9.7 writes it, for a program:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"reput {reput.__version__}")
+        printed(f"reput {reput.__version__}")
         raise typer.Exit
 
 
@@ -162,9 +162,15 @@ def start_spark(application: str, master: str | None, display: ProgressDisplay |
 def main(arguments: list[str] | None = None) -> NoReturn:
     """The console script ``reput``."""
     part_stderr()
+    code: int | str | None = 0
     try:
         app(arguments)
     except KeyboardInterrupt:
         told("interrupted")
-        sys.exit(INTERRUPTED)
-    sys.exit(0)
+        code = INTERRUPTED
+    except SystemExit as ended:
+        code = ended.code
+    except OSError as error:  # of help; commands print by themselves
+        unwritten(error)
+    printed()  # what is still in buffers, while it can be told that it can't be written
+    sys.exit(code)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from reput.cli.app import REFUSED, app
-from reput.cli.output import ProgressDisplay, TextOutput
+from reput.cli.output import ProgressDisplay, TextOutput, printed
 from reput.demo import VERSION, run
 from reput.errors import ReputError
 
@@ -52,13 +52,14 @@ def demo_command(
             raise typer.Exit(REFUSED) from None
     if as_json:
         facts = {"differing_bytes": comparison.differing_bytes, "differences": comparison.differences}
-        print(json.dumps({**summary.to_dict(), **facts}, indent=2))
+        printed(json.dumps({**summary.to_dict(), **facts}, indent=2))
     else:
         output.summary(summary)
-        print(f"Compared with the files that the broker of RocketMQ {VERSION} wrote itself:")
-        print(f"  {comparison.queue_files} consume queue files, {comparison.queue_bytes:,} bytes")
-        print(f"  {comparison.index_files} index files, {comparison.index_bytes:,} bytes")
-        print(f"  {comparison.differing_bytes:,} bytes differ")
-        for difference in comparison.differences:
-            print(f"    {difference}")
+        printed(
+            f"Compared with the files that the broker of RocketMQ {VERSION} wrote itself:",
+            f"  {comparison.queue_files} consume queue files, {comparison.queue_bytes:,} bytes",
+            f"  {comparison.index_files} index files, {comparison.index_bytes:,} bytes",
+            f"  {comparison.differing_bytes:,} bytes differ",
+            *(f"    {difference}" for difference in comparison.differences),
+        )
     raise typer.Exit(DIFFERENT if comparison.differing_bytes else 0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -21,6 +22,7 @@ from reput.sink.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
 
 _LINE_EVERY_SECONDS = 5.0
+_UNWRITTEN = 2  # outcome.REFUSED
 #: What would steer a terminal, such as from a topic's name; line feeds and tabs are meant.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: What would begin another line or column, in a text from the store that is part of a line.
@@ -89,13 +91,41 @@ def printed(*lines: str) -> None:
     """Lines of a result, to stdout.
 
     What the terminal's encoding lacks, in a topic or a path, shows as escapes, and so does what would steer
-    the terminal.
+    the terminal. Who closes the pipe (``| head``, ``| less``) has seen enough: the rest is dropped, and the
+    command ends with its own exit code.
+
+    Raises:
+        SystemExit: the lines can't be written, to a full disk for instance; 2, for nobody has the result.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    for line in lines:
-        print(_tamed(line))
-    sys.stdout.flush()
+    try:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
+        for line in lines:
+            print(_tamed(line))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        let_go_of_stdout()
+    except OSError as error:
+        unwritten(error)
+
+
+def unwritten(error: OSError) -> NoReturn:
+    """Say that stdout doesn't take what is to be printed, and end.
+
+    Raises:
+        SystemExit: always; 2.
+    """
+    let_go_of_stdout()
+    told(f"the result can't be written to stdout; found {error.strerror}")
+    raise SystemExit(_UNWRITTEN) from None
+
+
+def let_go_of_stdout() -> None:
+    """Send what is still in buffers nowhere, so that Python doesn't try to write it when it ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def told(message: object) -> None:
