@@ -50,6 +50,14 @@ def test_each_store_has_its_output_and_none_waits_for_anothers_trouble(
     assert reput.sessions == 1
     assert not (out / "empty").exists()
 
+    shown = reput(*words)
+    assert shown.code == 2
+    failed = [line for line in shown.stdout.splitlines() if line.startswith("  failed     ")]
+    assert len(failed) == 1
+    assert str(empty) in failed[0]
+    code, _seconds, store = shown.stdout.splitlines()[2].split()
+    assert (code, store) == ("2", str(empty))
+
     again = reput(*words[:1], *words[2:])
     assert again.code == 0, again.stderr
     head, titles, *rows = again.stdout.splitlines()

@@ -13,8 +13,10 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, KnownTopicsOnly, Master, NoIndex, WrittenAs, size
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, counted, inline, printed, told
+from reput.errors import ReputError
 from reput.job.many import Outcome, plan_many, rebuild_many
 from reput.job.options import RebuildOptions
+from reput.job.summary import Summary
 from reput.spark import check_java, is_submitted
 from reput.store.space import human
 
@@ -100,37 +102,30 @@ def rebuild_many_command(
 
 
 def _lines(outcomes: Sequence[Outcome], out_root: Path) -> list[str]:
-    rows = [("code", "messages", "log", "queues", "index", "findings", "seconds", "store")]
-    for outcome in outcomes:
-        found = outcome.summary
-        rows.append(
-            (
-                str(outcome.exit_code),
-                *(
-                    ("", "", "", "", "")
-                    if found is None
-                    else (
-                        f"{found.messages:,}",
-                        human(found.bytes),
-                        f"{found.queues:,}",
-                        f"{found.index_files:,}",
-                        f"{len(found.findings):,}",
-                    )
-                ),
-                f"{outcome.seconds:.1f}",
-                inline(str(outcome.options.store)),
-            )
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    done = sum(outcome.summary is not None for outcome in outcomes)
+    rows: list[tuple[str, ...]] = [
+        ("code", "messages", "log", "queues", "index", "findings", "seconds", "store")
+    ]
+    rows += [_row(outcome) for outcome in outcomes]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    done = sum(isinstance(outcome.result, Summary) for outcome in outcomes)
     lines = [f"Rebuilt {done:,} of {counted(len(outcomes), 'store')} into {inline(str(out_root))}"]
-    for row in rows:
-        cells = (cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=True))
-        lines.append(f"  {'  '.join(cells)}  {row[-1]}")
-    lines += [f"  failed     {outcome.error}" for outcome in outcomes if outcome.error is not None]
+    for *cells, store in rows:
+        numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=False))
+        lines.append(f"  {numbers}  {store}")
     for outcome in outcomes:
-        if outcome.summary is not None and outcome.summary.exit_code:
+        if isinstance(outcome.result, ReputError):
+            lines.append(f"  failed     {outcome.result}")
+        elif outcome.exit_code:
             lines.append(
                 f"  findings   of {inline(str(outcome.options.store))}: in --json, and in its ledger"
             )
     return lines
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    result = outcome.result
+    facts: tuple[str, ...] = ("",) * 5
+    if isinstance(result, Summary):
+        numbers = (result.queues, result.index_files, len(result.findings))
+        facts = (f"{result.messages:,}", human(result.bytes), *(f"{number:,}" for number in numbers))
+    return str(outcome.exit_code), *facts, f"{outcome.seconds:.1f}", inline(str(outcome.options.store))

@@ -31,20 +31,18 @@ class Outcome:
 
     Attributes:
         options: what was asked for.
-        summary: of the rebuild, None where there is an error.
-        error: why it was refused or failed.
+        result: of the rebuild, or why it was refused or failed.
         seconds: wall time, beside others.
     """
 
     options: RebuildOptions
-    summary: Summary | None
-    error: ReputError | None
+    result: Summary | ReputError
     seconds: float
 
     @property
     def exit_code(self) -> int:
         """What ``reput rebuild`` of this store alone would end with."""
-        return REFUSED if self.summary is None else self.summary.exit_code
+        return self.result.exit_code if isinstance(self.result, Summary) else REFUSED
 
     def to_dict(self) -> dict[str, object]:
         """The outcome as a JSON-ready mapping: the summary's, or the error's."""
@@ -54,10 +52,9 @@ class Outcome:
             "output": str(self.options.out),
             "seconds": self.seconds,
         }
-        if self.summary is not None:
-            return {**self.summary.to_dict(), **facts}
-        error = self.error or ReputError("not done")
-        return {**facts, "error": error.problem, "message": str(error), **error.facts()}
+        if isinstance(self.result, Summary):
+            return {**self.result.to_dict(), **facts}
+        return {**facts, "error": self.result.problem, "message": str(self.result), **self.result.facts()}
 
 
 def plan_many(stores: Sequence[Path], out_root: Path, common: RebuildOptions) -> list[RebuildOptions]:
@@ -153,17 +150,17 @@ class _Once:
 
 def _rebuilt(options: RebuildOptions, start_spark: Callable[[], SparkSession]) -> Outcome:
     began = time.perf_counter()
-    summary, error = None, None
+    result: Summary | ReputError
     try:
-        summary = rebuild(options, start_spark)
+        result = rebuild(options, start_spark)
     except ReputError as refused:
-        error = refused
+        result = refused
     except Exception as bug:  # noqa: BLE001 - of one store; the others go on
         traceback.print_exc()
-        error = ReputError(
+        result = ReputError(
             "reput failed in a way that it doesn't foresee",
             path=options.store,
             found=f"{type(bug).__name__}: {bug}",
             next_step="The lines above say where; please report them",
         )
-    return Outcome(options, summary, error, time.perf_counter() - began)
+    return Outcome(options, result, time.perf_counter() - began)
