@@ -21,7 +21,7 @@ from reput.scan.part import Part
 from reput.sink.opened import opened
 from reput.sink.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
 from reput.sink.redo import Redone, clear_series, findings_of, pieces, placed_anew
-from reput.sink.row_spill import ROW, BitMaps, Queue, Rows, Stretch
+from reput.sink.row_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
 from reput.sink.salvage import salvaged_of
 from reput.sink.scan_task import PartResult, QueueRows, Target
 from reput.sink.state import LoneZero, QueueState
@@ -30,6 +30,8 @@ from reput.store.lock import OutputLock
 
 #: Of each of the three kinds of files. A queue is written at one go, so that few are needed for long.
 _OPEN = MAX_OPEN // 4
+
+_Block = tuple[Rows, BitMaps]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +118,16 @@ def write(
                 names.batch_queue_directory,
                 max_open=_OPEN,
             ) as batch_files,
+            SpillFiles() as spills,
         ):
             result = []
             for queue in queues:
+                blocks = spills.blocks(queue.stretches)
                 if queue.is_batch:
-                    result.append(_append(queue, batch_files, parts))
+                    result.append(_append(queue, blocks, batch_files, parts))
                 else:
                     placing = _Placing(target, queue, parts, breaks, from_zero=from_zero)
-                    result.append(placing.write(queue_files, ext_files))
+                    result.append(placing.write(blocks, queue_files, ext_files))
             for series in (ext_files, batch_files, queue_files):
                 series.flush()
         return result
@@ -144,9 +148,9 @@ def drop_rest(target: Target, queue: Queue, before: QueueState | None, now: Queu
         clear_series(directory, target.settings.recovery.queue_ext_file_size, now.appended)
 
 
-def _append(queue: Waiting, batch_files: SeriesFiles, parts: list[Part]) -> Redone:
+def _append(queue: Waiting, blocks: list[_Block], batch_files: SeriesFiles, parts: list[Part]) -> Redone:
     """Append to a batch queue."""
-    rows = np.concatenate([stretch.read()[0] for stretch in queue.stretches])
+    rows = _rows(blocks)
     all_rows = BatchRows(*(rows[name] for name in BatchRows._fields))
     given = all_rows.dispatched()
     before = queue.committed
@@ -201,10 +205,9 @@ class _Placing:
         self._breaks = breaks
         self._from_zero = from_zero
 
-    def write(self, queue_files: QueueFiles, ext_files: SeriesFiles) -> Redone:
+    def write(self, blocks: list[_Block], queue_files: QueueFiles, ext_files: SeriesFiles) -> Redone:
         """Place its units, and append those that they point to."""
         topic, queue_id, before = self._queue.topic, self._queue.queue_id, self._queue.committed
-        blocks = [stretch.read() for stretch in self._queue.stretches]
         last_row = blocks[-1][0][-1]
         last_map = blocks[-1][1][-1] if last_row["mapped"] else blocks[-1][1][-1, :0]
         rows, placement, state = placed_anew(_plain(blocks), before, self._breaks, from_zero=self._from_zero)
@@ -255,7 +258,7 @@ class _Placing:
 def _put_ext(
     queue: Waiting,
     ext_files: SeriesFiles,
-    blocks: list[tuple[Rows, BitMaps]],
+    blocks: list[_Block],
     rows: QueueRows,
     begin: int,
     start: int,
@@ -284,13 +287,18 @@ def _put_ext(
     return end
 
 
-def _plain(blocks: list[tuple[Rows, BitMaps]]) -> QueueRows:
+def _rows(blocks: list[_Block]) -> Rows:
+    # To join arrays of records takes far longer than to join bytes, and nearly always there is one.
+    return blocks[0][0] if len(blocks) == 1 else np.concatenate([block for block, _ in blocks])
+
+
+def _plain(blocks: list[_Block]) -> QueueRows:
     """The units as they would be without consumequeue_ext."""
-    rows = np.concatenate([block for block, _ in blocks])
+    rows = _rows(blocks)
     return QueueRows(*(rows[name].copy() for name in ("offset", "position", "size", "tags")))
 
 
-def _of_lone_zero(lone_zero: LoneZero) -> tuple[Rows, BitMaps]:
+def _of_lone_zero(lone_zero: LoneZero) -> _Block:
     """The message that :attr:`QueueState.lone_zero` tells of, as a block of its own."""
     row = np.zeros(1, ROW)
     row["position"], row["size"], row["tags"] = lone_zero[:3]

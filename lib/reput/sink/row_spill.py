@@ -8,9 +8,12 @@ process does it all.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +36,10 @@ ROW = np.dtype(
         ("mapped", np.bool_),
     ]
 )
+
+#: More queues in a chunk than this have their units collected, up to so many.
+_FEW_QUEUES = 1024
+_MOST_COLLECTED = 1 << 20
 
 Queue = tuple[str, int]
 Rows = NDArray[np.void]
@@ -58,25 +65,46 @@ class Stretch:
     count: int
     width: int
 
-    def read(self) -> tuple[Rows, BitMaps]:
-        """The rows, and their bit maps as uint8[rows, width].
+
+class SpillFiles:
+    """Reads what waits; each scratch file is opened once. A context manager."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+
+    def blocks(self, stretches: Sequence[Stretch]) -> list[tuple[Rows, BitMaps]]:
+        """The rows of one queue, and their bit maps as uint8[rows, width]: a block for each width in turn.
 
         Raises:
-            OutputError: the scratch file is shorter than it was written.
+            OutputError: a scratch file is shorter than it was written.
         """
-        rows = np.frombuffer(self._bytes(self.rows_at, self.count * ROW.itemsize), ROW)
-        bit_maps = np.frombuffer(self._bytes(self.maps_at, self.count * self.width), np.uint8)
-        return rows, bit_maps.reshape(self.count, self.width)
+        found = []
+        for width, group in groupby(stretches, lambda each: each.width):
+            alike = list(group)
+            data = b"".join(self._read(each, each.rows_at, each.count * ROW.itemsize) for each in alike)
+            maps = b"".join(self._read(each, each.maps_at, each.count * width) for each in alike)
+            rows = np.frombuffer(data, ROW)
+            found.append((rows, np.frombuffer(maps, np.uint8).reshape(len(rows), width)))
+        return found
 
-    def _bytes(self, at: int, length: int) -> bytes:
-        if not self.path or not length:
-            return self.data[at : at + length]
-        with open(self.path, "rb") as file:
-            file.seek(at)
-            data = file.read(length)
+    def _read(self, stretch: Stretch, at: int, length: int) -> bytes:
+        if not stretch.path or not length:
+            return stretch.data[at : at + length]
+        descriptor = self._open.get(stretch.path)
+        if descriptor is None:
+            descriptor = self._open[stretch.path] = os.open(stretch.path, os.O_RDONLY | os.O_CLOEXEC)
+        data = os.pread(descriptor, length, at)
         if len(data) < length:
             raise OutputError(
-                "units can't be read back", path=self.path, expected=f"{length} bytes", found=len(data)
+                "units can't be read back", path=stretch.path, expected=f"{length} bytes", found=len(data)
             )
         return data
 
@@ -87,6 +115,9 @@ RowSpill = dict[Queue, list[Stretch]]
 class RowSpillWriter:
     """Writes the units of one part that wait; the file is only made when there is one.
 
+    With many queues a chunk has a unit or two of each. Then chunks are collected, so that a queue's units
+    lie together: telling each chunk's by themselves takes longer, and more memory, than the units.
+
     Args:
         path: the scratch file; None keeps the units in memory.
     """
@@ -96,9 +127,11 @@ class RowSpillWriter:
         self._spill: RowSpill = {}
         self._file: BinaryIO | None = None
         self._at = 0
+        self._collected: list[_Chunk] = []
+        self._count = 0
 
     def add(self, rows: Rows, queues: list[tuple[Queue, int, int]], bit_maps: dict[Queue, BitMaps]) -> None:
-        """Append a chunk.
+        """Append a chunk, whose arrays are this writer's from now on.
 
         Args:
             rows: of :data:`ROW`.
@@ -108,7 +141,35 @@ class RowSpillWriter:
         Raises:
             OSError: the scratch file can't be written.
         """
-        blocks = [rows.tobytes(), *(bit_map.tobytes() for bit_map in bit_maps.values())]
+        chunk = _Chunk(rows, queues, bit_maps)
+        if len(queues) <= _FEW_QUEUES and not self._collected:
+            self._write(rows, chunk.pieces())
+            return
+        self._collected.append(chunk)
+        self._count += len(rows)
+        if self._count >= _MOST_COLLECTED:
+            self._flush()
+
+    def close(self) -> RowSpill:
+        """End it; what waits, by queue.
+
+        Raises:
+            OSError: the scratch file can't be written.
+        """
+        self._flush()
+        if self._file is not None:
+            self._file.close()
+        return self._spill
+
+    def _flush(self) -> None:
+        """Write what is collected."""
+        if self._collected:
+            self._write(*joined(self._collected))
+        self._collected, self._count = [], 0
+
+    def _write(self, rows: Rows, pieces: Sequence[_Piece]) -> None:
+        """Write some rows; of each piece a stretch is kept."""
+        blocks = [rows.tobytes(), *(piece.bit_map.tobytes() for piece in pieces if piece.bit_map is not None)]
         data, path, begin = b"", "", 0
         if self._path is None:
             data = b"".join(blocks)
@@ -120,18 +181,70 @@ class RowSpillWriter:
                 self._file.write(block)
         maps_at = begin + len(blocks[0])
         self._at = begin + sum(map(len, blocks))
-        places = {}
-        for queue, bit_map in bit_maps.items():
-            places[queue] = maps_at, bit_map.shape[1]
-            maps_at += bit_map.nbytes
-        for queue, first, stop in queues:
-            rows_at = begin + first * ROW.itemsize
-            at, width = places.get(queue, (0, 0))
-            stretch = Stretch(path, data, rows_at, at, stop - first, width)
+        for queue, first, stop, bit_map in pieces:
+            at, width = (0, 0) if bit_map is None else (maps_at, bit_map.shape[1])
+            maps_at += 0 if bit_map is None else bit_map.nbytes
+            stretch = Stretch(path, data, begin + first * ROW.itemsize, at, stop - first, width)
             self._spill.setdefault(queue, []).append(stretch)
 
-    def close(self) -> RowSpill:
-        """End it; what waits, by queue."""
-        if self._file is not None:
-            self._file.close()
-        return self._spill
+
+class _Piece(NamedTuple):
+    """Rows [first, stop) of a queue, and their bit maps, None without."""
+
+    queue: Queue
+    first: int
+    stop: int
+    bit_map: BitMaps | None
+
+
+class _Chunk(NamedTuple):
+    """What :meth:`RowSpillWriter.add` is given."""
+
+    rows: Rows
+    queues: list[tuple[Queue, int, int]]
+    bit_maps: dict[Queue, BitMaps]
+
+    def pieces(self) -> list[_Piece]:
+        """The queues with their bit maps."""
+        return [_Piece(*queue, self.bit_maps.get(queue[0])) for queue in self.queues]
+
+
+def joined(chunks: Sequence[_Chunk]) -> tuple[Rows, list[_Piece]]:
+    """Several chunks as one, each queue's rows together and in log order."""
+    numbers: dict[Queue, int] = {}
+    key, index, begin = [], [], 0
+    mapped: dict[Queue, list[tuple[int, BitMaps | None]]] = {
+        queue: [] for chunk in chunks for queue in chunk.bit_maps
+    }
+    for chunk in chunks:
+        first, count = np.array([(at, stop - at) for _, at, stop in chunk.queues], np.int64).reshape(-1, 2).T
+        of_queue = [numbers.setdefault(queue, len(numbers)) for queue, _, _ in chunk.queues]
+        key.append(np.repeat(np.array(of_queue, np.int64), count))
+        within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        index.append(begin + np.repeat(first, count) + within)
+        begin += len(chunk.rows)
+        for queue, at, stop in chunk.queues:
+            if queue in mapped:
+                mapped[queue].append((stop - at, chunk.bit_maps.get(queue)))
+    keys = np.concatenate(key)
+    rows = np.concatenate([chunk.rows for chunk in chunks])
+    rows = rows[np.concatenate(index)[np.argsort(keys, kind="stable")]]
+    pieces: list[_Piece] = []
+    at = 0
+    for queue, count in zip(numbers, np.bincount(keys, minlength=len(numbers)).tolist(), strict=True):
+        if queue in mapped:
+            pieces += _with_maps(queue, at, mapped[queue])
+        else:
+            pieces.append(_Piece(queue, at, at + count, None))
+        at += count
+    return rows, pieces
+
+
+def _with_maps(queue: Queue, at: int, of_chunks: list[tuple[int, BitMaps | None]]) -> Iterator[_Piece]:
+    """A queue's pieces: bit maps of one length lie together."""
+    for width, group in groupby(of_chunks, lambda one: -1 if one[1] is None else one[1].shape[1]):
+        alike = list(group)
+        count = sum(rows for rows, _ in alike)
+        maps = [bit_map for _, bit_map in alike if bit_map is not None]
+        yield _Piece(queue, at, at + count, None if width < 0 else np.concatenate(maps))
+        at += count

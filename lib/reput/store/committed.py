@@ -112,7 +112,7 @@ def candidates(data: bytes, end: int, index: int) -> list[int]:
     for field, expected in zip((dledger.MAGIC, dledger.INDEX), wanted, strict=True):
         for place, byte in enumerate(expected):
             found = found[piece[found + field + place] == byte]
-    return found.tolist()  # type: ignore[no-any-return]
+    return found.tolist()
 
 
 def _unknown(group: DLedgerSettings, found: str | None) -> StoreError:
