@@ -30,6 +30,11 @@ from tests.slow_dump import batch_units, index_entries, queue_units, segment_eve
 from tests.unit.test_source_messages import expected as slow_row
 
 
+@pytest.fixture(autouse=True)
+def no_naps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumequeue, "_LOOK_AGAIN_SECONDS", 0)
+
+
 def queue_of(directory: Path, *files: bytes, topic: str = "t", kind: str = "consumequeue") -> Path:
     """A queue with these files, one behind the other."""
     queue = directory / kind / topic / "3"
@@ -90,6 +95,19 @@ def test_places_of_a_queue_are_named(tmp_path: Path) -> None:
     assert shown(tmp_path, 1, 2) == [("pre-blank", 1, 2)]
     assert shown(tmp_path, 5, 6) == [("zeros", 5, 6)]
     assert shown(tmp_path, 12) == [("unwritten", 12, 15)]
+
+
+def test_a_unit_that_a_broker_is_writing_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = queue_of(tmp_path, units(0) + struct.pack(">qiq", 100, 0, 0) + bytes(20))
+    assert shown(queue)[1] == ("bad-unit", 1, 2)
+
+    def written(_seconds: float) -> None:
+        (queue / names.offset_name(0)).write_bytes(units(0, 100) + bytes(20))
+
+    monkeypatch.setattr(consumequeue.time, "sleep", written)
+    assert shown(queue) == [("unit", 0, 0), ("unit", 1, 100), ("unwritten", 2, 3)]
 
 
 def test_a_hole_over_two_files_is_one_and_so_is_a_gap(tmp_path: Path) -> None:

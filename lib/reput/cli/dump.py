@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reput.cli.arguments import BrokerConf, WrittenBy, time_of
+from reput.cli.dump_text import damage_line, index_line, message_line, place_line, queue_line, word
 from reput.cli.outcome import reported
 from reput.cli.output import TextOutput, inline, moment, told
 from reput.dump import checkpoint as checkpoint_fields
@@ -24,13 +25,9 @@ from reput.settings import StoreSettings
 
 if TYPE_CHECKING:
     from reput.dump.commitlog import Event as LogEvent
-    from reput.dump.consumequeue import Event as QueueEvent
-    from reput.dump.consumequeue import QueueUnit
-    from reput.dump.index import Event as IndexEvent
-    from reput.dump.places import LogPlace, QueuePlace
+    from reput.dump.places import LogPlace
     from reput.dump.statistics import TopicSums
     from reput.dump.wanted import Wanted
-    from reput.query.message import Message
 
 dump_app = typer.Typer(
     no_args_is_help=True,
@@ -182,7 +179,7 @@ def commitlog_command(
             raise _unclear("--stats with --body or --all", "--stats alone: no record is shown")
         if quiet and (body or show_all or stats):
             raise _unclear("--quiet with --body, --all or --stats", "--quiet alone: no record is shown")
-        place = places.log_place(path, broker_conf, rocketmq_version)
+        place = places.log_place(path, broker_conf, rocketmq_version, may_be_empty=follow)
         if follow and not place.can_grow:
             raise _unclear("--follow with one file", "--follow with a store or a directory of segments")
         events = _log_events(place, wanted, first, end, follow=follow)
@@ -235,11 +232,11 @@ def consumequeue_command(
                 continue
             matched = True
             for event in dump(place, start, 1 << 62 if end is None else end):
-                if isinstance(event, QueueUnit) and not most.one_more():
-                    return
                 hidden = isinstance(event, Run) and event.kind == "unwritten" and not show_all
                 if isinstance(event, Damage) or not (quiet or hidden):
-                    lines.show(event, _queue_line)
+                    lines.show(event, queue_line)
+                if isinstance(event, QueueUnit) and most.is_reached():
+                    return
         if not matched:
             raise SettingsError(
                 "there is no such queue here",
@@ -297,10 +294,10 @@ def index_command(
             for event in events:
                 if isinstance(event, index.Entry) and headers:
                     break
-                if isinstance(event, index.Entry) and not most.one_more():
-                    return
                 if isinstance(event, Damage) or not quiet:
-                    lines.show(event, _index_line)
+                    lines.show(event, index_line)
+                if isinstance(event, index.Entry) and most.is_reached():
+                    return
 
 
 @dump_app.command("checkpoint", epilog=_CHECKPOINT_EXAMPLES)
@@ -339,7 +336,7 @@ class _Lines:
         """A line for something that has a ``to_dict``; ``text`` makes one for people."""
         if isinstance(event, Damage):
             self.damaged = True
-            text = _damage_line
+            text = damage_line
         self.put(json.dumps(event.to_dict()) if self.as_json else text(event), red=isinstance(event, Damage))
 
     def put(self, line: str, *, red: bool = False) -> None:
@@ -401,13 +398,14 @@ def _let_go_of_stdout() -> None:
 
 class _Countdown:
     def __init__(self, limit: int | None) -> None:
-        self.left = limit
+        self._left = limit
 
-    def one_more(self) -> bool:
-        if self.left is None:
-            return True
-        self.left -= 1
-        return self.left >= 0
+    def is_reached(self) -> bool:
+        """One more was shown: whether that is enough."""
+        if self._left is None:
+            return False
+        self._left -= 1
+        return self._left == 0
 
 
 def _log_events(
@@ -448,10 +446,11 @@ def _show_log(
             if event is None:
                 lines.flush()
             elif isinstance(event, Damage):
-                lines.show(event, _damage_line)
+                lines.show(event, damage_line)
+                lines.flush()
             elif not isinstance(event, Block):
                 if show_all:
-                    lines.show(event, _place_line)
+                    lines.show(event, place_line)
             else:
                 block = event if left is None else event.first(left)
                 left = None if left is None else left - len(block.rows)
@@ -463,7 +462,8 @@ def _show_log(
                         if lines.as_json:
                             lines.put(json.dumps({**rows.row(message), **held}))
                         else:
-                            lines.put(_message_line(message, held))
+                            lines.put(message_line(message, held))
+                    lines.flush()
                 if left == 0:
                     break
     except KeyboardInterrupt:
@@ -487,129 +487,11 @@ def _show_sums(lines: _Lines, topics: list[TopicSums], total: TopicSums | None) 
         f"{'first stored':<24} {'last stored':<24} topic"
     )
     for one in (*topics, total):
-        name = "all topics" if one.topic is None else _word(one.topic)
+        name = "all topics" if one.topic is None else word(one.topic)
         lines.put(
             f"{one.messages:>12,} {one.bytes:>16,} {one.bytes / total.bytes:>6.1%} {one.least:>8,} "
             f"{one.mean:>10,.1f} {one.most:>8,}  {moment(one.first):<24} {moment(one.last):<24} {name}"
         )
-
-
-def _message_line(message: Message, held: dict[str, object]) -> str:
-    from reput.dump.rows import compression
-    from reput.dump.wanted import Transaction, transaction_of
-
-    record = message.record
-    queue = f"{_word(message.topic)}:{record.queue_id}@{record.queue_offset}"
-    facts = [f"{record.physical_offset}  {message.size}  {moment(record.store_timestamp)}  {queue} "]
-    facts += [f"tags={_word(message.tags)}"] if message.tags is not None else []
-    if (keys := message.properties.get("KEYS")) is not None:
-        facts.append(f"keys={_word(keys)}")
-    facts += [f"uniqKey={_word(message.uniq_key)}"] if message.uniq_key is not None else []
-    state = transaction_of(record.sys_flag)
-    if state is not Transaction.NONE:
-        facts.append(f"transaction={state.value}")
-    if state in (Transaction.COMMIT, Transaction.ROLLBACK):
-        facts.append(f"preparedTransactionOffset={record.prepared_transaction_offset}")
-    facts += [f"reconsumeTimes={record.reconsume_times}"] if record.reconsume_times else []
-    if message.batch is not None:
-        facts.append(f"batch={message.batch.base_offset}+{message.batch.messages}")
-    if (codec := compression(message)) is not None:
-        facts.append(f"compressed={codec}")
-    facts.append(f"bodySize={len(record.body)}")
-    inner = held.get("innerMessages")
-    if isinstance(inner, list):
-        facts += [f"inner={one['queueOffset']}:{_body_text(one)}" for one in inner]
-    elif held:
-        facts.append(_body_text(held))
-    if "bodyProblem" in held:
-        facts.append(f"bodyProblem={_word(str(held['bodyProblem']))}")
-    return " ".join(facts)
-
-
-def _body_text(held: dict[str, object]) -> str:
-    if "body" in held:
-        return f"body={json.dumps(held['body'], ensure_ascii=False)}"
-    return f"bodyHex={held['bodyHex']}"
-
-
-def _word(text: str) -> str:
-    """A text as one word: in quotes where it has a space, or looks as if it had some."""
-    plain = text and not any(char.isspace() or char in "\"'=\\" for char in text)
-    return text if plain else json.dumps(text, ensure_ascii=False)
-
-
-def _place_line(event: Any) -> str:
-    from reput.dump.commitlog import Blank
-
-    if isinstance(event, Blank):
-        return f"{event.offset}  {event.size}  BLANK, which closes the segment"
-    return f"{event.offset}  {event.end - event.offset}  unwritten"
-
-
-def _damage_line(damage: Damage) -> str:
-    where = f"{damage.offset} to {damage.end}" if damage.end > damage.offset else f"{damage.offset}"
-    text = f"DAMAGE {damage.kind} at {where} of {damage.path}"
-    if damage.topic is not None:
-        text += f", queue {_word(damage.topic)}:{damage.queue_id}"
-    if damage.queue_offset is not None:
-        text += f", queueOffset {damage.queue_offset} to {damage.queue_end}"
-    return f"{text}: expected {damage.expected}, found {damage.found}; {damage.outcome}"
-
-
-def _queue_name(place: QueuePlace) -> str:
-    return "" if place.topic is None else f"{_word(place.topic)}:{place.queue_id}"
-
-
-def _queue_line(event: QueueEvent) -> str:
-    from reput.dump.consumequeue import Run
-
-    if isinstance(event, Damage):
-        return _damage_line(event)
-    if isinstance(event, Run):
-        return f"{_queue_name(event.place)}@{event.start} to {event.end}  {event.kind}"
-    return _unit_line(event)
-
-
-def _unit_line(unit: QueueUnit) -> str:
-    facts = [f"{_queue_name(unit.place)}@{unit.queue_offset}  {unit.position}  {unit.size} "]
-    facts.append(f"tagsCode={unit.tags_code}")
-    if unit.batch is not None:
-        timestamp, messages, compacted = unit.batch
-        facts.append(f"messages={messages} storeTimestamp={moment(timestamp)}")
-        facts += [f"compactedOffset={compacted}"] if compacted != -1 else []
-    if unit.is_address and unit.ext is None:
-        facts.append("ext=absent")
-    if unit.ext is not None:
-        ext = unit.ext
-        facts.append(f"ext.tagsCode={ext.tags_code} ext.storeTimestamp={moment(ext.store_timestamp)}")
-        facts += [f"ext.bitMap={ext.bit_map.hex()}"] if ext.bit_map else []
-    facts += [f"deliver={moment(unit.delivery)}"] if unit.delivery is not None else []
-    facts += ["(repeats the next unit)"] if unit.repeats else []
-    return " ".join(facts)
-
-
-def _index_line(event: IndexEvent) -> str:
-    from reput.dump.index import Chain, Entry, FileHead
-
-    if isinstance(event, FileHead):
-        header = event.header
-        return (
-            f"{event.place.path}  begin={moment(header.begin_timestamp)}@{header.begin_physical_offset} "
-            f"end={moment(header.end_timestamp)}@{header.end_physical_offset} "
-            f"hashSlotCount={header.slot_count} slotsUsed={event.slots_used}/{event.place.slots} "
-            f"indexCount={header.index_count}/{event.place.entries}"
-        )
-    if isinstance(event, Chain):
-        return (
-            f"slot {event.slot} of {_word(event.key)}  keyHash={event.key_hash} indexOrdinal={event.ordinal}"
-        )
-    if isinstance(event, Entry):
-        other = "  (another key)" if event.matches is False else ""
-        return (
-            f"{event.ordinal}  {event.position}  {moment(event.timestamp)}  keyHash={event.key_hash} "
-            f"slot={event.slot} prevIndex={event.previous}{other}"
-        )
-    return _damage_line(event)
 
 
 def _wanted(

@@ -6,6 +6,7 @@ What is said of units is said by columns, a chunk at a time.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +27,7 @@ _UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
 _PRE_BLANK_SIZE = 0x7FFFFFFF
 _CHUNK = 1 << 16  # units
+_LOOK_AGAIN_SECONDS = 0.05
 _MOST = (1 << 63) - 1
 _ENDS_HERE = "a broker's start ends the queue here"
 
@@ -217,6 +219,10 @@ def _dump_units(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
                 break  # it was cut meanwhile
             upcoming = units[_CHUNK:] if len(units) > _CHUNK else _head(following)
             units = units[: min(_CHUNK, end - first - at)]
+            if (_kinds(units) == _BAD).any():
+                # A broker may have been writing one just then.
+                time.sleep(_LOOK_AGAIN_SECONDS)
+                units = _read(path, _UNIT, at * length, len(units))
             yield from _chunk(walk, path, first + at, at * length, units, upcoming)
             at += len(units)
         if size % length and following is None:
@@ -234,12 +240,8 @@ def _chunk(
 ) -> Iterator[Event]:
     """Units of one file from queueOffset ``first`` on; ``upcoming`` holds the one behind them, if any."""
     position = units["position"].astype(np.int64)
-    size = units["size"].astype(np.int64)
-    tags = units["tags"].astype(np.int64)
-    kinds = np.full(len(units), _GOOD, np.int8)
-    kinds[(position < 0) | (size <= 0)] = _BAD
-    kinds[(position == 0) & (size == _PRE_BLANK_SIZE) & (tags == 0)] = _PRE_BLANK
-    kinds[(position == 0) & (size == 0) & (tags == 0)] = _ZERO
+    size, tags = units["size"], units["tags"]
+    kinds = _kinds(units)
     good = kinds == _GOOD
     highest = np.maximum.accumulate(np.concatenate([[walk.last], np.where(good, position, -1)]))
     kinds[good & (position < highest[:-1])] = _BACK
@@ -284,6 +286,16 @@ def _chunk(
             code = row[3]
             ext = walk.ext.record(code) if code <= MAX_ADDRESS else None
             yield QueueUnit(walk.place, *row, ext=ext)
+
+
+def _kinds(units: NDArray[Any]) -> NDArray[np.int8]:
+    """What each unit is by itself: int8[units]."""
+    position, size, tags = units["position"], units["size"], units["tags"]
+    kinds = np.full(len(units), _GOOD, np.int8)
+    kinds[(position < 0) | (size <= 0)] = _BAD
+    kinds[(position == 0) & (size == _PRE_BLANK_SIZE) & (tags == 0)] = _PRE_BLANK
+    kinds[(position == 0) & (size == 0) & (tags == 0)] = _ZERO
+    return kinds
 
 
 def _closed(walk: _Walk, zeros: str | None = None) -> Iterator[Event]:

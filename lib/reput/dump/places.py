@@ -21,7 +21,7 @@ class LogPlace:
 
     Attributes:
         settings: those of its store, as far as they are known.
-        log: the segments.
+        log: the segments; none where it may be empty, and can't be read yet.
         can_grow: a whole directory was named, so that new segments can be seen.
         followed: other segments follow, which weren't asked for.
     """
@@ -55,8 +55,15 @@ def absolute(path: Path) -> Path:
     return Path(os.path.normpath(Path.cwd() / path))
 
 
-def log_place(path: Path, broker_conf: Path | None, version: str | None) -> LogPlace:
+def log_place(
+    path: Path, broker_conf: Path | None, version: str | None, *, may_be_empty: bool = False
+) -> LogPlace:
     """The commit log at a path: a store, a directory of segments, or a segment.
+
+    Args:
+        path: what was named.
+        broker_conf, version: see :meth:`StoreSettings.load`.
+        may_be_empty: a directory may have no segments yet, since a broker is starting; the log has none then.
 
     Raises:
         StoreError: there is none, or a file's place in the log can't be told.
@@ -72,7 +79,7 @@ def log_place(path: Path, broker_conf: Path | None, version: str | None) -> LogP
         names.parse_offset_name(entry.path.name) is not None and not entry.is_dir for entry in in_order(path)
     ):
         settings = _alone(StoreSettings.load(path, broker_conf, version, dledger=True), path)
-        log = without_unwritten_end(discover(settings))
+        log = _discovered(settings, may_be_empty=may_be_empty)
         return LogPlace(settings, replace(log, entries=any(map(_begins_with_entry, log.segments))), True)
     settings = StoreSettings.load(path, broker_conf, version, dledger=True)
     if broker_conf is None and not (path / names.COMMIT_LOG).is_dir():
@@ -84,7 +91,16 @@ def log_place(path: Path, broker_conf: Path | None, version: str | None) -> LogP
             next_step="Check PATH. Where the log is elsewhere, or DLedger writes it, give broker.conf, too, "
             "or the directory with the segments",
         )
-    return LogPlace(settings, without_unwritten_end(discover(settings)), can_grow=True)
+    return LogPlace(settings, _discovered(settings, may_be_empty=may_be_empty), can_grow=True)
+
+
+def _discovered(settings: StoreSettings, *, may_be_empty: bool) -> CommitLog:
+    try:
+        return without_unwritten_end(discover(settings))
+    except StoreError:
+        if not may_be_empty:
+            raise
+        return CommitLog((), 0, entries=settings.entries)
 
 
 def check_exists(path: Path, expected: str) -> None:
