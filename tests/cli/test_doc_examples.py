@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -47,6 +48,14 @@ def test_blocks_fit_their_kind(page: Path) -> None:
     for command in pages.indented_commands(page):
         pages.check_command(command)
     assert not wrong, "\n".join(wrong)
+
+
+@_named
+def test_marks_belong_to_blocks(page: Path) -> None:
+    marks = re.findall(r"^<!-- *run.*", page.read_text(encoding="utf-8"), re.MULTILINE)
+    marked = [block.mark for block in pages.blocks(page) if block.mark]
+    assert marks == [f"<!-- {mark} -->" for mark in marked]
+    assert set(marked) <= {"run", "run: spark"}
 
 
 @_named
