@@ -344,7 +344,27 @@ def test_what_is_no_queue_is_passed_over(tmp_path: Path) -> None:
     assert rows_of(reader_of(IndexDataSource, tmp_path)) == []
 
 
-# Several stores.
+# Several directories of one log, and several stores.
+
+
+def test_segments_in_several_directories_are_one_log(tmp_path: Path) -> None:
+    store, conf = golden("5.3.3-mixed", tmp_path / "store")
+    told: dict[str, object] = {"brokerConf": conf, "rocketmqVersion": store.version}
+    every = rows_of(reader_of(CommitLogDataSource, store.root, **told))
+    segments = sorted((store.root / "commitlog").iterdir())
+    assert len(segments) > 3
+    (tmp_path / "second").mkdir()
+    for segment in segments[1::2]:
+        segment.rename(tmp_path / "second" / segment.name)
+    lines = [
+        line for line in conf.read_text(encoding="utf-8").splitlines() if "storePathCommitLog" not in line
+    ]
+    lines.append(f"storePathCommitLog={store.root}/commitlog,{tmp_path}/second")
+    conf.write_text("\n".join(lines), encoding="utf-8")
+    assert rows_of(reader_of(CommitLogDataSource, store.root, **told)) == every
+    for row in every[:: len(every) // 5]:
+        wanted = EqualTo(("physicalOffset",), row["physicalOffset"])
+        assert rows_of(reader_of(CommitLogDataSource, store.root, **told), wanted) == [row]
 
 
 def test_several_stores_are_one_table(tmp_path: Path) -> None:
