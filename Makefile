@@ -63,6 +63,10 @@ fuzz: $(VENV)/dev ## turn every bit of three small stores, and cut them at every
 matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start on them, and write docs/recovery-matrix.md
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.matrix --write docs/recovery-matrix.md $(ARGS)
 
+.PHONY: notebooks
+notebooks: $(VENV)/dev ## run the notebooks, and write them back with their outputs and the pictures of docs/images
+	$(VENV)/bin/python -m reput.explore.execute --pictures docs/images notebooks/*.ipynb
+
 .PHONY: cluster
 cluster: install ## broker, producer, Spark master, two workers and a tail, on this machine (STORE=DIR: a rebuild)
 	PYTHONPATH=. $(VENV)/bin/python -m $(if $(STORE),reput.cluster '$(STORE)',tests.compat.story) $(ARGS)

@@ -25,7 +25,7 @@ GREY = "#7C7C7C"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
 
 _DPI = 110
-_LETTERS_TO_AN_INCH = 9.2  # of a title
+_LETTERS_TO_AN_INCH = 9.6  # of a title
 _STYLE: dict[str, Any] = {
     "figure.facecolor": "none",
     "savefig.facecolor": "none",

@@ -1,11 +1,14 @@
 """Runs notebooks from their first cell to their last: ``python -m reput.explore.execute NOTEBOOK...``.
 
 Each is written back with its outputs, without what only says where and when it ran, and with a digest of its
-code, by which :func:`is_stale` knows outputs of other code.
+code, by which :func:`is_stale` knows outputs of other code. A notebook may name one cell in its metadata
+(``reput``, ``picture``): ``--pictures DIR`` writes that cell's picture to ``DIR/NOTEBOOK.png``.
 """
 
 from __future__ import annotations
 
+import argparse
+import base64
 import hashlib
 import sys
 from pathlib import Path
@@ -41,6 +44,7 @@ class Kernel:
     def __exit__(self, *_error: object) -> None:
         if self._manager.has_kernel:
             self._manager.shutdown_kernel()
+        self._manager.context.destroy()
 
     def run(self, notebook: NotebookNode, directory: Path) -> NotebookNode:
         """Run all cells, in place; returns the notebook.
@@ -62,8 +66,11 @@ class Kernel:
         )
         with client.setup_kernel(cleanup_kc=False):
             client.kc.execute_interactive("%reset -f", silent=True, timeout=_SECONDS)
-            for at, cell in enumerate(notebook.cells):
-                client.execute_cell(cell, at, execution_count=client.code_cells_executed + 1)
+            try:
+                for at, cell in enumerate(notebook.cells):
+                    client.execute_cell(cell, at, execution_count=client.code_cells_executed + 1)
+            finally:
+                client.kc.stop_channels()
         return cleaned(notebook)
 
 
@@ -71,8 +78,21 @@ def cleaned(notebook: NotebookNode) -> NotebookNode:
     """A notebook that was run, as it is kept: without times and machine, in place; returns it."""
     for cell in notebook.cells:
         cell.metadata = {}
-    notebook.metadata = {**_METADATA, "reput": {"code": digest(notebook)}}
+    named = notebook.metadata.get("reput", {}).get("picture")
+    own = {"code": digest(notebook), **({"picture": named} if named else {})}
+    notebook.metadata = {**_METADATA, "reput": own}
     return notebook
+
+
+def picture(notebook: NotebookNode) -> bytes | None:
+    """The PNG of the cell that a notebook names; None when it names none that has one."""
+    named = notebook.metadata.get("reput", {}).get("picture")
+    for cell in notebook.cells:
+        if cell.id == named:
+            for output in cell.outputs:
+                if "image/png" in output.get("data", {}):
+                    return base64.b64decode(output["data"]["image/png"])
+    return None
 
 
 def digest(notebook: NotebookNode) -> str:
@@ -101,17 +121,24 @@ def _nbclient() -> Any:
     return nbclient
 
 
-def main(names: list[str]) -> None:
+def main(words: list[str]) -> None:
     """Run notebooks and write them back."""
+    parser = argparse.ArgumentParser(prog="python -m reput.explore.execute", description=__doc__)
+    parser.add_argument("notebooks", type=Path, nargs="+", metavar="NOTEBOOK")
+    parser.add_argument("--pictures", type=Path, metavar="DIR")
+    options = parser.parse_args(words)
     _nbclient()
     from nbformat import v4
 
     form: Any = v4
-    for path in map(Path, names):
+    for path in options.notebooks:
         notebook: NotebookNode = form.reads(path.read_text(encoding="utf-8"))
         with Kernel() as kernel:
             kernel.run(notebook, path.parent)
         path.write_text(form.writes(notebook) + "\n", encoding="utf-8")
+        image = picture(notebook)
+        if options.pictures is not None and image is not None:
+            (options.pictures / f"{path.stem}.png").write_bytes(image)
 
 
 if __name__ == "__main__":

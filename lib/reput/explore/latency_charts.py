@@ -162,7 +162,7 @@ def throughput_title(ticks: pd.DataFrame, batches: pd.DataFrame, samples: pd.Dat
     late = samples["reput_lag_seconds"].max() * 1000
     behind = int(ticks["end"].max() - batches["end"].max())
     kept = "The tail kept up with" if behind <= 0 else f"The tail is {behind:,} bytes behind at"
-    seen = f"none was seen waiting for more than {late:,.0f} ms"
+    seen = f"none was seen to wait for over {late:,.0f} ms"
     return f"{kept} {written.max():,.0f} messages/s; {seen}"
 
 

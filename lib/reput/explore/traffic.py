@@ -210,7 +210,6 @@ def gaps(messages: DataFrame) -> pd.DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
     block = F.floor(F.col("physicalOffset") / _BLOCK).alias("block")
-    # Two questions go over it, and it is three numbers a message.
     times = messages.select(block, "physicalOffset", _stored_ms().alias("at"))
     window = Window.partitionBy("block").orderBy("physicalOffset")
     steps = times.select("at", (F.col("at") - F.lag("at").over(window)).alias("ms")).where("ms is not null")
