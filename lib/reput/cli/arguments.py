@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from reput.cli.completing import queues, releases
 from reput.errors import SettingsError
 
 Store = Annotated[
@@ -27,6 +28,7 @@ WrittenAs = Annotated[
     typer.Option(
         "--rocketmq-version",
         metavar="V",
+        autocompletion=releases,
         help="Write as this release does, e.g. 4.9.7 (default: the newest).",
     ),
 ]
@@ -35,13 +37,17 @@ WrittenBy = Annotated[
     typer.Option(
         "--rocketmq-version",
         metavar="V",
+        autocompletion=releases,
         help="The release that wrote the store, e.g. 4.9.7 (default: the newest).",
     ),
 ]
 StartedBy = Annotated[
     str | None,
     typer.Option(
-        "--rocketmq-version", metavar="V", help="The broker that is going to start (default: the newest)."
+        "--rocketmq-version",
+        metavar="V",
+        autocompletion=releases,
+        help="The broker that is going to start (default: the newest).",
     ),
 ]
 Queues = Annotated[
@@ -49,6 +55,7 @@ Queues = Annotated[
     typer.Option(
         "--queue",
         metavar="TOPIC[:ID]",
+        autocompletion=queues,
         help="Only this topic or queue, and no index; may be given several times.",
     ),
 ]

@@ -12,6 +12,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy
+from reput.cli.completing import groups, topics
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, counted, printed
 from reput.cli.tables import age, table
@@ -44,8 +45,12 @@ class By(Enum):
 @commands.app.command("lag", epilog=_EXAMPLES)
 def lag_command(
     store: Store,
-    group: Annotated[str | None, typer.Option("--group", metavar="G", help="This group only.")] = None,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="T", help="This topic only.")] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="G", autocompletion=groups, help="This group only.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="T", autocompletion=topics, help="This topic only.")
+    ] = None,
     by: Annotated[
         By, typer.Option("--by", help="A line for each group and topic, or for each queue.")
     ] = By.TOPIC,

@@ -13,6 +13,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
+from reput.cli.completing import queues, topics
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, counted, inline, moment, printed
 from reput.errors import SettingsError, StoreError
@@ -53,7 +54,12 @@ def query_command(
     ] = None,
     queue: Annotated[
         str | None,
-        typer.Option("--queue", metavar="TOPIC:ID", help="A queue; alone: its min and max offset."),
+        typer.Option(
+            "--queue",
+            metavar="TOPIC:ID",
+            autocompletion=queues,
+            help="A queue; alone: its min and max offset.",
+        ),
     ] = None,
     at: Annotated[
         int | None, typer.Option("--at", metavar="N", help="The message at this queue offset.")
@@ -88,7 +94,10 @@ def query_command(
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="Messages of --topic with this key.")
     ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="T", help="For --key and --id.")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", metavar="T", autocompletion=topics, help="For --key and --id."),
+    ] = None,
     begin: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="For --key: stored at this time or later.")
     ] = None,

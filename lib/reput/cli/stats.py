@@ -11,6 +11,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
+from reput.cli.completing import topics
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, counted, moment, printed
 from reput.cli.tables import age, table
@@ -38,7 +39,9 @@ Who sent what, from a physical offset on, for a program:
 def stats_command(
     store: Store,
     by: Annotated[By, typer.Option("--by", help="What a line is about.")] = By.TOPIC,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="T", help="This topic only.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="T", autocompletion=topics, help="This topic only.")
+    ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Stored at this time or later.")
     ] = None,

@@ -1,0 +1,79 @@
+"""What shells are offered for values: releases; of the store on the command line topics, queues and groups.
+
+A completion answers from names alone (directories, and the one file of offsets), and never fails: where there
+is no store yet, or it can't be read, nothing is offered.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import typer
+
+from reput.dialect import DIALECTS
+from reput.errors import ReputError
+from reput.format import names
+from reput.lag.committed import committed_offsets
+from reput.settings import StoreSettings
+
+
+def releases(incomplete: str) -> list[str]:
+    """Lines of releases (5.3), the newest first, or the releases of one that is typed already."""
+    known = [version for row in reversed(DIALECTS) for version in reversed(row.versions)]
+    lines = list(dict.fromkeys(version.rpartition(".")[0] for version in known))
+    return [version for version in (*lines, *known) if version.startswith(incomplete)]
+
+
+def topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Topics that have queues in the store."""
+    found: set[str] = set()
+    for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
+        found.update(_names(_store(ctx) / kind))
+    return sorted(topic for topic in found if topic.startswith(incomplete))
+
+
+def queues(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Topics, and TOPIC:ID where only one is left, or one is typed with its colon."""
+    topic, colon, number = incomplete.rpartition(":")
+    if colon:
+        return [queue for queue in _queues_of(ctx, topic) if queue.startswith(f"{topic}:{number}")]
+    found = topics(ctx, incomplete)
+    return _queues_of(ctx, found[0]) if len(found) == 1 else found
+
+
+def groups(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Consumer groups that have committed offsets."""
+    with suppress(ReputError):
+        conf = ctx.params.get("broker_conf")
+        settings = StoreSettings.load(
+            _store(ctx), conf if isinstance(conf, Path) else None, None, dledger=True
+        )
+        return sorted(group for group in committed_offsets(settings).topics if group.startswith(incomplete))
+    return []
+
+
+def _queues_of(ctx: typer.Context, topic: str) -> list[str]:
+    if names.topic_problem(topic.encode("utf-8", "surrogateescape")) is not None:
+        return []
+    found: set[int] = set()
+    for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
+        found |= {
+            int(name) for name in _names(_store(ctx) / kind / topic) if name.isascii() and name.isdecimal()
+        }
+    return [f"{topic}:{number}" for number in sorted(found)]
+
+
+def _store(ctx: typer.Context) -> Path:
+    store = ctx.params.get("store")
+    if not isinstance(store, Path):
+        # An option that still lacks its value ends the parsing: what isn't an option is left over.
+        store = Path(ctx.args[0] if ctx.args else os.devnull)
+    return store.expanduser()
+
+
+def _names(directory: Path) -> list[str]:
+    with suppress(OSError):
+        return [path.name for path in directory.iterdir()]
+    return []
