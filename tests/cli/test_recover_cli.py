@@ -20,6 +20,7 @@ from tests.rebuilds import (
     record_starts,
     tree,
 )
+from tests.stores import add_left_alone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +45,17 @@ def test_a_sound_store(reput: Command, store: GoldenStore) -> None:
     assert (planned.code, planned.stderr) == (0, "")
     assert "  loses      nothing" in planned.stdout
     assert tree(store.root) == before
+
+
+def test_what_no_log_tells_is_named(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    assert "left alone" not in reput("check", *words).stdout
+    assert json.loads(reput("check", *words, "--json").stdout)["left_alone"] == []
+    beside = add_left_alone(store.root)
+    checked = reput("check", *words)
+    assert checked.code == 0
+    assert f"  left alone {', '.join(beside)}: the commit log alone doesn't hold them\n" in checked.stdout
+    assert json.loads(reput("check", *words, "--json").stdout)["left_alone"] == beside
 
 
 def test_what_stops_a_broker(reput: Command, store: GoldenStore) -> None:

@@ -23,6 +23,7 @@ from reput.recovery.problem import Problem
 from reput.recovery.snapshot import Snapshot, take
 from reput.settings import StoreSettings
 from reput.spark import check_java, is_submitted
+from reput.store.left_alone import left_alone
 from reput.store.space import human
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ def _checked(snapshot: Snapshot, found: list[Problem]) -> dict[str, object]:
         "queues": len(snapshot.queues) + len(snapshot.batch_queues),
         "queue_files": _queue_files(snapshot),
         "index_files": len(snapshot.index),
+        "left_alone": left_alone(snapshot.settings.root),
         "checkpoint": None
         if not snapshot.checkpoint_exists
         else {name: getattr(checkpoint, name) for name in checkpoint.__dataclass_fields__},
@@ -230,6 +232,8 @@ def _check_lines(snapshot: Snapshot, found: list[Problem]) -> Iterator[str]:
         )
     else:
         yield "  checkpoint none"
+    if beside := left_alone(settings.root):
+        yield f"  left alone {', '.join(beside)}: the commit log alone doesn't hold them"
     stops = sum(problem.stops for problem in found)
     yield f"  starts     no: {counted(stops, 'thing')} to see to first" if stops else "  starts     yes"
     yield from _listed("findings", [str(problem) for problem in found])
