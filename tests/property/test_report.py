@@ -11,13 +11,16 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reput.format import commitlog
+from reput.format import commitlog, names
 from reput.format.commitlog import Record
+from reput.report.gather import GatherOptions, gather
 from reput.report.log_scan import scan_log
+from reput.report.page import render
 from reput.report.shown import MOST_SHOWN, topic_name, traffic
 from reput.report.tally import BUCKETS, EARLIEST, WIDTHS, Tally, bin_bounds
 from reput.settings import StoreSettings
 from reput.store.segments import discover
+from tests.property.logs import segments
 from tests.stores import LogWriter
 
 LATEST = EARLIEST + 16 * 365 * 86_400_000
@@ -123,3 +126,30 @@ def test_bins_are_quarters_of_octaves() -> None:
     bounds = bin_bounds()
     assert bounds[:9].tolist() == [1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4]
     assert np.all(np.diff(bounds) > 0)
+
+
+@given(segments(damaged=True), st.booleans())
+@settings(max_examples=60)
+def test_any_log_has_a_page_whose_numbers_fit(drawn: tuple[int, np.ndarray], unwritten: bool) -> None:
+    base, data = drawn
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory) / "commitlog"
+        log.mkdir()
+        (log / names.offset_name(base)).write_bytes(data.tobytes() + bytes(100 * unwritten))
+        facts = gather(GatherOptions(Path(directory), at=LATEST))
+    page = render(facts)
+    assert page.endswith(b"</html>")
+    if facts.log is None:
+        assert not data.any()
+        return
+    # Two walks over the log count the same messages.
+    assert facts.log.messages == sum(one.messages for one in facts.topics)
+    assert facts.log.bytes == sum(one.bytes for one in facts.topics)
+    assert facts.log.messages == sum(one.messages or 0 for one in facts.log.segments)
+    if facts.traffic is not None:
+        dated = sum(sum(one.messages) for one in facts.traffic.series)
+        assert facts.log.messages == dated + facts.traffic.without_time
+    ends = [(one.start, one.end) for one in facts.log.stretches]
+    assert all(start < end for start, end in ends)
+    assert [end for _, end in ends[:-1]] == [start for start, _ in ends[1:]]
+    assert (ends[0][0], ends[-1][1]) == (0, facts.log.allocated)

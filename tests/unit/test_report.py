@@ -182,6 +182,29 @@ def test_a_log_of_zeros_has_a_page(tmp_path: Path) -> None:
     assert b"No message." in render(facts)
 
 
+def test_a_store_that_no_broker_could_load_has_a_page(tmp_path: Path) -> None:
+    _log(tmp_path)
+    (tmp_path / "checkpoint").mkdir()
+    facts = _facts(tmp_path)
+    assert facts.log is not None
+    assert facts.log.messages == 12
+    assert [(one.kind, one.path) for one in facts.findings] == [("unreadable", str(tmp_path / "checkpoint"))]
+    assert facts.verdict.headline == "Files of this store can't be read."
+    assert b"unreadable" in render(facts)
+
+
+def test_a_queue_file_between_two_units(tmp_path: Path) -> None:
+    store = unpack("5.5.0-tiny", tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    queue = store.root / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "0"
+    (file,) = queue.iterdir()
+    file.rename(queue / "-5")
+    facts = _facts(store.root, broker_conf=conf, rocketmq_version="5.5.0")
+    (row,) = (one for one in facts.queues if (one.topic, one.queue_id) == ("SCHEDULE_TOPIC_XXXX", 0))
+    assert row.problem is not None
+    assert row.problem.startswith("files that aren't a queue's")
+
+
 def test_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no store here"):
         _facts(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from reput.errors import Finding
+from reput.errors import Finding, StoreError
 from reput.recovery.snapshot import Snapshot
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Found
 from reput.report.shown import count
@@ -48,6 +48,21 @@ def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
     else:
         answer, level = "it starts, and finds nothing odd", SOUND
     return Check(CHECK, asks, True, level, answer, len(found)), found
+
+
+def unreadable(error: StoreError) -> Found:
+    """What keeps ``reput check`` from saying anything."""
+    return Found(
+        source=CHECK,
+        level=ATTENTION,
+        kind="unreadable",
+        where="",
+        path=error.path or "",
+        expected=error.expected or "a file that can be read",
+        found=error.found or error.problem,
+        outcome=error.problem,
+        next=error.next_step or "",
+    )
 
 
 def findings_of(source: str, findings: Iterable[Finding]) -> list[Found]:

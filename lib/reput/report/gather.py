@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import reput
 from reput.errors import Finding, ReputError, StoreError
+from reput.format import names
+from reput.format.checkpoint import StoreCheckpoint
+from reput.recovery.files import Listing
 from reput.recovery.snapshot import Snapshot, take
 from reput.report import shown
-from reput.report.checks import CHECK, LOG, QUEUES, VERIFY, checked, findings_of, verified
+from reput.report.checks import CHECK, LOG, QUEUES, VERIFY, checked, findings_of, unreadable, verified
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Found, IndexFile
 from reput.report.groups import group_lag
 from reput.report.log_map import log_facts
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 _AHEAD_MS = 86_400_000
 
 _T = TypeVar("_T")
+_STARTS = "Does a broker load this store and start?"
 
 Say = Callable[[str], None]
 #: Is told bytes of the log and messages that were read, and how many bytes there are.
@@ -126,18 +130,23 @@ class _Gathering:
 
     def run(self, verify: Callable[[], Report] | None) -> None:
         facts, settings = self._facts, self._settings
-        snapshot = take(settings)  # refuses what is no store at all
+        snapshot, is_whole = self._snapshot()
         facts.stopped = "clean" if snapshot.clean else "crash"
         facts.in_use_by = None if snapshot.holder is None else snapshot.holder.what
-        self._check(snapshot)
+        if is_whole:
+            self._check(snapshot)
         log, end = self._attempt("the commit log", self._log) or (None, 0)
         scan = None
         if log is not None and self._options.read_log:
             what = "messages, traffic and damage of the commit log"
             scan = self._attempt(what, lambda: self._scan(log, end, snapshot))
-        self._say("looking at the queues")
-        seen = self._attempt("the queues", lambda: queue_facts(snapshot, log, scan, running=self._running))
-        seen = seen or QueuesSeen()
+        seen = None
+        if is_whole:
+            self._say("looking at the queues")
+            seen = self._attempt(
+                "the queues", lambda: queue_facts(snapshot, log, scan, running=self._running)
+            )
+        looked, seen = seen is not None, seen or QueuesSeen()
         facts.queues, facts.queue_totals = seen.rows, seen.totals
         facts.index = [_index_file(snapshot, number) for number in range(len(snapshot.index))]
         if log is not None:
@@ -147,7 +156,7 @@ class _Gathering:
         if scan is not None:
             facts.topics, facts.traffic, facts.sizes = shown.traffic(scan)
         self._log_check(log, scan)
-        self._queue_check(scan, seen)
+        self._queue_check(scan, seen, looked=looked)
         facts.lag = self._attempt("the consumers' lag", lambda: group_lag(settings, self._say, facts.made_at))
         self._verify(verify)
         for name in left_alone(settings.root):
@@ -171,8 +180,30 @@ class _Gathering:
         here = self._running or not self._options.read_log
         return log, LogEnd(self._settings).find(log) if here else log.end
 
+    def _snapshot(self) -> tuple[Snapshot, bool]:
+        """The store as a broker loads it, and whether it could be looked at: if not, there is nothing in it.
+
+        Raises:
+            StoreError: this is no store at all.
+        """
+        settings = self._settings
+        try:
+            return take(settings), True
+        except StoreError as error:
+            if not any(directory.is_dir() for directory in settings.commit_log_dirs):
+                raise
+            self._facts.checks.append(Check(CHECK, _STARTS, False, ATTENTION, f"it failed: {error}", 1))
+            self._facts.findings.append(unreadable(error))
+            self._facts.not_seen.append("queues, index and checkpoint: the store's files can't be read")
+        nothing = Listing()
+        clean = not (settings.root / names.ABORT).exists()
+        size = settings.segment_size
+        return Snapshot(
+            settings, clean, size or 0, size is not None, nothing, {}, {}, StoreCheckpoint(), False, (), None
+        ), False
+
     def _check(self, snapshot: Snapshot) -> None:
-        asks = "Does a broker load this store and start?"
+        asks = _STARTS
         if self._settings.dledger is not None:
             why = "it doesn't know commit logs that DLedger writes"
             self._facts.checks.append(Check(CHECK, asks, False, None, why))
@@ -214,10 +245,11 @@ class _Gathering:
         answer += f", {shown.count(len(rows), 'finding')}" if rows else ", nothing is damaged"
         self._facts.checks.append(Check(LOG, asks, True, _worst(rows) or SOUND, answer, len(rows)))
 
-    def _queue_check(self, scan: LogScan | None, seen: QueuesSeen) -> None:
+    def _queue_check(self, scan: LogScan | None, seen: QueuesSeen, *, looked: bool) -> None:
         asks = "Do the queues reach as far as the log, by their first and last offsets?"
-        if scan is None:
-            self._facts.checks.append(Check(QUEUES, asks, False, None, "the log wasn't read"))
+        if scan is None or not looked:
+            why = "the log wasn't read" if looked else "the store's files can't be read"
+            self._facts.checks.append(Check(QUEUES, asks, False, None, why))
             return
         found = seen.findings
         self._facts.findings += found

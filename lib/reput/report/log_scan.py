@@ -2,7 +2,8 @@
 
 Two threads go over each segment side by side, so that it comes from the disk once: the scan of
 :mod:`reput.scan.part`, which checks CRCs and follows queues, and a walk over frames that counts
-(:mod:`reput.report.tally`). Both take the same messages. Nothing grows with the log but the table of queues.
+(:mod:`reput.report.tally`). Both take the same messages, but for those that a broker can't dispatch: they are
+counted all the same. Nothing grows with the log but the table of queues.
 """
 
 from __future__ import annotations
@@ -58,10 +59,12 @@ class InSegment:
 
     Attributes:
         messages: that begin in it.
+        bytes: of these.
         first_time, last_time: storeTimestamp of the first and the last, ms; None without one.
     """
 
     messages: int
+    bytes: int
     first_time: int | None
     last_time: int | None
 
@@ -136,19 +139,15 @@ def scan_log(
                 for chunk in scan_part(part, data, scan_rules, table, out, outcome):
                     at = int(chunk.counts[output.LAST_POSITION]) - segment.base
                     listener(done + at, result.messages + int(chunk.counts[output.MESSAGES]), total)
-                counted.result()
+                in_segment = counted.result()
             finally:
                 ended.set()
+            result.segments[segment.base] = in_segment
+            result.messages += in_segment.messages
+            result.bytes += in_segment.bytes
             # Of the whole segment: messages without unit and keys make no chunk.
-            messages, last = int(out.counts[output.MESSAGES]), int(out.counts[output.LAST_TIMESTAMP])
-            result.messages += messages
-            result.bytes += int(out.counts[output.BYTES])
-            result.segments[segment.base] = InSegment(
-                messages,
-                outcome.first_timestamp if messages else None,
-                last if messages else None,
-            )
-            chain.judge(_result(part, outcome, messages, last))
+            taken, last = int(out.counts[output.MESSAGES]), int(out.counts[output.LAST_TIMESTAMP])
+            chain.judge(_result(part, outcome, taken, last))
             done += stop - segment.base
             listener(done, result.messages, total)
     result.end = chain.finish()
@@ -180,7 +179,7 @@ def _count(
     block: Frames,
     tally: Tally,
     ended: Event,
-) -> None:
+) -> InSegment:
     """Count the messages of a segment; ends early when the scan beside it has failed."""
     view = data.data
 
@@ -199,12 +198,19 @@ def _count(
         timestamp=part.after_timestamp,
         entries=settings.entries,
     )
+    messages = size = 0
+    first = last = None
     more = True
     while more and not ended.is_set():
         block.counts.fill(0)
         more = walk.advance(stop, block, _BLOCK_BYTES)
-        if block.counts[ROWS]:
+        rows = int(block.counts[ROWS])
+        if rows:
             tally.add(data, part.base, block)
+            messages, size = messages + rows, size + int(block.size[:rows].sum())
+            first = int(block.store_timestamp[0]) if first is None else first
+            last = int(block.store_timestamp[rows - 1])
+    return InSegment(messages, size, first, last)
 
 
 def _queues(table: QueueTable) -> dict[tuple[str, int], InLog]:

@@ -97,6 +97,7 @@ def render(facts: Facts, rows: int = ROWS) -> bytes:
         tiles=_tiles(facts),
         findings=facts.findings[:rows],
         topics=facts.topics[:rows],
+        in_topics=sum(one.messages for one in facts.topics),
         queues=_worst_first(facts.queues)[:rows],
         lag=(facts.lag or [])[:rows],
         index=facts.index[-rows:],

@@ -28,6 +28,7 @@ from reput.topics import batch_queue_topics, known_topics
 _UNIT = struct.Struct(">qiq")
 #: Queues that one finding names.
 _NAMED = 5
+_ODD_FILES = "files that aren't a queue's: see their names and lengths"
 
 
 @dataclass(slots=True)
@@ -113,6 +114,8 @@ class _Looking:
                 self.end = max(self.end, model.max_physical)
                 if known is None and self._reader is not None:
                     last_time = self._last_time(model)
+            except IndexError:
+                problem = _ODD_FILES  # such as one that begins between two units
             except (OSError, ValueError, StartFailsError, ReputError) as error:
                 problem = str(error)
         return self._row(queue, "plain", listing, size, (least, most), known, last_time, problem)
@@ -146,6 +149,8 @@ class _Looking:
                 full = next((file for file in reversed(model.files) if len(file.counting)), None)
                 if full is not None:
                     last_time = int(full.counting[-1]["timestamp"])
+            except IndexError:
+                problem = _ODD_FILES
             except (OSError, ValueError, ReputError) as error:
                 problem = str(error)
         return self._row(queue, "batch", listing, size, (least, most), known, last_time, problem)

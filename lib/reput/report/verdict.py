@@ -30,6 +30,8 @@ def verdict(facts: Facts, words: Sequence[str], verify_next: Sequence[str]) -> V
 
 def _headline(facts: Facts, checks: dict[str, Check], level: str) -> str:
     check = checks[CHECK]
+    if any(one.kind == "unreadable" for one in facts.findings):
+        return "Files of this store can't be read."
     if check.ran and any(one.source == CHECK and one.level == BROKEN and one.where for one in facts.findings):
         return "A broker doesn't start on this store."
     if facts.log is None:
