@@ -101,9 +101,11 @@ def steps(block: Block) -> list[Step]:
 
 
 def commands(block: Block) -> list[str]:
-    """All commands of a ``console`` or ``sh`` block."""
+    """All commands of a ``console`` or ``sh`` block; another block has none."""
     if block.language == "console":
         return [step.command for step in steps(block)]
+    if block.language != "sh":
+        return []
     joined = re.sub(r"\\\n\s*", "", block.text)
     return [line for line in joined.splitlines() if line and not line.startswith("#")]
 
@@ -155,6 +157,16 @@ def check_words(words: list[str]) -> None:
     with redirect_stdout(said), redirect_stderr(said), pytest.raises(SystemExit) as ended:
         _idle_command_line().main(words, prog_name="reput")
     assert not ended.value.code, f"reput {shlex.join(words)}: {said.getvalue()}"
+
+
+def names_of_commands() -> list[str]:
+    """The words behind ``reput`` that name a command, those of a group of commands included."""
+    group = _idle_command_line()
+    return [
+        " ".join((name, *more))
+        for name, command in group.commands.items()
+        for more in [[inner] for inner in getattr(command, "commands", {})] or [[]]
+    ]
 
 
 @functools.cache

@@ -50,6 +50,12 @@ def test_blocks_fit_their_kind(page: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_every_command_is_shown() -> None:
+    shown = [command for page in PAGES for block in pages.blocks(page) for command in pages.commands(block)]
+    for command in pages.names_of_commands():
+        assert any(f"reput {command}" in line for line in shown), f"no page shows reput {command}"
+
+
 @_named
 def test_marks_belong_to_blocks(page: Path) -> None:
     marks = re.findall(r"^<!-- *run.*", page.read_text(encoding="utf-8"), re.MULTILINE)
