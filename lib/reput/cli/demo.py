@@ -16,8 +16,17 @@ from reput.errors import ReputError
 
 DIFFERENT = 1
 
+_EXAMPLES = """**Examples**
 
-@app.command("demo")
+    reput demo
+
+Keep the store and what was rebuilt of it:
+
+    reput demo --dir /tmp/shop
+"""
+
+
+@app.command("demo", epilog=_EXAMPLES)
 def demo_command(
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Keep the stores here, in a new directory.")

@@ -32,7 +32,36 @@ if TYPE_CHECKING:
 _MOST_LINES = 20
 
 
-@commands.app.command("check")
+_CHECK_EXAMPLES = """**Examples**
+
+What a broker would load of these files, and what would stop it:
+
+    reput check /data/store --broker-conf broker.conf --rocketmq-version 5.3.3
+
+For a program:
+
+    reput check /data/store --json
+"""
+
+_RECOVER_EXAMPLES = """**Examples**
+
+What the next start will do, and what it will lose or leave broken:
+
+    reput recover /data/store --plan --broker-conf broker.conf --rocketmq-version 5.3.3
+
+The same, with all of the log that the broker would read:
+
+    reput recover /data/store --plan --full --broker-conf broker.conf
+
+Mend it, with the broker stopped; and take that back:
+
+    reput recover /data/store --apply --broker-conf broker.conf
+
+    reput undo /data/store
+"""
+
+
+@commands.app.command("check", epilog=_CHECK_EXAMPLES)
 def check_command(
     store: Store, broker_conf: BrokerConf = None, rocketmq_version: StartedBy = None, as_json: AsJson = False
 ) -> None:
@@ -53,7 +82,7 @@ def check_command(
     raise typer.Exit(int(bool(found)))
 
 
-@commands.app.command("recover")
+@commands.app.command("recover", epilog=_RECOVER_EXAMPLES)
 def recover_command(
     store: Store,
     plan: Annotated[bool, typer.Option("--plan", help="Say what the broker's restart will do.")] = False,

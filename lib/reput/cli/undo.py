@@ -13,8 +13,19 @@ from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput
 from reput.job import undo
 
+_EXAMPLES = """**Examples**
 
-@app.command("undo")
+After a rebuild in place, or a recovery, that isn't what was wanted:
+
+    reput undo /data/store
+
+An earlier one:
+
+    reput undo /data/store --kept /data/store/replaced-20261121T100000Z
+"""
+
+
+@app.command("undo", epilog=_EXAMPLES)
 def undo_command(
     store: Annotated[
         Path, typer.Argument(metavar="STORE", help="The store that was rebuilt with --in-place.")

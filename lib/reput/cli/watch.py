@@ -34,7 +34,26 @@ BrokerConf = Annotated[
 ]
 
 
-@app.command("status")
+_STATUS_EXAMPLES = """**Examples**
+
+    reput status /data/derived
+
+For a program:
+
+    reput status /data/derived --json
+"""
+
+_STOP_EXAMPLES = """**Examples**
+
+    reput stop /data/derived
+
+Wait a minute at most for the batch under way:
+
+    reput stop /data/derived --timeout 60
+"""
+
+
+@app.command("status", epilog=_STATUS_EXAMPLES)
 def status_command(directory: Directory, broker_conf: BrokerConf = None, as_json: AsJson = False) -> None:
     """Show what an output is at: who writes it, its offset and lag, batches, findings.
 
@@ -52,7 +71,7 @@ def status_command(directory: Directory, broker_conf: BrokerConf = None, as_json
     raise typer.Exit(status.exit_code)
 
 
-@app.command("stop")
+@app.command("stop", epilog=_STOP_EXAMPLES)
 def stop_command(
     directory: Directory,
     timeout: Annotated[
