@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from reput.cli.output import moment
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from reput.dump.index import Event as IndexEvent
     from reput.dump.places import QueuePlace
     from reput.query.message import Message
+
+_PLAIN = re.compile(r"""[^\s"'=\\]+""")
 
 
 def message_line(message: Message, held: dict[str, object]) -> str:
@@ -57,8 +60,7 @@ def _body_text(held: dict[str, object]) -> str:
 
 def word(text: str) -> str:
     """A text as one word: in quotes where it has a space, or looks as if it had some."""
-    plain = text and not any(char.isspace() or char in "\"'=\\" for char in text)
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def place_line(event: Any) -> str:
