@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.cli.output import TextOutput, inline, printed, told
+from reput.cli import output
+from reput.cli.output import ProgressDisplay, TextOutput, inline, printed, told
 from reput.job.summary import nothing_followed
 from reput.settings import StoreSettings
 
@@ -33,3 +34,19 @@ def test_what_was_salvaged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     ) in capsys.readouterr().out
     TextOutput().summary(replace(plain, salvaged={"kept": 0, "filled": 0, "hidden": 0}))
     assert "  salvaged " not in capsys.readouterr().out
+
+
+def test_progress_tells_what_is_known(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([100.0, 101.0, 111.0, 121.0])
+    monkeypatch.setattr(output.time, "monotonic", lambda: next(now))
+    display = ProgressDisplay()
+    display.update(0, 0, 4096)
+    display.update(1024, 7, 4096)
+    display.update(2048, 9, 0)
+    said = capsys.readouterr().err
+    assert "1.0 KiB of 4.0 KiB, 7 messages" in said
+    assert " s left" in said
+    assert "2.0 KiB, 9 messages" in said
+    assert "of 0 bytes" not in said

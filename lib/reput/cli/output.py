@@ -332,7 +332,7 @@ class ProgressDisplay:
             told(what)
 
     def update(self, done: int, messages: int, total: int) -> None:
-        """Show how far the run is: bytes of the log, messages, and bytes in all."""
+        """Show how far the run is: bytes of the log, messages, and bytes in all, 0 where that isn't known."""
         now = time.monotonic()
         if not self._began:
             # The clock starts with the first part: what came before it was Spark's start.
@@ -342,8 +342,11 @@ class ProgressDisplay:
         if elapsed > 0 and since > 0:
             facts += f", {human(int(since / elapsed))}/s"
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=self._doing, completed=done, total=total, facts=facts)
+            self._bar.update(
+                self._task, description=self._doing, completed=done, total=total or None, facts=facts
+            )
         elif now - self._said >= _LINE_EVERY_SECONDS:
             self._said = now
-            left = f", {elapsed / since * (total - done):.0f} s left" if elapsed > 0 and since > 0 else ""
-            told(f"{human(done)} of {human(total)}, {facts}{left}")
+            known = total > 0 and elapsed > 0 and since > 0
+            left = f", {elapsed / since * (total - done):.0f} s left" if known else ""
+            told(f"{human(done)}{f' of {human(total)}' if total else ''}, {facts}{left}")

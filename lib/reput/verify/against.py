@@ -59,7 +59,7 @@ def verify_against(
 
     Args:
         start_spark: gives the session; only called when nothing speaks against the run.
-        listener: is told bytes of queue files that were compared, 0, and how many there are.
+        listener: is told bytes of queue files that were compared, units, and 0, since their sum is not known.
 
     Raises:
         ReputError: refused or failed.
