@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.errors import OutputError, ReputError, SettingsError, StoreError
-from reput.explore import Store, Workspace, damage, latency, offsets_charts, reach, traffic
+from reput.explore import Store, Workspace, charts, damage, lags, latency, offsets_charts, reach, traffic
 from reput.explore.charts import Chart
 from reput.explore.commands import Terminal
 from reput.explore.replay import Phase, Recording, Replay
@@ -146,6 +146,25 @@ def test_skew(demo: Store) -> None:
     assert offsets_charts.skew_chart(queues, known).png().startswith(b"\x89PNG")
 
 
+def test_lag_of_a_store(demo: Store, tmp_path: Path) -> None:
+    by_queue = lags.lags(demo, NOW)
+    groups = lags.by_group(by_queue).set_index("group")
+    assert groups["lag"].to_dict() == {
+        "analytics": 7783,
+        "warehouse": 1300,
+        "parcel-service": 95,
+        "billing": 0,
+    }
+    assert groups["share"].round(2).tolist() == [0.6, 0.1, 0.03, 0.0]
+    assert groups.loc["analytics", "behind"] == pd.Timedelta("29.717s")
+    assert groups["behind"].isna().tolist() == [False, False, False, True]
+    store = golden("5.3.3-tiny", tmp_path)
+    shutil.rmtree(store.root / names.CONFIG, ignore_errors=True)
+    none = lags.lags(Store(store.root, None, "5.3.3", "no config"), NOW)
+    assert none.empty
+    assert "No consumer group" in offsets_charts.lag_title(lags.by_group(none))
+
+
 def test_charts_say_what_they_show() -> None:
     groups = pd.DataFrame(
         {"group": ["a", "b"], "topic": "T", "lag": [30, 10], "share": 0.5, "behind": pd.Timedelta("4h")}
@@ -167,6 +186,11 @@ def test_charts_say_what_they_show() -> None:
     chart = offsets_charts.gap_chart(gaps)
     assert repr(chart) == f"[chart: {chart.title}]"
     assert chart._repr_png_() == chart.png()
+
+
+def test_names_leave_room() -> None:
+    assert charts.short("Orders") == "Orders"
+    assert charts.short("x" * 127) == "x" * 31 + "…"
 
 
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ GREY = "#7C7C7C"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
 
 _DPI = 110
+_LONGEST_NAME = 32
 _LETTERS_TO_AN_INCH = 9.6  # of a title
 _STYLE: dict[str, Any] = {
     "figure.facecolor": "none",
@@ -98,6 +99,12 @@ class Chart:
         Path(path).write_bytes(self.png())
 
 
+def short(name: object) -> str:
+    """A name that leaves room for the picture: a topic may have 127 characters, and more."""
+    text = str(name)
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+
+
 def subtitle(axes: Axes, text: str) -> None:
     """What the axes show, and in which unit."""
     axes.set_title(text, fontsize=9.5, color=GREY, loc="left")
@@ -154,7 +161,7 @@ def utc(axes: Axes) -> None:
     low, high = axes.get_xlim()
     days = high - low
     form = "%H:%M:%S" if days < 0.1 else "%H:%M" if days < 2 else "%m-%d %H:%M" if days < 10 else "%m-%d"
-    axes.xaxis.set_major_locator(made.AutoDateLocator(tz=UTC, minticks=4, maxticks=9))
+    axes.xaxis.set_major_locator(made.AutoDateLocator(tz=UTC, minticks=4, maxticks=7))
     axes.xaxis.set_major_formatter(made.DateFormatter(form, tz=UTC))
     axes.set_xlabel(f"UTC, {made.num2date(low, tz=UTC):%Y-%m-%d}")
 

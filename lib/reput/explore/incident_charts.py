@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from reput.explore.charts import BLUE, GREEN, GREY, ORANGE, RED, Chart, grid, note, subtitle, thousands
+from reput.explore.charts import BLUE, GREEN, GREY, ORANGE, RED, Chart, grid, note, short, subtitle, thousands
 from reput.explore.reach import Reach
 
 _MIB = 1 << 20
@@ -25,7 +25,11 @@ def damage_chart(before: Reach, now: Reach, lost: Sequence[tuple[int, int]], seg
     missing = gone.groupby(["topic", "queue"]).size()
     topics = sorted({topic for topic, _ in missing.index})
     what = (
-        "no queue" if not topics else f"all of {topics[0]}" if len(topics) == 1 else f"{len(topics)} topics"
+        "no queue"
+        if not topics
+        else f"all of {short(topics[0])}"
+        if len(topics) == 1
+        else f"{len(topics)} topics"
     )
     bad = sum(end - start for start, end in lost)
     title = f"{what[0].upper()}{what[1:]} leads nowhere, and {bad:,} bytes of the log can't be read"
@@ -50,7 +54,7 @@ def damage_chart(before: Reach, now: Reach, lost: Sequence[tuple[int, int]], seg
     end = before.units["position"].max() / _MIB
     for segment in range(1, int(end * _MIB // segment_size) + 1):
         axes.axvline(segment * segment_size / _MIB, color=GREY, linewidth=0.7, alpha=0.6, linestyle=":")
-    axes.set_yticks(range(len(order)), [f"{topic}:{queue}" for topic, queue in order], fontsize=7.5)
+    axes.set_yticks(range(len(order)), [f"{short(topic)}:{queue}" for topic, queue in order], fontsize=7.5)
     axes.set_ylim(len(order) - 0.3, -1.6)
     axes.set_xlim(0, end * 1.005)
     axes.set_xlabel("physical offset, MiB; dotted lines: segments")

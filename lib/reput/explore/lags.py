@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from reput.explore.traffic import is_system
+from reput.format import names
 from reput.lag import lag
 
 if TYPE_CHECKING:
@@ -23,16 +24,21 @@ def lags(store: Store, last_stored: pd.Timestamp) -> pd.DataFrame:
             count to there and not to now.
 
     Returns:
+        Nothing for a store without a file of committed offsets. Else
         ``group``, ``topic``, ``queue``, ``committed`` and ``end`` (queueOffsets), ``lag`` and ``expired``
         (messages), ``behind`` (how much earlier than the log's last message the next one to read was stored;
         NaT with nothing to read); by group, topic and queue, a broker's own topics left out.
 
     Raises:
-        ReputError: the store has no committed offsets, or they can't be read.
+        ReputError: the offsets, a queue or the log can't be read.
     """
     now = int(last_stored.timestamp() * 1000)
-    rows = []
-    for row in lag(store.settings(), now=now).rows:
+    rows: list[list[object]] = []
+    settings = store.settings()
+    # Of a store that was copied without config/ all the rest can still be shown.
+    config = store.root / names.CONFIG
+    known = any(path.exists() for path in config.glob("*onsumerOffset*")) if config.is_dir() else False
+    for row in lag(settings, now=now).rows if known else ():
         behind = pd.NaT if row.oldest_stored is None else pd.Timedelta(now - row.oldest_stored, unit="ms")
         facts = row.group, row.topic, row.queue_id, row.committed, row.max_offset, row.lag, row.expired
         if not is_system(row.topic):

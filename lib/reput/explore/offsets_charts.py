@@ -15,6 +15,7 @@ from reput.explore.charts import (
     legend,
     naive,
     note,
+    short,
     subtitle,
     thousands,
     utc,
@@ -48,7 +49,9 @@ def skew_chart(queues: pd.DataFrame, skew: pd.DataFrame) -> Chart:
         words = f"Gini {row['gini']:.3f}, max/mean {row['max_to_mean']:.2f}"
         note(axes, words, (1, at), (6, 0), ("axes fraction", "data"))
     axes.axvline(1, color=GREY, linewidth=1)
-    axes.set_yticks(range(len(shown)), list(shown["topic"] + " (" + shown["queues"].astype(str) + ")"))
+    axes.set_yticks(
+        range(len(shown)), [f"{short(row['topic'])} ({row['queues']})" for row in shown.to_dict("records")]
+    )
     axes.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     low, high = axes.get_xlim()
     axes.set_xlim(max(min(low, 0.85), -0.05), max(high, 1.15))
@@ -67,7 +70,8 @@ def skew_title(skew: pd.DataFrame) -> str:
         return f"All topics are spread evenly: no queue is more than {above:.0%} above its topic's mean"
     uneven = int((skew["max_to_mean"] > _EVEN).sum())
     rest = "" if uneven == 1 else f", and {uneven - 1} more topics are uneven"
-    return f"A queue of {worst['topic']} holds {worst['max_to_mean']:.1f} times the mean of its topic's{rest}"
+    times = f"{worst['max_to_mean']:.1f} times the mean"
+    return f"A queue of {short(worst['topic'])} holds {times} of its topic's{rest}"
 
 
 def traffic_chart(traffic: pd.DataFrame) -> Chart:
@@ -90,7 +94,7 @@ def traffic_chart(traffic: pd.DataFrame) -> Chart:
     axes.stackplot(
         edges,
         steps.T,
-        labels=list(map(str, shown.columns)),
+        labels=[short(topic) for topic in shown.columns],
         colors=colours,
         step="post",
         alpha=0.85,
@@ -110,7 +114,8 @@ def traffic_title(traffic: pd.DataFrame) -> str:
     peak, when = total.max(), total.idxmax()
     first = traffic.columns[0]
     share = traffic[first].sum() / max(total.sum(), 1e-9)
-    return f"Traffic peaked at {peak:,.0f} messages/s at {when:%H:%M:%S} UTC; {share:.0%} of all is {first}"
+    most = f"{share:.0%} of all is {short(first)}"
+    return f"Traffic peaked at {peak:,.0f} messages/s at {when:%H:%M:%S} UTC; {most}"
 
 
 def lag_chart(groups: pd.DataFrame, lags: pd.DataFrame) -> Chart:
@@ -136,7 +141,7 @@ def lag_chart(groups: pd.DataFrame, lags: pd.DataFrame) -> Chart:
         words = f"{row['lag']:,} ({row['share']:.0%})" if row["lag"] else "nothing"
         note(left, words, (row["lag"], at), (5, 0))
     left.set_xlim(0, max(groups["lag"].max() if len(groups) else 1, 1) * 1.35)
-    left.set_yticks(range(len(shown)), list(shown["group"] + "\n" + shown["topic"]))
+    left.set_yticks(range(len(shown)), [f"{short(row['group'])}\n{short(row['topic'])}" for row in rows])
     left.set_ylim(max(len(shown), 1) - 0.5, -0.5)
     left.set_xlabel("messages")
     thousands(left, "x")
@@ -163,7 +168,7 @@ def lag_title(groups: pd.DataFrame) -> str:
         return "Every consumer group has read all there is"
     first = groups.iloc[0]
     return (
-        f"{first['group']} has {first['lag']:,} messages of {first['topic']} still to read, "
+        f"{short(first['group'])} has {first['lag']:,} messages of {short(first['topic'])} still to read, "
         f"{first['lag'] / total:.0%} of all that is behind"
     )
 
@@ -185,7 +190,7 @@ def size_chart(sizes: pd.DataFrame) -> Chart:
         of_topic = own[own["topic"] == topic]
         share = of_topic["messages"].cumsum() / of_topic["messages"].sum()
         at = np.concatenate([[of_topic["size"].iloc[0]], of_topic["size"]])
-        axes.step(at, np.concatenate([[0], share]) * 100, where="post", color=colour, label=topic)
+        axes.step(at, np.concatenate([[0], share]) * 100, where="post", color=colour, label=short(topic))
     if len(own) and own["size"].max() > 10 * own["size"].min():
         axes.set_xscale("log")
     thousands(axes, "x")

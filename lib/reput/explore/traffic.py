@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from reput.format.commitlog import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from reput.sink.selection import SYSTEM_TOPICS
 from reput.topics import write_queues
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 #: What the questions here need of a message. The source reads no more than the columns it is asked for.
 COLUMNS = (
-    "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, storeTimestamp timestamp"
+    "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, sysFlag int, "
+    "storeTimestamp timestamp"
 )
 _SYSTEM_PREFIX = "rmq_sys_"
 #: Widths of a bucket of time, s; and how many of them a picture takes.
@@ -58,7 +60,7 @@ def is_system(topic: str) -> bool:
 
 
 def queues(messages: DataFrame) -> pd.DataFrame:
-    """A row a queue: what the log has of it.
+    """A row a queue: what the log has of it. Messages prepared or rolled back are in none, and don't count.
 
     Returns:
         ``topic``, ``queue``, ``messages``, ``bytes``, ``first_offset`` and ``next_offset`` (queueOffsets,
@@ -66,7 +68,9 @@ def queues(messages: DataFrame) -> pd.DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
-    found = messages.groupBy("topic", F.col("queueId").alias("queue")).agg(
+    state = F.col("sysFlag").bitwiseAND(TRANSACTION_MASK)
+    placed = messages.where(state.isin(TRANSACTION_NONE, TRANSACTION_COMMIT))
+    found = placed.groupBy("topic", F.col("queueId").alias("queue")).agg(
         F.count("*").alias("messages"),
         F.sum("size").alias("bytes"),
         F.min("queueOffset").alias("first_offset"),
