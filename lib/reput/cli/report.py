@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -104,14 +105,17 @@ def report_command(
         target = None if output is None else check_target(output, settings, force=force)
         if with_verify and not is_submitted():
             check_java()
-        with ProgressDisplay("reading the commit log") as display:
+        with ExitStack() as shown:
+            display = shown.enter_context(ProgressDisplay("reading the commit log"))
 
             def verified() -> Report:
+                shown.close()  # a terminal has one bar at a time
+                bar = shown.enter_context(ProgressDisplay("verifying"))
                 options = VerifyOptions(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
                 return verify(
                     options,
-                    lambda: commands.start_spark("reput report", master, display),
-                    display.update,
+                    lambda: commands.start_spark("reput report", master, bar),
+                    bar.update,
                 )
 
             facts = gather(

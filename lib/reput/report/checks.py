@@ -92,8 +92,12 @@ def _where(finding: Finding) -> str:
     return where
 
 
-def verified(report: Report, asks: str) -> tuple[Check, list[Found]]:
-    """What ``reput verify`` says."""
+def verified(report: Report, asks: str, *, log_known: bool) -> tuple[Check, list[Found]]:
+    """What ``reput verify`` says.
+
+    Args:
+        log_known: what is wrong in the log was found already.
+    """
     found = [
         Found(
             source=VERIFY,
@@ -107,6 +111,7 @@ def verified(report: Report, asks: str) -> tuple[Check, list[Found]]:
             count=one.count,
         )
         for one in report.findings
+        if not (log_known and one.area == "log")
     ]
     looked = f"{count(report.messages, 'message')}, {count(report.units, 'unit')}"
     looked += f" and {count(report.index_entries, 'key')} compared"

@@ -273,10 +273,8 @@ class _Gathering:
             self._facts.checks.append(Check(VERIFY, asks, False, None, f"it failed: {error}"))
             self._facts.not_seen.append(f"what `reput verify` would say: {error}")
             return
-        check, found = verified(report, asks)
-        # What the scan says of the log, verify says again.
-        if any(one.name == LOG and one.ran for one in self._facts.checks):
-            found = [one for one in found if not one.where.startswith("log ")]
+        scanned = any(one.name == LOG and one.ran for one in self._facts.checks)
+        check, found = verified(report, asks, log_known=scanned)
         self._facts.checks.append(check)
         self._facts.findings += found
         self._next = tuple(report.next)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
+from reput.errors import StoreError
 from reput.recovery.begin import begin
 from reput.recovery.snapshot import Snapshot
 from reput.report.facts import (
@@ -152,5 +154,6 @@ def _reaches(snapshot: Snapshot, log: CommitLog, scan: LogScan | None, seen: Que
             "the last message with a key in the last index file",
         )
     if snapshot.starts and snapshot.log.files and snapshot.settings.dledger is None:
-        first = snapshot.log.files[begin(snapshot, seen.end)].base
-        yield Reach("next start", first, None, "a broker that starts now walks the log from here to its end")
+        with suppress(StoreError):  # a segment that the scan has told of, or that has just expired
+            first = snapshot.log.files[begin(snapshot, seen.end)].base
+            yield Reach("next start", first, None, "a broker that starts now walks the log from here on")
