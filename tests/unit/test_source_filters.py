@@ -236,6 +236,16 @@ def test_parts_have_no_conditions() -> None:
         text_of([("queueId", "=", 1.5)])
 
 
+def test_a_stream_takes_conditions_and_spares_no_segment(log: LogWriter) -> None:
+    where = text_of([("topic", "=", "payments"), ("queueOffset", "<", 10)])
+    source = CommitLogDataSource({"path": str(log.root), "where": where})
+    reader = source.streamReader(source.schema())
+    partitions = reader.partitions({"offset": 0}, {"offset": log.end})
+    assert len(partitions) == 20
+    found = [row for one in partitions for batch in reader.read(one) for row in batch.to_pylist()]
+    assert [row["queueOffset"] for row in found] == [0, 3, 6, 9]
+
+
 def test_filters_that_nobody_asked_to_take_are_left_to_spark(tmp_path: Path) -> None:
     (tmp_path / names.INDEX).mkdir()
     for kind in (CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource):

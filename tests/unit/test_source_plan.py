@@ -92,6 +92,7 @@ def found(log: LogWriter) -> CommitLog:
         ({"maxBytesPerTrigger": "5 apples"}, r"maxBytesPerTrigger isn't a size; .* found '5 apples'"),
         ({"maxBytesPerTrigger": "9999999t"}, r"maxBytesPerTrigger isn't a size"),
         ({"maxBytesPerSecond": "fast"}, r"maxBytesPerSecond isn't a size"),
+        ({"storeColumn": "true", "content": "parts"}, r"parts have no column store: their path tells it"),
         ({"live": "yes"}, r"live isn't a switch; expected true or false, found 'yes'"),
         ({"live": "true", "endOffset": "7"}, r"live without endOffset, found endOffset 7"),
         ({"offset": "1"}, r"the source has no such option; .* found offset"),

@@ -381,6 +381,10 @@ def test_several_stores_are_one_table(tmp_path: Path) -> None:
             together = rows_of(reader_of(kind, path, **options))
             assert [[row for row in together if row["store"] == root] for root in roots] == singly
             assert len(together) == len(singly[0]) + len(singly[1])
+        if kind is CommitLogDataSource:
+            parts = reader_of(kind, ",".join(roots), content="parts", brokerConf=told["brokerConf"])
+            stores_of_parts = {Path(part["path"]).parents[1] for part in rows_of(parts)}
+            assert stores_of_parts == {store.root for store in stores}
         listed = reader_of(kind, "", paths=f'["{roots[0]}", "{roots[1]}"]', **options)
         assert rows_of(listed, EqualTo(("store",), roots[1])) == singly[1]
 

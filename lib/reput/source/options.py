@@ -165,10 +165,17 @@ class Options:
             raise SettingsError(
                 "a live log's end is looked for", expected="live without endOffset", found=f"endOffset {end}"
             )
+        store_column = _switch(values, "storeColumn")
+        if store_column and content == PARTS:
+            raise SettingsError(
+                "parts have no column store: their path tells it",
+                expected=f"storeColumn with content {MESSAGES}",
+                found=f"content {PARTS}",
+            )
         stop_file = values.get("stopfile")
         return cls(
             shared=shared,
-            store_column=_switch(values, "storeColumn"),
+            store_column=store_column,
             content=content,
             start_offset=start,
             end_offset=end,
