@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.fuzz.specimen import PARTS, STEPS, VERSIONS, Specimen
+from tests.fuzz.specimen import ORDERED_PARTS, PARTS, STEPS, STORES, Specimen
 
 
 def main() -> int:
@@ -24,15 +24,20 @@ def main() -> int:
         )
         print(f"bounds of arrays are checked; kernels are kept in {cache}")
     failed = False
-    for version in asked.version or VERSIONS:
+    for version in asked.version or STORES:
         failed |= _run(version, asked)
     return int(failed)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--version", action="append", choices=VERSIONS, help="only this release's store")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part of the store")
+    parser.add_argument("--version", action="append", choices=STORES, help="only this store")
+    parser.add_argument(
+        "--part",
+        action="append",
+        choices=sorted({*PARTS, *ORDERED_PARTS}),
+        help="only this part of the store",
+    )
     parser.add_argument("--limit", type=int, help="only so many changes of each part")
     parser.add_argument("--seed", type=int, default=0, help="which ones (0)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many work at once")
@@ -48,7 +53,8 @@ def _run(version: str, asked: argparse.Namespace) -> bool:
         specimen = Specimen.make(version, Path(place))
         cases = [
             (part, change)
-            for part in asked.part or PARTS
+            for part in specimen.parts
+            if not asked.part or part in asked.part
             for change in specimen.chosen(part, asked.limit, asked.seed)
         ]
     started, told = time.monotonic(), 0.0
@@ -69,7 +75,7 @@ def _run(version: str, asked: argparse.Namespace) -> bool:
     seconds = time.monotonic() - started
     print(f"\n{version}: {result.cases.total():,} cases in {seconds:.0f} s, {len(result.failures)} failed")
     print(f"  longest case  {result.longest[0] * 1000:.0f} ms ({result.longest[1]})")
-    for part in PARTS:
+    for part in dict.fromkeys((*PARTS, *ORDERED_PARTS)):
         if result.cases[part]:
             _print_part(part, result.cases[part], result.told)
     for change, why in result.failures:

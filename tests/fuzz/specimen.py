@@ -17,10 +17,17 @@ from tests.fuzz.changes import Change, bits, cuts
 from tests.golden.store import GoldenStore, unpack
 
 VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
+#: Stores with units in log order. They are larger, so that of each part a share is changed.
+ORDERED = ("5.3.3-queue-ext", "5.3.3-batch-queue")
+STORES = (*VERSIONS, *ORDERED)
+_SHARE = 1500
 STORE, CONF = "store", "broker.conf"
 
 LOG, QUEUE, INDEX, CHECKPOINT, CONFIG = "log", "queue", "index", "checkpoint", "config"
 PARTS = (LOG, QUEUE, INDEX, CHECKPOINT, CONFIG)
+#: Of a store with units in log order; QUEUE is of those that lead to records in consumequeue_ext.
+EXT, BATCH = "ext", "batch"
+ORDERED_PARTS = (QUEUE, EXT, BATCH)
 #: What can be asked of a change by itself.
 QUERIES, REPAIRS = "queries", "repairs"
 STEPS = (QUERIES, REPAIRS)
@@ -34,6 +41,8 @@ _CONFIG = {
 }
 _TOPICS: dict[str, dict[str, str]] = {"One": {}, "Two": {}, "Half": {}, "Late": {}, "SCHEDULE_TOPIC_XXXX": {}}
 _CHECKPOINT_USED = 48
+#: A unit of a batch queue, the longest of all.
+_BEHIND = 46
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +62,19 @@ class Specimen:
     files: dict[str, bytes]
 
     @classmethod
-    def make(cls, version: str, place: Path) -> Specimen:
-        """Unpack it at ``place``."""
-        golden = unpack(f"{version}-tiny", place / STORE)
+    def make(cls, store: str, place: Path) -> Specimen:
+        """Unpack it, one of STORES, at ``place``."""
+        golden = unpack(store if store in ORDERED else f"{store}-tiny", place / STORE)
         golden.write_broker_conf(place / CONF)
-        golden.manifest["topics"].update(_TOPICS)
+        topics = golden.manifest["topics"]
+        if store in ORDERED:
+            topics.update({path.name: {} for path in (golden.root / names.CONSUME_QUEUE).iterdir()})
+        else:
+            topics.update(_TOPICS)
         golden.write_topics_json()
         for name, text in _CONFIG.items():
             (golden.root / names.CONFIG / name).write_text(text, encoding="utf-8")
-        settings = StoreSettings.load(golden.root, place / CONF, version)
+        settings = StoreSettings.load(golden.root, place / CONF, golden.version)
         found = sorted(path for path in place.rglob("*") if path.is_file())
         files = {path.relative_to(place).as_posix(): path.read_bytes() for path in found}
         return cls(place, golden, settings, files)
@@ -71,9 +84,20 @@ class Specimen:
         """The release that wrote it."""
         return self.golden.version
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether it is one of ORDERED."""
+        return self.golden.name in ORDERED
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What of it is changed."""
+        return ORDERED_PARTS if self.is_ordered else PARTS
+
     def of(self, directory: str) -> list[str]:
         """The files below a directory of the store, in order."""
-        return [file for file in self.files if file.startswith(f"{STORE}/{directory}")]
+        whole = f"{STORE}/{directory}"
+        return [file for file in self.files if file == whole or file.startswith(f"{whole}/")]
 
     def segments(self) -> list[tuple[int, bytes]]:
         """(physical offset, bytes) of each segment as it is now."""
@@ -99,6 +123,8 @@ class Specimen:
     def chosen(self, part: str, limit: int | None, seed: int) -> list[Change]:
         """Every change of a part, or ``limit`` of them."""
         every = list(self.changes(part))
+        if limit is None and self.is_ordered:
+            limit = _SHARE
         if limit is None or limit >= len(every):
             return every
         return sorted(random.Random(f"{seed} {part}").sample(every, limit))
@@ -108,6 +134,14 @@ def _whole(specimen: Specimen, directory: str) -> Iterator[Change]:
     for file in specimen.of(directory):
         length = len(specimen.files[file])
         yield from chain(cuts(file, length), bits(file, range(length)))
+
+
+def _used(specimen: Specimen, directory: str) -> Iterator[Change]:
+    """Each bit up to a little behind the last byte that isn't zero, and as many lengths."""
+    for file in specimen.of(directory):
+        data = specimen.files[file]
+        used = min(len(data.rstrip(b"\0")) + _BEHIND, len(data))
+        yield from chain(cuts(file, used), bits(file, range(used)))
 
 
 def _checkpoint(specimen: Specimen) -> Iterator[Change]:
@@ -126,7 +160,9 @@ def _config(specimen: Specimen) -> Iterator[Change]:
 
 _CHANGES: dict[str, Callable[[Specimen], Iterator[Change]]] = {
     LOG: lambda specimen: _whole(specimen, names.COMMIT_LOG),
-    QUEUE: lambda specimen: _whole(specimen, names.CONSUME_QUEUE),
+    QUEUE: lambda specimen: (_used if specimen.is_ordered else _whole)(specimen, names.CONSUME_QUEUE),
+    EXT: lambda specimen: _used(specimen, names.CONSUME_QUEUE_EXT),
+    BATCH: lambda specimen: _used(specimen, names.BATCH_CONSUME_QUEUE),
     INDEX: lambda specimen: _whole(specimen, names.INDEX),
     CHECKPOINT: _checkpoint,
     CONFIG: _config,

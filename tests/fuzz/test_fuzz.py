@@ -6,6 +6,7 @@ import faulthandler
 import multiprocessing
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, islice
@@ -26,7 +27,18 @@ from tests.fuzz.guarded import guarded, guarded_segments
 from tests.fuzz.repairs import RepairError
 from tests.fuzz.run import run
 from tests.fuzz.scanning import scan_alike
-from tests.fuzz.specimen import CHECKPOINT, CONFIG, INDEX, LOG, PARTS, QUEUE, REPAIRS, VERSIONS, Specimen
+from tests.fuzz.specimen import (
+    CHECKPOINT,
+    CONFIG,
+    INDEX,
+    LOG,
+    ORDERED,
+    PARTS,
+    QUEUE,
+    REPAIRS,
+    VERSIONS,
+    Specimen,
+)
 from tests.property.test_rebuild import scratch
 from tests.rebuilds import record_starts
 
@@ -65,6 +77,20 @@ def test_kernel_and_twin_see_the_same_and_nothing_past_the_end(specimen: Specime
     }[specimen.version]
     for change in islice(changes, 0, None, {"4.9.7": 5, "5.3.3": 5, "5.5.0": 1}[specimen.version]):
         scan_alike(specimen.settings, base, change.apply(data))
+
+
+@pytest.mark.parametrize("store", ORDERED)
+def test_changed_units_in_log_order_are_told_or_equal(store: str) -> None:
+    with scratch() as place:
+        specimen = Specimen.make(store, place)
+        cases = Cases(specimen)
+        told: Counter[str] = Counter()
+        for part in specimen.parts:
+            for change in specimen.chosen(part, 6, seed=1):
+                told += cases.run(part, change)
+    assert {"5.3.3-queue-ext": "verify: wrong-ext-unit", "5.3.3-batch-queue": "verify: wrong-unit"}[
+        store
+    ] in told
 
 
 @pytest.mark.parametrize("part", PARTS)
