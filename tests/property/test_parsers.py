@@ -7,6 +7,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -27,6 +28,7 @@ from reput.format.commitlog import Record
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.javaproperties import parse as parse_properties_file
+from reput.lag import lag
 from reput.recovery import files as recovery_files
 from reput.recovery.config import config_problems
 from reput.recovery.plan import problems
@@ -330,6 +332,45 @@ def test_a_broken_configuration_is_a_problem(place: Path, data: bytes, name: str
     (root / names.CONFIG / name).write_bytes(data)
     for problem in config_problems(StoreSettings.load(root, None, "5.5.0")):
         json.dumps(problem.to_dict())
+
+
+COMMITTED = (
+    b'{"lmqOffsetTable":{"%LMQ%a@%LMQ%b":7},"offsetTable":{"T@g":{0:1,\n7:2},"T@g@broadcast":{0:9}},'
+    b'"pullOffsetTable":{"T@g":{0:2}}}'
+)
+
+
+@pytest.fixture(scope="module")
+def consumed() -> Iterator[Path]:
+    with scratch() as root:
+        records_of_t = [Record(b"T", b"x", queue_offset=n, store_timestamp=n) for n in range(3)]
+        data = b""
+        for record in records_of_t:
+            data += commitlog.encode(replace(record, physical_offset=len(data)))
+        rebuild_locally(write_store(root, [(0, data)]), root)
+        (root / names.CONFIG).mkdir()
+        yield root
+
+
+@settings(max_examples=300)
+@given(any_of(COMMITTED), any_of(COMMITTED))
+@example(COMMITTED.replace(b"T@", b"\\ud800@"), b"")
+@example(COMMITTED.replace(b"T@", b"a/b@"), b"")
+def test_lag_is_told_or_the_offsets_are_broken(consumed: Path, data: bytes, backup: bytes) -> None:
+    (consumed / names.CONFIG / "consumerOffset.json").write_bytes(data)
+    (consumed / names.CONFIG / "consumerOffset.json.bak").write_bytes(backup)
+    settings_of = replace(StoreSettings.load(consumed, None, "4.9.7"), consume_queue_file_size=100)
+    answered(lambda: json.dumps(lag(settings_of).to_dict()))
+
+
+def test_lag_of_sound_offsets(consumed: Path) -> None:
+    (consumed / names.CONFIG / "consumerOffset.json").write_bytes(COMMITTED)
+    settings_of = replace(StoreSettings.load(consumed, None, "4.9.7"), consume_queue_file_size=100)
+    assert {(row.group, row.queue_id): row.lag for row in lag(settings_of, topic="T").rows} == {
+        ("g", 0): 2,
+        ("g", 7): 0,
+        ("g@broadcast", 0): 0,
+    }
 
 
 # --- file names ---------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _queues_of(ctx: typer.Context, topic: str) -> list[str]:
-    if names.topic_problem(topic.encode("utf-8", "surrogateescape")) is not None:
+    if names.topic_problem(topic.encode("utf-8", "surrogatepass")) is not None:
         return []
     found: set[int] = set()
     for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):

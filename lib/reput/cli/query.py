@@ -296,9 +296,6 @@ def _queue(text: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-_time = time_of
-
-
 def _one_of(**options: object) -> None:
     given = [f"--{name}" for name, value in options.items() if value is not None]
     if len(given) != 1:

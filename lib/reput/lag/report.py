@@ -211,7 +211,8 @@ class _Queues:
         """Those of a topic that have a directory, in order."""
         if topic not in self._ids:
             found: set[int] = set()
-            if names.topic_problem(topic.encode("utf-8", "surrogateescape")) is None:
+            # Half of a surrogate pair, which JSON may hold, is no name either.
+            if names.topic_problem(topic.encode("utf-8", "surrogatepass")) is None:
                 for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
                     found |= set(_numbers(self._root / kind / topic))
             self._ids[topic] = tuple(sorted(found))
