@@ -114,6 +114,22 @@ def test_quantiles_are_those_of_all_values(pairs: list[tuple[int, int]], wanted:
     assert traffic.quantiles(values, counts, wanted) == slow
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=30))
+def test_gaps_are_the_same_in_stretches(steps: list[tuple[int, int]]) -> None:
+    """Whatever the cuts; a step may begin a new stretch."""
+    at = pd.Series(np.cumsum([ms for ms, _ in steps]))
+    block = pd.Series(np.cumsum([cut == 0 for _, cut in steps]))
+
+    def counted(ms: pd.Series) -> pd.DataFrame:
+        steps = pd.DataFrame({"ms": ms, "first": at}).dropna().astype("int64")
+        return steps.groupby("ms", as_index=False).agg(count=("first", "size"), first=("first", "min"))
+
+    whole = traffic.together(counted(at.diff()), pd.DataFrame({"first": at[:1], "last": at[-1:].to_numpy()}))
+    ends = at.groupby(block).agg(["first", "last"]).reset_index(drop=True)
+    assert traffic.together(counted(at.groupby(block).diff()), ends).equals(whole)
+    assert whole["count"].sum() == len(steps) - 1
+
+
 def _queues(**topics: list[int]) -> pd.DataFrame:
     rows = [(topic, at, count) for topic, counts in topics.items() for at, count in enumerate(counts)]
     frame = pd.DataFrame(rows, columns=["topic", "queue", "messages"])

@@ -224,8 +224,21 @@ def gaps(messages: DataFrame) -> pd.DataFrame:
         .orderBy("block")
         .toPandas()
     )
+    return together(found, ends)
+
+
+def together(within: pd.DataFrame, ends: pd.DataFrame) -> pd.DataFrame:
+    """The gaps of a log by those within its stretches and by what stands at their ends.
+
+    Args:
+        within: ``ms``, ``count``, ``first`` (ms since 1970), as :func:`gaps` tells them of each stretch.
+        ends: storeTimestamps of each stretch's ``first`` and ``last`` message, ms, in the log's order.
+
+    Returns:
+        See :func:`gaps`.
+    """
     between = pd.DataFrame({"ms": ends["first"] - ends["last"].shift(), "count": 1, "first": ends["first"]})
-    both = pd.concat([found, between.dropna()]).astype("int64")
+    both = pd.concat([within, between.dropna()]).astype("int64")
     frame = both.groupby("ms", as_index=False).agg({"count": "sum", "first": "min"})
     frame["first"] = _utc(frame["first"])
     return frame
