@@ -35,7 +35,7 @@ COLUMNS = 11
 #: all segments, the steps back.
 _FIRST_TIME, _FIRST_AT, _LAST_TIME, _LAST_AT, _BACKS, _MOST_BACK = range(6)
 _DONE, _NEW_TOPIC, _NEW_NAME, _NO_ROOM = range(4)
-_NONE = 1 << 62
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _HOUR_MS = 3_600_000
 _PORT_LENGTH = 4
 _BY_TOPIC, _BY_QUEUE, _BY_TAG, _BY_HOUR, _BY_HOST = (list(By).index(by) for by in By)
@@ -51,12 +51,12 @@ class Wanted(NamedTuple):
 
     Attributes:
         topic: the number of their topic, -1 for all.
-        since, until: half-open range of their storeTimestamp, ms.
+        since, last: least and greatest storeTimestamp, ms.
     """
 
     topic: int
     since: int
-    until: int
+    last: int
 
 
 class Arrays(NamedTuple):
@@ -103,8 +103,8 @@ class Tally:
 
     by: By
     topic: bytes | None = None
-    since: int = -_NONE
-    until: int = _NONE
+    since: int = _LEAST
+    until: int = _GREATEST + 1
     most: int = MOST_GROUPS
     arrays: Arrays = field(init=False)
     _topics: QueueTable = field(init=False, default_factory=QueueTable)
@@ -113,7 +113,7 @@ class Tally:
 
     def __post_init__(self) -> None:
         wanted = -1 if self.topic is None else self._topics.intern_topic(self.topic)
-        self._wanted = Wanted(wanted, self.since, self.until)
+        self._wanted = Wanted(wanted, self.since, self.until - 1)
         rows = 64
         self.arrays = Arrays(
             slots=np.zeros(4 * rows, np.int32),
@@ -198,8 +198,8 @@ class Tally:
 
 def _sums(rows: int) -> NDArray[np.int64]:
     sums = np.zeros((rows, COLUMNS), np.int64)
-    sums[:, [LEAST, FIRST]] = _NONE
-    sums[:, LAST] = -_NONE
+    sums[:, [LEAST, FIRST]] = _GREATEST
+    sums[:, LAST] = _LEAST
     return sums
 
 
@@ -243,7 +243,7 @@ def _add(  # type: ignore[no-untyped-def]
     """Count from ``row`` on. Returns (row, why it stopped, where the new name is, its length)."""
     for at in range(row, block.counts[ROWS]):
         time = block.store_timestamp[at]
-        if time < wanted.since or time >= wanted.until:
+        if time < wanted.since or time > wanted.last:
             continue
         first = second = np.int64(0)
         known, full = True, arrays.used[0] >= most
