@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import subprocess
 from contextlib import redirect_stdout
@@ -126,6 +127,8 @@ class Reader:
         self._reput = reput
         self._monkeypatch = monkeypatch
         self._code = 0
+        # Whether a line of progress comes depends on the machine.
+        monkeypatch.setattr("reput.cli.output._LINE_EVERY_SECONDS", math.inf)
 
     def follow(self, page: Path, *marks: str) -> int:
         """Run the page's blocks that have one of these marks; how many commands that were."""

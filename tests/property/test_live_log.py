@@ -62,7 +62,7 @@ def scanned(reader: CommitLogStreamReader, start: int, end: int) -> list[tuple[i
     for partition in reader.partitions({"offset": start}, {"offset": end}):
         for part in partition.value:
             arrays = output()
-            store = reader._plan._options.settings
+            store = reader._plan._settings
             whole = Part(*part)
             if whole.start == start:
                 whole = replace(whole, exact=True)
@@ -83,8 +83,8 @@ def stream(broker: BrokerMemory, clock: Clock) -> CommitLogStreamReader:
     wanted = {name: MESSAGE_COLUMNS[name] for name in ("physicalOffset", "size", "queueOffset", "topic")}
     reader = one.streamReader(spark_schema(wanted))
     assert isinstance(reader, CommitLogStreamReader)
-    reader._plan._live = LiveLog(reader._plan._options.settings)
-    reader._plan._live._end = LiveEnd(reader._plan._options.settings, clock=clock, nap=broker.nap)
+    reader._plan._live = LiveLog(reader._plan._settings)
+    reader._plan._live._end = LiveEnd(reader._plan._settings, clock=clock, nap=broker.nap)
     return reader
 
 
