@@ -1,0 +1,87 @@
+"""``reput catalog``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.catalog import Cataloged, CatalogOptions, catalog
+from reput.cli.app import app
+from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
+from reput.cli.outcome import reported
+from reput.cli.output import JsonOutput, Output, TextOutput, counted, printed
+from reput.spark import check_java, is_submitted, session
+from reput.store.space import human
+
+_EXAMPLES = """**Examples**
+
+All messages of a store, without their bodies; the same again brings the table up to the log's end:
+
+    reput catalog /data/store --table /data/messages --broker-conf broker.conf
+
+With bodies, for a program:
+
+    reput catalog /data/store --table /data/messages --bodies --json
+"""
+
+
+@app.command("catalog", epilog=_EXAMPLES)
+def catalog_command(
+    store: Store,
+    table: Annotated[
+        Path, typer.Option("--table", metavar="DIR", help="The Delta table; made when it isn't there.")
+    ],
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenBy = None,
+    bodies: Annotated[bool, typer.Option("--bodies", help="With the messages' bodies.")] = False,
+    max_bytes_per_trigger: Annotated[
+        str,
+        typer.Option("--max-bytes-per-trigger", metavar="SIZE", help="Log bytes in one commit."),
+    ] = "1g",
+    no_optimize: Annotated[
+        bool, typer.Option("--no-optimize", help="Leave the table's files as they were written.")
+    ] = False,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a store's messages into a Delta table, each once, for Spark SQL.
+
+    The log is only read, and may belong to a running broker. Killed at any moment, the same command goes on.
+
+    Exit code 0: the table is up to the log's end. 2: refused or failed.
+    """
+    output: Output = JsonOutput() if as_json else TextOutput()
+    with reported(output, interrupted="the same command goes on from the last commit"):
+        options = CatalogOptions(
+            store=store,
+            table=table,
+            broker_conf=broker_conf,
+            rocketmq_version=rocketmq_version,
+            bodies=bodies,
+            max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
+            optimize=not no_optimize,
+        )
+        if not is_submitted():
+            check_java()
+        done = catalog(options, lambda: session("reput catalog", master, delta=True))
+    if as_json:
+        printed(json.dumps({"exit_code": 0, **done.to_dict()}, indent=2))
+    else:
+        printed(*_lines(done))
+
+
+def _lines(done: Cataloged) -> list[str]:
+    lines = [
+        f"Cataloged {done.table}",
+        f"  log        {done.start} to {done.end}: {counted(done.added, 'message')} added",
+        f"  table      {counted(done.messages, 'message')}, {counted(done.commits, 'new commit')}",
+        f"  took       {done.seconds:.1f} s",
+    ]
+    if done.expired:
+        lines.insert(
+            2, f"  expired    {human(done.expired)} that the broker had deleted before they were read"
+        )
+    return lines
