@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.errors import LogWentBackError, OutputError, SettingsError
+from reput.errors import LogWentBackError, OutputError, SettingsError, StoreError
 from reput.format import names
 from reput.settings import StoreSettings
 from reput.source.columns import MESSAGE_COLUMNS, spark_schema
@@ -50,6 +50,7 @@ class CatalogOptions:
         bodies: the table has bodies, too.
         max_bytes_per_trigger: log bytes in one commit.
         optimize: compact and sort the files of the days that got messages.
+        allow_gap: go on although the table's last message isn't in the log any more, because it has expired.
     """
 
     store: Path
@@ -59,6 +60,7 @@ class CatalogOptions:
     bodies: bool = False
     max_bytes_per_trigger: int = 1 << 30
     optimize: bool = True
+    allow_gap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,9 @@ def catalog(options: CatalogOptions, start_spark: Callable[[], SparkSession]) ->
             can't be used.
         LogWentBackError: the table's last message isn't where it was in the log, which was cut or is another.
         StoreInUseError: another run writes to the table.
-        StoreError, OutputError, UnsupportedError: the log can't be read, the table can't be written.
+        StoreError: the log can't be read, or begins behind the table's last message and no gap is allowed.
+        OutputError: the table can't be written, or lies in the store.
+        UnsupportedError: the store uses a feature that reput doesn't read.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -111,6 +115,7 @@ def catalog(options: CatalogOptions, start_spark: Callable[[], SparkSession]) ->
 
     began = time.monotonic()
     settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version, dledger=True)
+    _check_place(options.table, settings)
     log_start = discover(settings).start
     files.make_dirs(options.table)
     with OutputLock(options.table):
@@ -118,8 +123,8 @@ def catalog(options: CatalogOptions, start_spark: Callable[[], SparkSession]) ->
         start = log_start if cursor is None else max(cursor, log_start)
         try:
             run = _Run(options, settings, start_spark(), cursor)
-            before = run.check(log_start)
-            run.append(start)
+            before, last = run.check(log_start)
+            run.append(start, start if last is None else last)
             after = run.tidy_and_count(start)
         except (PySparkException, Py4JError, ConnectionError) as error:
             raise spark_error(error) from None
@@ -164,10 +169,15 @@ class _Run:
     def _table(self) -> DataFrame:
         return self._spark.read.format("delta").load(str(self._options.table))
 
-    def check(self, log_start: int) -> int:
-        """See that table and log belong together; returns how many messages the table holds."""
+    def check(self, log_start: int) -> tuple[int, int | None]:
+        """See that table and log belong together.
+
+        Returns:
+            How many messages the table holds, and the physical offset of the last one if it is still in
+            the log, else None.
+        """
         if self.cursor is None:
-            return 0
+            return 0, None
         held = self._table()
         if (_BODY in held.columns) != self._options.bodies:
             raise SettingsError(
@@ -177,17 +187,25 @@ class _Run:
                 found="bodies" if self._options.bodies else "no bodies",
                 next_step="Run it as it was begun, or take another directory",
             )
-        self._check_log(held, log_start)
-        return held.count()
+        return held.count(), self._check_log(held, log_start)
 
-    def _check_log(self, held: DataFrame, log_start: int) -> None:
-        """See that the table's last message still stands in the log, unless it has expired."""
+    def _check_log(self, held: DataFrame, log_start: int) -> int | None:
+        """See that the table's last message still stands in the log; where, or None if a gap is allowed."""
         from reput.source import read
 
         last = held.agg({"physicalOffset": "max"}).first()
-        place = None if last is None else last[0]
+        place: int | None = None if last is None else last[0]
         if place is None or place < log_start:
-            return
+            if self._options.allow_gap:
+                return None
+            raise StoreError(
+                "the log begins behind the table's last message",
+                path=self._settings.root,
+                offset=log_start,
+                expected=f"the message at {place}" if place is not None else "a table with a message",
+                found="a log without it: it has expired, or this is another store",
+                next_step="If it is the same store, give --allow-gap: the messages between are gone",
+            )
         log = read(
             self._spark,
             self._settings.root,
@@ -196,6 +214,8 @@ class _Run:
             **self._told(),
         )
         found = log.first()
+        if found is None and place < (began := discover(self._settings).start):
+            return self._check_log(held, began)  # it expired just now
         if found is None or found != held.where(f"physicalOffset = {place}").select(*_KNOWN_BY).first():
             raise LogWentBackError(
                 "the table's last message isn't in the log any more: it was cut, or this is another one",
@@ -205,6 +225,7 @@ class _Run:
                 found="no message there" if found is None else f"another one, of {found['topic']}",
                 next_step="Begin a table of this log in another directory",
             )
+        return place
 
     def _told(self) -> dict[str, str]:
         told = {
@@ -213,8 +234,13 @@ class _Run:
         }
         return {name: str(value) for name, value in told.items() if value is not None}
 
-    def append(self, start: int) -> None:
-        """Commit what the log holds from ``start`` on."""
+    def append(self, start: int, begin: int) -> None:
+        """Commit what the log holds from ``start`` on.
+
+        Args:
+            start: the first message that is missing begins there or later; it may lie inside a record.
+            begin: where a record begins, at or before ``start``: a log that a broker writes is read from it.
+        """
         from reput.source import NAME, register
 
         register(self._spark)
@@ -226,10 +252,11 @@ class _Run:
             self._spark.readStream.format(NAME)
             .schema(schema)
             .options(**self._told())
-            .option("startOffset", start)
+            .option("startOffset", begin)
             .option("maxBytesPerTrigger", self._options.max_bytes_per_trigger)
             .option("live", str(live).lower())
             .load(str(self._options.store))
+            .where(f"physicalOffset >= {start}")
             .selectExpr(*(f"`{name}`" for name in schema.fieldNames()), _DAY)
         )
         query = (
@@ -259,8 +286,8 @@ class _Run:
             )
             raise self._failure
         end = self._end_of(batch)
-        if end == found:
-            return
+        if found is not None and end <= found:
+            return  # the record that the run began with
         writer = rows.write.format("delta").mode("append").partitionBy(DAY)
         writer.option("txnAppId", APPLICATION).option("txnVersion", end).save(str(self._options.table))
         self.cursor = end
@@ -278,11 +305,25 @@ class _Run:
         if self.cursor is None:
             return 0
         if self._options.optimize and self.commits:
-            first = self._table().where(f"physicalOffset >= {start}").agg({DAY: "min"}).first()
-            if first is not None and first[0] is not None:
-                days = DeltaTable.forPath(self._spark, str(self._options.table)).optimize()
-                days.where(f"{DAY} >= '{first[0]}'").executeZOrderBy(*ORDERED_BY)
+            added = self._table().where(f"physicalOffset >= {start} AND {DAY} IS NOT NULL")
+            days = [str(row[0]) for row in added.select(DAY).distinct().collect()]
+            if days:
+                table = DeltaTable.forPath(self._spark, str(self._options.table))
+                these = ", ".join(f"'{day}'" for day in sorted(days))
+                table.optimize().where(f"{DAY} IN ({these})").executeZOrderBy(*ORDERED_BY)
         return self._table().count()
+
+
+def _check_place(table: Path, settings: StoreSettings) -> None:
+    """Refuse a table in the store, where a broker would take its directories for topics and segments."""
+    for directory in (settings.root, *settings.commit_log_dirs):
+        if table.resolve().is_relative_to(directory.resolve()):
+            raise OutputError(
+                "a table isn't written into the store",
+                path=table,
+                expected=f"a place outside of {directory}",
+                next_step="Name another directory with --table",
+            )
 
 
 def _cursor(table: Path) -> int | None:

@@ -75,9 +75,35 @@ def refused(**changed):
 said["bodies"] = refused(bodies=True)
 spark().range(3).write.format("delta").save(str(table) + "-other")
 said["other"] = refused(table=Path(str(table) + "-other"))
-for segment in sorted((store / "commitlog").iterdir())[2:]:
+said["inside"] = refused(table=store / "commitlog" / "table")
+
+# A quiet broker's log, gone on with inside a record: its last messages come all the same.
+module.is_broker_running = lambda root: True
+live = Path(str(table) + "-live")
+module._Run._commit = leave
+try:
+    run(table=live)
+except Exception:
+    pass
+module._Run._commit = commit
+said["inside a record"] = module._cursor(live)
+said["live"] = run(table=live)
+module.is_broker_running = lambda root: False
+
+log = sorted((store / "commitlog").iterdir())
+for segment in log[2:]:
     segment.unlink()
 said["cut"] = refused()
+for segment in sorted((whole / "commitlog").iterdir())[6:]:
+    shutil.copy(segment, store / "commitlog" / segment.name)
+for segment in log[:2]:
+    segment.unlink()
+early = Path(str(table) + "-early")
+shutil.copytree(table, early)
+from delta.tables import DeltaTable
+DeltaTable.forPath(spark(), str(early)).delete("physicalOffset >= 100000")
+said["expired"] = refused(table=early)
+said["with a gap"] = run(table=early, allow_gap=True)
 print(json.dumps(said))
 """
 

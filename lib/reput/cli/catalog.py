@@ -44,6 +44,10 @@ def catalog_command(
     no_optimize: Annotated[
         bool, typer.Option("--no-optimize", help="Leave the table's files as they were written.")
     ] = False,
+    allow_gap: Annotated[
+        bool,
+        typer.Option("--allow-gap", help="Go on although the table's last message has expired in the log."),
+    ] = False,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -63,6 +67,7 @@ def catalog_command(
             bodies=bodies,
             max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
             optimize=not no_optimize,
+            allow_gap=allow_gap,
         )
         if not is_submitted():
             check_java()
