@@ -161,6 +161,7 @@ def test_only_part_of_it(tmp_path: Path) -> None:
     before = Counter(one.key(By.TAG) for one in orders if one.record.store_timestamp < time)
     assert {(group.topic, group.tag): group.messages for group in tags} == before
     assert count(settings, topic="nothing").total is None
+    assert count(settings, topic="\udcff").total is None, "a name that is no UTF-8, as an argument has it"
     assert count(settings, By.HOST, topic="nothing").groups == ()
     assert count(settings, span=Span(start=1 << 60)).total is None
     for span in (Span(start=5, end=5), Span(since=2, until=1)):

@@ -100,7 +100,7 @@ def count(
     bounds = {
         name: value for name, value in (("since", span.since), ("until", span.until)) if value is not None
     }
-    wanted = None if topic is None else topic.encode()
+    wanted = None if topic is None else topic.encode("utf-8", "surrogateescape")
     number = max(min(threads or _processors(), len(segments)), 1)
     workers = [_Worker(Tally(by, wanted, most=most_groups, **bounds)) for _ in range(number)]
     ends = _count_all(settings, log, segments, (start, end), workers, listener)
