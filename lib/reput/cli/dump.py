@@ -118,11 +118,14 @@ def commitlog_command(
     since: Since = None,
     until: Until = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="T", help="Only this topic; several times: any of.")
+        list[str] | None,
+        typer.Option("--topic", metavar="T", help="Only this topic; several times, or with --queue: any of."),
     ] = None,
     queue: Annotated[
         list[str] | None,
-        typer.Option("--queue", metavar="TOPIC:ID", help="Only this queue; several times: any of."),
+        typer.Option(
+            "--queue", metavar="TOPIC:ID", help="Only this queue; several times, or with --topic: any of."
+        ),
     ] = None,
     queue_start: Annotated[
         int | None,
