@@ -46,8 +46,7 @@ def segment_events(
             end = at + found.size
             if status is not Status.END:
                 yield "damage", _KIND[status], base + at, base + end, True
-            else:
-                timestamp = commitlog.decode(view, found.record).store_timestamp
+            timestamp = commitlog.decode(view, found.record).store_timestamp
             for kind in remarks:
                 yield "damage", _REMARKS[kind][0], base + found.record, base + found.record, True
             yield "row", base + found.record, base + end

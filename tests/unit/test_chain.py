@@ -141,6 +141,20 @@ def test_something_after_zeros_is_a_torn_tail_or_the_log_goes_on(tmp_path: Path)
     assert kinds(chain.findings) == ["torn-tail"]
 
 
+def test_a_message_that_cant_be_dispatched_is_newer_than_what_a_truncation_left(tmp_path: Path) -> None:
+    late = Record(commitlog.SCHEDULE_TOPIC, b"x", b"DELAY\x01x\x02", store_timestamp=3000)
+    begin = len(lay_out([RECORD, late]))
+    data = bytearray(lay_out([RECORD, late, RECORD, replace(RECORD, store_timestamp=2000)]))
+    data[begin + commitlog.MAGIC] ^= 1
+    log = Log(tmp_path, bytes(data))
+    chain, verdicts = log.chain(log.part(0, begin), log.part(begin, 1000))
+    again = verdicts[1].again
+    assert again == log.part(begin, 1000, exact=True, after=3000)
+    assert chain.judge(log.scan(again)) == FITS
+    assert (chain.finish(), chain.last_timestamp, chain.newest) == (begin, 1000, 3000)
+    assert kinds(chain.findings) == ["bad-delay", "torn-tail"]
+
+
 @pytest.mark.parametrize("end", [150, 400])
 def test_damage_that_goes_on_into_the_next_part(tmp_path: Path, end: int) -> None:
     data = bytearray(records(5))

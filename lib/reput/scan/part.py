@@ -56,6 +56,7 @@ class PartOutcome:
     Attributes:
         first: physical offset of the first record, -1 if none begins in the part.
         first_timestamp: storeTimestamp (ms) of the first record that was taken, 0 if there is none.
+        newest: storeTimestamp (ms) of the last whole record, also if it can't be dispatched; None without one.
         end: physical offset after the last record; the segment's end after a BLANK; where it stopped else.
         status: END, BLANK, UNWRITTEN, or what is wrong at ``end``.
         rest_is_zero: everything from ``end`` to the part's end is zero.
@@ -66,6 +67,7 @@ class PartOutcome:
 
     first: int = -1
     first_timestamp: int = 0
+    newest: int | None = None
     end: int = 0
     status: Status = Status.END
     rest_is_zero: bool = False
@@ -147,9 +149,11 @@ def scan_part(
     status = Status.END
     accept = -1
     while position < stop_at:
-        begun_at = position
+        begun_at, taken = position, int(out.counts[output.MESSAGES])
         status, position = kernel.scan(data, part.base, position, stop_at, rules, table, out, accept=accept)
         accept = -1
+        if out.counts[output.MESSAGES] > taken:
+            outcome.newest = int(out.counts[output.LAST_TIMESTAMP])
         if outcome.first < 0 and out.counts[output.MESSAGES]:
             outcome.first = part.start if part.exact else part.base + found
             outcome.first_timestamp = _store_timestamp(data, begun_at)
@@ -172,6 +176,7 @@ def scan_part(
                     _finding(part, data, status, position, end, "no unit and no keys were written", entries)
                 )
                 outcome.breaks.append(part.base + position)
+                outcome.newest = _store_timestamp(data, position)
                 position = end
                 status = Status.END
                 continue
@@ -189,7 +194,8 @@ def scan_part(
             outcome.findings.append(_finding(part, data, status, position, len(data), taken_for, entries))
             status, position = Status.BLANK, part.segment_size
             break
-        resumed = _resume(part, data, position, stop_at, rules, int(out.counts[output.LAST_TIMESTAMP]))
+        newest = part.after_timestamp if outcome.newest is None else outcome.newest
+        resumed = _resume(part, data, position, stop_at, rules, newest)
         if resumed < 0:
             break
         outcome.findings.append(

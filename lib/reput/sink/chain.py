@@ -35,11 +35,16 @@ class Chain:
     Args:
         cursor: physical offset where the batch begins.
         last_timestamp: storeTimestamp of the record before it, ms.
+
+    Attributes:
+        cursor: physical offset up to which it has been put together.
+        last_timestamp: storeTimestamp of the last record that was taken, ms.
+        newest: of the last whole record, ms, also if it was one that can't be dispatched.
     """
 
     def __init__(self, cursor: int, last_timestamp: int) -> None:
         self.cursor = cursor
-        self.last_timestamp = last_timestamp
+        self.last_timestamp = self.newest = last_timestamp
         self.findings: list[Finding] = []
         self.breaks: list[int] = []
         self._part: Part | None = None
@@ -51,9 +56,9 @@ class Chain:
         """Whether ``result`` fits; an accepted one moves the chain on."""
         part, outcome = result.part, result.outcome
         if self._part is None or part.base != self._part.base:
-            if part.last and outcome.breaks and part.after_timestamp != self.last_timestamp:
+            if part.last and outcome.breaks and part.after_timestamp != self.newest:
                 # What is left over from a truncation is told by the time of the record before the damage.
-                return Verdict(False, replace(part, after_timestamp=self.last_timestamp))
+                return Verdict(False, replace(part, after_timestamp=self.newest))
             self._close()
             self.cursor = part.start
             self._take(result)
@@ -74,7 +79,7 @@ class Chain:
         if part.exact and part.start == self.cursor:
             self._take(result)
             return Verdict(True)
-        again = replace(part, start=self.cursor, exact=True, after_timestamp=self.last_timestamp)
+        again = replace(part, start=self.cursor, exact=True, after_timestamp=self.newest)
         return Verdict(False, again if again.start < again.end else None)
 
     def finish(self) -> int:
@@ -91,6 +96,8 @@ class Chain:
         self.cursor = outcome.end
         if result.messages:
             self.last_timestamp = result.last_timestamp
+        if outcome.newest is not None:
+            self.newest = outcome.newest
         self.findings += outcome.findings
         self.breaks += outcome.breaks
 
