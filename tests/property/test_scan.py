@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.format import commitlog, dledger
+from reput.format.commitlog import Record
 from reput.scan import kernel, output, reference
 from reput.scan.frames import ROWS, FrameWalk, frames, has_stored_crc
 from reput.scan.output import OutputArrays, Stop
-from reput.scan.part import is_blank_but_for_its_magic
+from reput.scan.part import Part, PartOutcome, is_blank_but_for_its_magic, scan_part
 from reput.scan.reference import Frame
 from reput.scan.rules import Rules
+from reput.scan.rules import rules as rules_of
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
+from reput.settings import StoreSettings
 from reput.source import walk, walk_kernel
-from tests.property.logs import segments
+from tests.property.logs import lay_out, segments
 
 LEVELS = np.array([1000, 5000, 7_200_000], np.int64)
 
@@ -221,3 +226,41 @@ def _records_of(base: int, data: np.ndarray) -> list[tuple[int, int, int]]:
             break
         position = reference.find_record(data, base, position + 1, len(data), True, True)
     return found
+
+
+SETTINGS = StoreSettings.load(Path("store"), None, "5.3.3")
+_STORED = Record(b"T", b"body", store_timestamp=1000)
+_LATE = Record(commitlog.SCHEDULE_TOPIC, b"body", b"DELAY\x01x\x02", store_timestamp=3000)
+
+
+def _left_by_a_truncation() -> tuple[int, np.ndarray]:
+    """A message that can't be dispatched, damage, and a record that is older than that message alone."""
+    data = bytearray(lay_out([_STORED, _LATE, _STORED, replace(_STORED, store_timestamp=2000)]))
+    data[len(lay_out([_STORED, _LATE])) + commitlog.MAGIC] ^= 1
+    return 0, np.frombuffer(bytes(data), np.uint8)
+
+
+@settings(max_examples=300, deadline=None)
+@given(segments(damaged=True), st.booleans(), st.sampled_from([0, 1 << 40]))
+@example(_left_by_a_truncation(), True, 0)
+def test_columns_hold_what_the_scan_takes_and_what_no_broker_dispatches(
+    segment: tuple[int, np.ndarray], last: bool, before: int
+) -> None:
+    base, data = segment
+    part = Part("segment", base, len(data), len(data), base, base + len(data), True, last, before)
+    out, outcome = output.output(), PartOutcome()
+    for _ in scan_part(part, data, rules_of(SETTINGS), QueueTable(), out, outcome):
+        pass
+    undispatched = {
+        one.offset - base: one.end - one.offset
+        for one in outcome.findings
+        if one.kind in ("bad-delay", "bad-inner-batch")
+    }
+    columns, going = frames(64), FrameWalk.over(part, data, SETTINGS, before)
+    going.advance(len(data), columns, len(data) + 1)
+    rows = int(columns.counts[ROWS])
+    sizes = dict(zip(columns.position[:rows].tolist(), columns.size[:rows].tolist(), strict=True))
+    assert undispatched.items() <= sizes.items()
+    assert rows == int(out.counts[output.MESSAGES]) + len(undispatched)
+    assert sum(sizes.values()) == int(out.counts[output.BYTES]) + sum(undispatched.values())
+    assert going.timestamp == (before if outcome.newest is None else outcome.newest)

@@ -2,8 +2,8 @@
 
 Two threads go over each segment side by side, so that it comes from the disk once: the scan of
 :mod:`reput.scan.part`, which checks CRCs and follows queues, and a walk over frames that counts
-(:mod:`reput.report.tally`). Both take the same messages, but for those that a broker can't dispatch: they are
-counted all the same. Nothing grows with the log but the table of queues.
+(:mod:`reput.report.tally`). Both take the same messages, but for those that a broker can't dispatch: the walk
+counts them all the same, as messages that the log holds. Nothing grows with the log but the table of queues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from reput.errors import Finding
 from reput.report.tally import Tally
 from reput.scan import output
-from reput.scan.frames import ROWS, Frames, FrameWalk, frames, has_stored_crc
+from reput.scan.frames import ROWS, Frames, FrameWalk, frames
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
@@ -130,7 +130,7 @@ def scan_log(
                 start=segment.base,
                 end=stop,
                 last=segment is log.segments[-1],
-                after_timestamp=chain.last_timestamp,
+                after_timestamp=chain.newest,
             )
             ended = Event()
             counted = pool.submit(_count, settings, part, data, block, tally, ended)
@@ -181,23 +181,8 @@ def _count(
     ended: Event,
 ) -> InSegment:
     """Count the messages of a segment; ends early when the scan beside it has failed."""
-    view = data.data
-
-    def is_whole(position: int) -> bool:
-        return has_stored_crc(view, position, property_crc_only=settings.force_verify_prop_crc)
-
     stop = part.end - part.base
-    walk = FrameWalk(
-        data,
-        part.base,
-        part.segment_size,
-        stop,
-        last=part.last,
-        topic_length_v2=settings.dialect.topic_length_v2,
-        is_whole=is_whole,
-        timestamp=part.after_timestamp,
-        entries=settings.entries,
-    )
+    walk = FrameWalk.over(part, data, settings, part.after_timestamp)
     messages = size = 0
     first = last = None
     more = True

@@ -1,14 +1,19 @@
 """The records of one segment as columns: where each lies, its fixed fields, where its properties lie.
 
-A record is taken by the same rules as in :mod:`reput.scan.part`, so that both see the same messages: its
-frame is whole, and it either has the stored CRC or is followed by another whole frame. The CRC thus needs a
-look only where a run of whole frames ends. Source: as :mod:`reput.scan.reference`.
+A record is taken by the same rules as in :mod:`reput.scan.part`: its frame is whole, and it either has the
+stored CRC or is followed by another whole frame. The CRC thus needs a look only where a run of whole frames
+ends. Source: as :mod:`reput.scan.reference`.
+
+Numbers in properties aren't read. A record whose DELAY, INNER_BASE or INNER_NUM is none is taken here, for it
+is a message that was stored and can be read; the scan gives it no unit and no keys, doesn't count it, and has
+a finding for it (``bad-delay``, ``bad-inner-batch``), for a broker can't dispatch it
+(``CommitLog.checkMessageAndReturnSize``; rocketmq-all-4.9.7, 5.3.3). Else both take the same records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numba import njit
@@ -48,6 +53,7 @@ from reput.scan.kernel import (
 from reput.scan.load import i32, i64, u8, u32, u64
 from reput.scan.part import is_blank_but_for_its_magic
 from reput.scan.status import Status
+from reput.settings import StoreSettings
 
 #: A property takes at least four bytes of at most 32767.
 _MOST_ENTRIES = 8_192
@@ -304,6 +310,26 @@ def _unsigned(value: int | None) -> int:
     return (value or 0) & 0xFFFFFFFF
 
 
+class InSegment(Protocol):
+    """A range of a segment, as :class:`reput.scan.part.Part` and :class:`reput.source.parts.LogPart` are."""
+
+    @property
+    def base(self) -> int:
+        """Physical offset of the segment's first byte."""
+
+    @property
+    def segment_size(self) -> int:
+        """Bytes that the segment spans in the log."""
+
+    @property
+    def end(self) -> int:
+        """Physical offset: records that begin from here on are none of it."""
+
+    @property
+    def last(self) -> bool:
+        """No segment follows."""
+
+
 class FrameWalk:
     """Goes over the whole records of one segment in log order, and around what is damaged.
 
@@ -358,6 +384,35 @@ class FrameWalk:
         self.end = position
         self.timestamp = timestamp
         self.last_record = -1
+
+    @classmethod
+    def over(
+        cls, part: InSegment, data: NDArray[np.uint8], settings: StoreSettings, timestamp: int = 0
+    ) -> Self:
+        """A walk from a part's segment's first byte up to the part's end, by the store's settings.
+
+        Args:
+            part: where the walk ends.
+            data: the segment, uint8[segment_length].
+            settings: the store's.
+            timestamp: storeTimestamp of the record before the segment, ms.
+        """
+        view = data.data
+
+        def is_whole(position: int) -> bool:
+            return has_stored_crc(view, position, property_crc_only=settings.force_verify_prop_crc)
+
+        return cls(
+            data,
+            part.base,
+            part.segment_size,
+            part.end - part.base,
+            last=part.last,
+            topic_length_v2=settings.dialect.topic_length_v2,
+            is_whole=is_whole,
+            timestamp=timestamp,
+            entries=settings.entries,
+        )
 
     def advance(self, stop: int, out: Frames | None = None, most_bytes: int = 0) -> bool:
         """Go to the first record at or after ``stop``; those before it are added to ``out``.

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from reput.format import javastring
-from reput.scan.frames import ENTRIES, ROWS, Frames, FrameWalk, frames, gather, has_stored_crc
+from reput.scan.frames import ENTRIES, ROWS, Frames, FrameWalk, frames, gather
 from reput.settings import StoreSettings
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
@@ -53,22 +53,8 @@ def read(
     wanted, touched = wanted or Wanted(), touched or Touched()
     data = map_segment(part.path, part.segment_length)
     touched.files += 1
-    view = data.data
-
-    def is_whole(position: int) -> bool:
-        return has_stored_crc(view, position, property_crc_only=settings.force_verify_prop_crc)
-
     stop = part.end - part.base
-    walk = FrameWalk(
-        data,
-        part.base,
-        part.segment_size,
-        stop,
-        last=part.last,
-        topic_length_v2=settings.dialect.topic_length_v2,
-        is_whole=is_whole,
-        entries=settings.entries,
-    )
+    walk = FrameWalk.over(part, data, settings)
     schema = arrow_schema(names, {**STORE_COLUMN, **MESSAGE_COLUMNS})
     out = frames(BATCH_ROWS)
     store = str(settings.root)

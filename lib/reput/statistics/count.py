@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from reput.errors import SettingsError
 from reput.format import javastring
-from reput.scan.frames import ROWS, Frames, FrameWalk, frames, has_stored_crc
+from reput.scan.frames import ROWS, Frames, FrameWalk, frames
 from reput.settings import StoreSettings
+from reput.source.parts import LogPart
 from reput.statistics import tally as sums
 from reput.statistics.report import By, Gap, Group, Statistics
 from reput.statistics.tally import Ends, Tally, bin_range
@@ -191,23 +192,19 @@ def _count(
     stopped: Event,
 ) -> Ends | None:
     data = map_segment(segment.path, segment.length)
-    view = data.data
-
-    def is_whole(position: int) -> bool:
-        return has_stored_crc(view, position, property_crc_only=settings.force_verify_prop_crc)
-
     begin = max(span[0] - segment.base, 0)
     stop = min(segment.length, span[1] - segment.base)
-    walk = FrameWalk(
-        data,
-        segment.base,
-        log.segment_size,
-        stop,
+    part = LogPart(
+        path=str(segment.path),
+        base=segment.base,
+        segment_length=segment.length,
+        segment_size=log.segment_size,
+        start=segment.base + begin,
+        end=segment.base + stop,
+        exact=not begin,
         last=segment is log.segments[-1],
-        topic_length_v2=settings.dialect.topic_length_v2,
-        is_whole=is_whole,
-        entries=settings.entries,
     )
+    walk = FrameWalk.over(part, data, settings)
     if begin:
         walk.advance(begin)
     more = True
