@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.cli.dump import _Lines
+from reput.cli.dump.lines import Lines
 from reput.format import commitlog, innerbatch, names
 from reput.format.commitlog import Record
 from tests.golden.store import GoldenStore
@@ -227,7 +227,7 @@ def test_colours_are_for_terminals_and_for_those_who_want_them(monkeypatch: pyte
     def said() -> str:
         terminal = Terminal()
         monkeypatch.setattr(sys, "stdout", terminal)
-        lines = _Lines(as_json=False)
+        lines = Lines(as_json=False)
         lines.put("DAMAGE \x1b[2J", red=True)
         lines.flush()
         return terminal.said

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from reput.dump import checkpoint, consumequeue, index, places
 from reput.dump.commitlog import Blank, Block, Reader
-from reput.dump.consumequeue import QueueUnit, Run, dump
+from reput.dump.consumequeue import dump
 from reput.dump.damage import Damage
 from reput.dump.index import Chain, Entry, FileHead
+from reput.dump.queueevents import Event, QueueUnit, Run
 from reput.dump.rows import body, row
 from reput.dump.statistics import Statistics
 from reput.dump.wanted import Wanted
@@ -50,7 +51,7 @@ def shown(path: Path, start: int = 0, end: int = 1 << 62) -> list[tuple[object, 
     return [_shown(event) for place in places.queue_places(path) for event in dump(place, start, end)]
 
 
-def _shown(event: consumequeue.Event) -> tuple[object, ...]:
+def _shown(event: Event) -> tuple[object, ...]:
     if isinstance(event, QueueUnit):
         return "unit", event.queue_offset, event.position
     if isinstance(event, Run):

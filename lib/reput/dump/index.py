@@ -5,7 +5,6 @@ Source: ``IndexFile.selectPhyOffset``, ``IndexHeader`` (rocketmq-all-4.9.7, 5.3.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.dump.damage import Damage
-from reput.errors import SegmentGoneError, StoreError
+from reput.dump.reading import read, read_bytes, unreadable
+from reput.errors import StoreError
 from reput.format import indexfile, javastring
 from reput.settings import StoreSettings
 
@@ -23,6 +23,7 @@ _ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("p
 _SLOT = np.dtype(">i4")
 _CHUNK = 1 << 16  # entries
 _SLOTS_CHUNK = 1 << 20
+_WHAT = "the index file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ def places(paths: list[Path], settings: StoreSettings) -> list[IndexPlace]:
         try:
             found.append(IndexPlace(path, slots, entries, path.stat().st_size))
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(_WHAT, path, error) from error
     longest = max(found, key=lambda place: place.length)
     if longest.length != longest.full_length:
         raise StoreError(
@@ -220,7 +221,7 @@ def walk(place: IndexPlace, key: str, since: int | None = None, until: int | Non
     head = yield from _head(place)
     key_hash = indexfile.key_hash(javastring.hash_code(key.encode("utf-8", "replace")))
     slot = key_hash % place.slots
-    found = _read(place.path, _SLOT, indexfile.HEADER_LENGTH + slot * indexfile.SLOT_LENGTH, 1)
+    found = read(_WHAT, place.path, _SLOT, indexfile.HEADER_LENGTH + slot * indexfile.SLOT_LENGTH, 1)
     ordinal = int(found[0]) if len(found) else 0
     yield Chain(key, key_hash, slot, ordinal)
     limit = min(head.index_count, place.entries)
@@ -249,12 +250,12 @@ def walk(place: IndexPlace, key: str, since: int | None = None, until: int | Non
 
 
 def _head(place: IndexPlace) -> Generator[Event, None, indexfile.IndexHeader]:
-    data = _read(place.path, np.dtype("u1"), 0, indexfile.HEADER_LENGTH).tobytes()
+    data = read_bytes(_WHAT, place.path, 0, indexfile.HEADER_LENGTH)
     header = indexfile.IndexHeader.decode(data.ljust(indexfile.HEADER_LENGTH, b"\0"))
     used = 0
     for first in range(0, place.slots, _SLOTS_CHUNK):
         at = indexfile.HEADER_LENGTH + first * indexfile.SLOT_LENGTH
-        slots = _read(place.path, _SLOT, at, min(_SLOTS_CHUNK, place.slots - first))
+        slots = read(_WHAT, place.path, _SLOT, at, min(_SLOTS_CHUNK, place.slots - first))
         used += int(np.count_nonzero(slots > 0))
     yield FileHead(place, header, used)
     if place.length < place.full_length:
@@ -309,28 +310,4 @@ def _bad_entry(place: IndexPlace, entry: Entry) -> Damage:
 
 
 def _entries(place: IndexPlace, ordinal: int, count: int) -> NDArray[Any]:
-    return _read(place.path, _ENTRY, indexfile.file_length(place.slots, ordinal), count)
-
-
-def _read(path: Path, kind: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = os.pread(descriptor, count * kind.itemsize, offset)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    return np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind)
-
-
-def _unreadable(path: Path, error: OSError) -> StoreError:
-    gone = isinstance(error, FileNotFoundError)
-    return (SegmentGoneError if gone else StoreError)(
-        "the index file can't be read",
-        path=path,
-        found=error.strerror,
-        next_step="A running broker deletes what has expired: run the same command again"
-        if gone
-        else "Check the file and its permissions",
-    )
+    return read(_WHAT, place.path, _ENTRY, indexfile.file_length(place.slots, ordinal), count)

@@ -10,10 +10,10 @@ from reput.cli.output import moment
 from reput.dump.damage import Damage
 
 if TYPE_CHECKING:
-    from reput.dump.consumequeue import Event as QueueEvent
-    from reput.dump.consumequeue import QueueUnit
     from reput.dump.index import Event as IndexEvent
     from reput.dump.places import QueuePlace
+    from reput.dump.queueevents import Event as QueueEvent
+    from reput.dump.queueevents import QueueUnit
     from reput.query.message import Message
 
 _PLAIN = re.compile(r"""[^\s"'=\\]+""")
@@ -89,7 +89,7 @@ def _queue_name(place: QueuePlace) -> str:
 
 def queue_line(event: QueueEvent) -> str:
     """What a queue holds."""
-    from reput.dump.consumequeue import Run
+    from reput.dump.queueevents import Run
 
     if isinstance(event, Damage):
         return damage_line(event)

@@ -1,0 +1,18 @@
+"""``reput dump``: what is in the files, a line a record; one module a command."""
+
+from __future__ import annotations
+
+import typer
+
+from reput.cli.dump import checkpoint, commitlog, consumequeue, index
+
+dump_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Show what is in a store's files, record by record: commit log, consume queues, index, checkpoint. "
+    "Nothing is changed, and a broker may run.",
+)
+dump_app.command("commitlog", epilog=commitlog.EXAMPLES)(commitlog.commitlog_command)
+dump_app.command("consumequeue", epilog=consumequeue.EXAMPLES)(consumequeue.consumequeue_command)
+dump_app.command("index", epilog=index.EXAMPLES)(index.index_command)
+dump_app.command("checkpoint", epilog=checkpoint.EXAMPLES)(checkpoint.checkpoint_command)

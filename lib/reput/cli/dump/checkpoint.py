@@ -1,0 +1,33 @@
+"""``reput dump checkpoint``."""
+
+from __future__ import annotations
+
+import json
+
+from reput.cli.dump.lines import dumping
+from reput.cli.dump.options import AsLines, PathArgument
+from reput.cli.output import moment
+from reput.dump import checkpoint as checkpoint_fields
+from reput.dump import places
+
+EXAMPLES = """**Examples**
+
+    reput dump checkpoint /data/store
+"""
+
+
+def checkpoint_command(path: PathArgument, as_json: AsLines = False) -> None:
+    """Show the fields of a store checkpoint: three times, in ms and UTC, and three physical offsets.
+
+    Exit code 0: read. 2: refused or failed.
+    """
+    with dumping(as_json) as lines:
+        file = places.checkpoint_file(path)
+        fields = checkpoint_fields.read(file)
+        utc = {name: moment(fields[name]) for name in checkpoint_fields.NAMES[: checkpoint_fields.TIMES]}
+        if as_json:
+            times = {f"{name}Utc": text for name, text in utc.items()}
+            lines.put(json.dumps({"type": "checkpoint", "path": str(file), **fields, **times}))
+            return
+        for name, value in fields.items():
+            lines.put(f"{name:<21} {value:>19}  {utc[name]}" if name in utc else f"{name:<21} {value:>19}")

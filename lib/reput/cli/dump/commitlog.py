@@ -1,0 +1,294 @@
+"""``reput dump commitlog``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reput.cli.arguments import BrokerConf, WrittenBy
+from reput.cli.dump.lines import Lines, dumping
+from reput.cli.dump.options import (
+    AsLines,
+    Limit,
+    PathArgument,
+    Quiet,
+    Since,
+    Until,
+    in_order,
+    queue_of,
+    times_of,
+    unclear,
+)
+from reput.cli.dump.text import damage_line, message_line, place_line, word
+from reput.cli.output import moment
+from reput.dump import places
+from reput.dump.damage import Damage
+from reput.errors import SettingsError
+
+if TYPE_CHECKING:
+    from reput.dump.commitlog import Event as LogEvent
+    from reput.dump.places import LogPlace
+    from reput.dump.statistics import TopicSums
+    from reput.dump.wanted import Wanted
+
+EXAMPLES = """**Examples**
+
+What a topic got between two times:
+
+    reput dump commitlog /data/store --topic orders --since 2026-11-21T10:00 --until 2026-11-21T10:05
+
+The messages of a queue from queueOffset 1000 on, with their bodies:
+
+    reput dump commitlog /data/store --queue orders:3 --queue-start 1000 --limit 20 --body
+
+One segment that was copied here, whatever it is called; is it sound?
+
+    reput dump commitlog ./00000000001073741824 --quiet
+
+Bytes by topic, and what comes from now on, for a program:
+
+    reput dump commitlog /data/store --stats
+
+    reput dump commitlog /data/store --follow --start end --json | jq .topic
+"""
+
+
+def commitlog_command(
+    path: PathArgument,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start",
+            "-s",
+            metavar="N",
+            help="Begin at this physical offset; with --follow also `end`: at what comes from now on.",
+        ),
+    ] = None,
+    end: Annotated[
+        int | None,
+        typer.Option(
+            "--end", "-e", metavar="N", min=0, help="Only records that begin before this physical offset."
+        ),
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="T", help="Only this topic; several times, or with --queue: any of."),
+    ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", metavar="TOPIC:ID", help="Only this queue; several times, or with --topic: any of."
+        ),
+    ] = None,
+    queue_start: Annotated[
+        int | None,
+        typer.Option("--queue-start", metavar="N", help="With --queue: only from this queueOffset on."),
+    ] = None,
+    queue_end: Annotated[
+        int | None,
+        typer.Option("--queue-end", metavar="N", help="With --queue: only before this queueOffset."),
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only with this tag.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Only with this key, or this UNIQ_KEY.")
+    ] = None,
+    uniq_key: Annotated[
+        str | None, typer.Option("--uniq-key", metavar="ID", help="Only with this UNIQ_KEY.")
+    ] = None,
+    transaction: Annotated[
+        str | None,
+        typer.Option(
+            "--transaction", metavar="STATE", help="Only prepared, commit, rollback or none of these."
+        ),
+    ] = None,
+    limit: Limit = None,
+    body: Annotated[
+        bool, typer.Option("--body", help="Print bodies, uncompressed: as text, or in hexadecimal.")
+    ] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Show BLANKs, and the unwritten end, too.")] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", "-z", help="Print sums by topic instead of records.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what a running broker writes, until Ctrl-C.")
+    ] = False,
+    quiet: Quiet = False,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenBy = None,
+    as_json: AsLines = False,
+) -> None:
+    """Show the messages of the commit log, in log order, and what is damaged between them.
+
+    Ranges are half open. TIME is ms since 1970 in 13 digits, or ISO 8601, UTC unless it says otherwise. All
+    conditions must hold. Damage in the range is always shown, whatever is asked for.
+
+    Exit code 0: sound. 1: something in the range is damaged. 2: refused or failed.
+    """
+    with dumping(as_json) as lines:
+        first = _start(start, follow=follow)
+        wanted = _wanted(
+            topics=topic, queues=queue, queue_start=queue_start, queue_end=queue_end, tag=tag, key=key,
+            uniq_key=uniq_key, transaction=transaction, since=since, until=until,
+        )  # fmt: skip
+        in_order("--start", first, "--end", end)
+        if stats and (body or show_all):
+            raise unclear("--stats with --body or --all", "--stats alone: no record is shown")
+        if quiet and (body or show_all or stats):
+            raise unclear("--quiet with --body, --all or --stats", "--quiet alone: no record is shown")
+        place = places.log_place(path, broker_conf, rocketmq_version, may_be_empty=follow)
+        if follow and not place.can_grow:
+            raise unclear("--follow with one file", "--follow with a store or a directory of segments")
+        events = _log_events(place, wanted, first, end, follow=follow)
+        _show_log(
+            lines, events, limit=limit, body=body, show_all=show_all, stats=stats, quiet=quiet, follow=follow
+        )
+
+
+def _log_events(
+    place: LogPlace, wanted: Wanted, start: int | None, end: int | None, *, follow: bool
+) -> Iterator[LogEvent | None]:
+    from reput.dump.commitlog import MOST_OFFSET, Reader
+
+    last = MOST_OFFSET if end is None else end
+    entries = place.log.entries
+    if follow:
+        from reput.dump.following import follow as following
+
+        yield from following(place.settings, wanted, start, last, entries=entries)
+        return
+    reader = Reader(place.settings, entries=entries, wanted=wanted, start=start or 0, end=last)
+    yield from reader.log(place.log, followed=place.followed)
+
+
+def _show_log(
+    lines: Lines,
+    events: Iterator[LogEvent | None],
+    *,
+    limit: int | None,
+    body: bool,
+    show_all: bool,
+    stats: bool,
+    quiet: bool,
+    follow: bool,
+) -> None:
+    from reput.dump import rows
+    from reput.dump.commitlog import Block
+    from reput.dump.statistics import Statistics
+
+    sums = Statistics()
+    left = limit
+    try:
+        for event in events:
+            if event is None:
+                lines.flush()
+            elif isinstance(event, Damage):
+                lines.show(event, damage_line)
+                lines.flush()
+            elif not isinstance(event, Block):
+                if show_all:
+                    lines.show(event, place_line)
+            else:
+                block = event if left is None else event.first(left)
+                left = None if left is None else left - len(block.rows)
+                if stats:
+                    sums.add(block)
+                elif not quiet:
+                    for message in block.messages():
+                        held = rows.body(message) if body else {}
+                        if lines.as_json:
+                            lines.put(json.dumps({**rows.row(message), **held}))
+                        else:
+                            lines.put(message_line(message, held))
+                    lines.flush()
+                if left == 0:
+                    break
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    if stats:
+        _show_sums(lines, sums.topics(), sums.total())
+
+
+def _show_sums(lines: Lines, topics: list[TopicSums], total: TopicSums | None) -> None:
+    if total is None:
+        if not lines.as_json:
+            lines.put("no message")
+        return
+    if lines.as_json:
+        for one in (*topics, total):
+            lines.put(json.dumps(one.to_dict()))
+        return
+    lines.put(
+        f"{'messages':>12} {'bytes':>16} {'share':>6} {'min':>8} {'mean':>10} {'max':>8}  "
+        f"{'first stored':<24} {'last stored':<24} topic"
+    )
+    for one in (*topics, total):
+        name = "all topics" if one.topic is None else word(one.topic)
+        lines.put(
+            f"{one.messages:>12,} {one.bytes:>16,} {one.bytes / total.bytes:>6.1%} {one.least:>8,} "
+            f"{one.mean:>10,.1f} {one.most:>8,}  {moment(one.first):<24} {moment(one.last):<24} {name}"
+        )
+
+
+def _wanted(
+    *,
+    topics: list[str] | None,
+    queues: list[str] | None,
+    queue_start: int | None,
+    queue_end: int | None,
+    tag: str | None,
+    key: str | None,
+    uniq_key: str | None,
+    transaction: str | None,
+    since: str | None,
+    until: str | None,
+) -> Wanted:
+    from reput.dump.wanted import Transaction, Wanted
+
+    chosen = tuple(queue_of(text) for text in queues or ())
+    if (queue_start is not None or queue_end is not None) and (len(chosen) != 1 or chosen[0][1] is None):
+        raise unclear("--queue-start or --queue-end without it", "one --queue TOPIC:ID beside them")
+    in_order("--queue-start", queue_start, "--queue-end", queue_end)
+    for option, text in (("--tag", tag), ("--key", key), ("--uniq-key", uniq_key)):
+        if text == "":
+            raise SettingsError(
+                f"{option} is empty: an empty text finds nothing", expected="a text", found="nothing"
+            )
+    states = [state.value for state in Transaction]
+    if transaction is not None and transaction not in states:
+        raise SettingsError(
+            "--transaction can't be understood", expected=f"one of {', '.join(states)}", found=transaction
+        )
+    begin, stop = times_of(since, until)
+    return Wanted(
+        topics=tuple(topics or ()),
+        queues=chosen,
+        queue_start=queue_start,
+        queue_end=queue_end,
+        tag=tag,
+        key=key,
+        uniq_key=uniq_key,
+        transaction=None if transaction is None else Transaction(transaction),
+        since=begin,
+        until=stop,
+    )
+
+
+def _start(text: str | None, *, follow: bool) -> int | None:
+    """The physical offset; None for the log's present end when it is followed, else 0."""
+    if text is None:
+        return 0
+    if text == "end" and follow:
+        return None
+    if text.isascii() and text.isdecimal() and len(text) <= 19:
+        return int(text)
+    raise SettingsError(
+        "--start can't be understood",
+        expected="a physical offset" + (", or end" if follow else "; `end` only with --follow"),
+        found=text,
+    )

@@ -1,0 +1,84 @@
+"""``reput dump consumequeue``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from reput.cli.dump.lines import Countdown, dumping
+from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, in_order, queue_of
+from reput.cli.dump.text import queue_line
+from reput.dump import places
+from reput.dump.damage import Damage
+from reput.errors import SettingsError
+
+EXAMPLES = """**Examples**
+
+A queue, from a queueOffset on:
+
+    reput dump consumequeue /data/store --queue orders:3 --start 1000 --limit 10
+
+When delayed messages are due:
+
+    reput dump consumequeue /data/store/consumequeue/SCHEDULE_TOPIC_XXXX
+"""
+
+
+def consumequeue_command(
+    path: PathArgument,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", metavar="TOPIC[:ID]", help="Only this topic or queue; several times: any of."
+        ),
+    ] = None,
+    start: Annotated[
+        int, typer.Option("--start", "-s", metavar="N", min=0, help="Begin at this queueOffset.")
+    ] = 0,
+    end: Annotated[
+        int | None, typer.Option("--end", "-e", metavar="N", min=0, help="Stop before this queueOffset.")
+    ] = None,
+    limit: Limit = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show the unwritten end of each queue, too.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: AsLines = False,
+) -> None:
+    """Show the units of consume queues and batch queues: where each leads, and its tagsCode.
+
+    With files of `consumequeue_ext` beside them, what a tagsCode leads to there is shown with its unit.
+    Places before a queue's first message are named `pre-blank`; zeros before other units, and units that no
+    broker takes, are damage.
+
+    Exit code 0: sound. 1: something in the range is damaged. 2: refused or failed.
+    """
+    with dumping(as_json) as lines:
+        in_order("--start", start, "--end", end)
+        from reput.dump.consumequeue import dump
+        from reput.dump.queueevents import QueueUnit, Run
+
+        chosen = [queue_of(text) for text in queue or ()]
+        most = Countdown(limit)
+        matched = False
+        for place in places.queue_places(path):
+            if chosen and not any(
+                topic == place.topic and number in (None, place.queue_id) for topic, number in chosen
+            ):
+                continue
+            matched = True
+            for event in dump(place, start, 1 << 62 if end is None else end):
+                hidden = isinstance(event, Run) and event.kind == "unwritten" and not show_all
+                if isinstance(event, Damage) or not (quiet or hidden):
+                    lines.show(event, queue_line)
+                if isinstance(event, QueueUnit) and most.is_reached():
+                    return
+        if not matched:
+            raise SettingsError(
+                "there is no such queue here",
+                path=path,
+                expected="files of " + ", ".join(queue or ()),
+                found="none",
+                next_step="`reput dump commitlog --queue` finds messages that no queue leads to",
+            )

@@ -1,0 +1,79 @@
+"""``reput dump index``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from reput.cli.arguments import BrokerConf, WrittenBy
+from reput.cli.dump.lines import Countdown, dumping
+from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, Since, Until, times_of, unclear
+from reput.cli.dump.text import index_line
+from reput.dump import places
+from reput.dump.damage import Damage
+from reput.errors import SettingsError
+from reput.settings import StoreSettings
+
+EXAMPLES = """**Examples**
+
+The header of each file, and how full it is:
+
+    reput dump index /data/store --headers --broker-conf broker.conf
+
+Where a key leads, entry by entry:
+
+    reput dump index /data/store --key 'orders#4711' --broker-conf broker.conf
+"""
+
+
+def index_command(
+    path: PathArgument,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", metavar="TOPIC#KEY", help="Walk the chain of this key only, the newest entry first."
+        ),
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    headers: Annotated[
+        bool, typer.Option("--headers", help="Show headers only, and how full files are.")
+    ] = False,
+    limit: Limit = None,
+    quiet: Quiet = False,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenBy = None,
+    as_json: AsLines = False,
+) -> None:
+    """Show index files: the header, how many slots are used, and each entry.
+
+    Entries know the hash of a key, not the key, and whole seconds: an entry's message may be up to 999 ms
+    later than the entry says. The sizes of a file come from broker.conf.
+
+    Exit code 0: sound. 1: something is damaged. 2: refused or failed.
+    """
+    with dumping(as_json) as lines:
+        if headers and key is not None:
+            raise unclear("--headers and --key", "one of them")
+        if key is not None and "#" not in key:
+            raise SettingsError(
+                "a key can't be understood", expected="TOPIC#KEY, e.g. orders#4711", found=key
+            )
+        begin, stop = times_of(since, until)
+        from reput.dump import index
+
+        root = places.absolute(path)
+        settings = StoreSettings.load(
+            root if root.is_dir() else root.parent, broker_conf, rocketmq_version, dledger=True
+        )
+        most = Countdown(limit)
+        for place in index.places(places.index_files(path), settings):
+            events = index.dump(place, begin, stop) if key is None else index.walk(place, key, begin, stop)
+            for event in events:
+                if isinstance(event, index.Entry) and headers:
+                    break
+                if isinstance(event, Damage) or not quiet:
+                    lines.show(event, index_line)
+                if isinstance(event, index.Entry) and most.is_reached():
+                    return

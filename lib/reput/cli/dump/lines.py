@@ -1,0 +1,103 @@
+"""Lines on stdout, and how a command ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import typer
+
+from reput.cli.dump.text import damage_line
+from reput.cli.outcome import reported
+from reput.cli.output import TextOutput, inline, let_go_of_stdout, told
+from reput.dump.damage import Damage
+from reput.errors import ReputError
+
+
+class Lines:
+    """Lines on stdout, many at a time; whether any of them says damage."""
+
+    _MANY = 512
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.damaged = False
+        self._waiting: list[str] = []
+        self._colours = not as_json and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        self._colours = self._colours and os.environ.get("TERM") != "dumb"
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
+
+    def show(self, event: Any, text: Callable[[Any], str]) -> None:
+        """A line for something that has a ``to_dict``; ``text`` makes one for people."""
+        if isinstance(event, Damage):
+            self.damaged = True
+            text = damage_line
+        self.put(json.dumps(event.to_dict()) if self.as_json else text(event), red=isinstance(event, Damage))
+
+    def put(self, line: str, *, red: bool = False) -> None:
+        """A line; no text of a store can end it or steer a terminal."""
+        line = inline(line)
+        self._waiting.append(f"\x1b[31m{line}\x1b[0m" if red and self._colours else line)
+        if len(self._waiting) >= self._MANY:
+            self.flush()
+
+    def flush(self) -> None:
+        """Let everything be seen."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            sys.stdout.write("\n".join(waiting) + "\n")
+        sys.stdout.flush()
+
+    def error(self, error: ReputError) -> None:
+        """Why the command was refused or failed: to stderr, with ``--json`` as a line as well."""
+        with suppress(OSError):
+            if self.as_json:
+                facts = {"type": "error", "exit_code": 2, "error": error.problem, "message": str(error)}
+                self.put(json.dumps({**facts, **error.facts()}))
+            self.flush()
+        told(error)
+
+
+class _Refusal(TextOutput):
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    def error(self, error: ReputError) -> None:
+        self._lines.error(error)
+
+
+@contextmanager
+def dumping(as_json: bool) -> Iterator[Lines]:
+    """Run a command; ends it with its exit code. Who closes the pipe has seen enough, and that is no error.
+
+    Raises:
+        typer.Exit: always.
+    """
+    lines = Lines(as_json=as_json)
+    with reported(_Refusal(lines), interrupted="nothing was changed"):
+        try:
+            yield lines
+            lines.flush()
+        except BrokenPipeError:
+            let_go_of_stdout()
+    raise typer.Exit(1 if lines.damaged else 0)
+
+
+class Countdown:
+    """Counts what is shown, up to ``limit``; None is no limit."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._left = limit
+
+    def is_reached(self) -> bool:
+        """One more was shown: whether that is enough."""
+        if self._left is None:
+            return False
+        self._left -= 1
+        return self._left == 0

@@ -1,0 +1,71 @@
+"""Options that several of the commands have, and what their words mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reput.cli.arguments import time_of
+from reput.errors import SettingsError
+
+PathArgument = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A store, a directory in it, or one file, here or elsewhere.")
+]
+AsLines = Annotated[bool, typer.Option("--json", help="Print JSON lines: one object a record.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Stop after so many records.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but damage.")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Only what was stored at this time or later.")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only what was stored at this time or earlier.")
+]
+
+
+def queue_of(text: str) -> tuple[str, int | None]:
+    """Topic and queueId of TOPIC:ID; of TOPIC alone None for the queueId.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    topic, colon, number = text.rpartition(":")
+    if not colon:
+        return text, None
+    if not topic or not (number.isascii() and number.isdecimal()) or len(number) > 10:
+        raise SettingsError(
+            "a queue can't be understood", expected="TOPIC or TOPIC:ID, e.g. orders:3", found=text
+        )
+    return topic, int(number)
+
+
+def times_of(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """The times of --since and --until, ms.
+
+    Raises:
+        SettingsError: one can't be understood, or the first is later.
+    """
+    begin, stop = time_of("--since", since), time_of("--until", until)
+    if begin is not None and stop is not None and begin > stop:
+        raise unclear(
+            f"--since {since}, which is later than --until {until}", "--since at --until or earlier"
+        )
+    return begin, stop
+
+
+def in_order(one: str, first: int | None, other: str, last: int | None) -> None:
+    """Refuse a range whose end lies before its beginning.
+
+    Raises:
+        SettingsError: it does; names both options.
+    """
+    if first is not None and last is not None and first > last:
+        raise unclear(f"{one} {first} behind {other} {last}", f"{one} at {other} or before")
+
+
+def unclear(found: str, expected: str) -> SettingsError:
+    """Why options don't go together."""
+    return SettingsError("what to show is not clear", expected=expected, found=found)

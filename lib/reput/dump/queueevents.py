@@ -1,0 +1,116 @@
+"""What the dump of a queue consists of, whatever kind of queue it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.dump.damage import Damage
+from reput.dump.places import QueuePlace
+from reput.dump.queueext import ExtRecord
+from reput.format import commitlog
+from reput.format.consumequeueext import MAX_ADDRESS
+
+#: What comes of a damaged unit.
+ENDS_HERE = "a broker's start ends the queue here"
+UNWRITTEN, ZEROS = "unwritten", "zeros"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUnit:
+    """One unit.
+
+    Attributes:
+        place: its queue.
+        queue_offset: by its place in the file; of a batch the first message's, as it says itself.
+        position, size, tags_code: as stored.
+        repeats: the next unit leads to the same message: this one stands in for one that was lost.
+        batch: of a batch queue: storeTimestamp in ms, messages, compacted offset.
+        ext: what the tagsCode leads to; None where it is no address, or leads to nothing.
+    """
+
+    place: QueuePlace
+    queue_offset: int
+    position: int
+    size: int
+    tags_code: int
+    repeats: bool = False
+    batch: tuple[int, int, int] | None = None
+    ext: ExtRecord | None = None
+
+    @property
+    def is_address(self) -> bool:
+        """Whether the tagsCode is an address in consumequeue_ext."""
+        return self.batch is None and self.tags_code <= MAX_ADDRESS
+
+    @property
+    def delivery(self) -> int | None:
+        """In the topic of delayed messages: when this one is due, ms."""
+        code = self.ext.tags_code if self.ext is not None else self.tags_code
+        is_delayed = self.place.topic == commitlog.SCHEDULE_TOPIC.decode()
+        return code if is_delayed and code > 0x7FFFFFFF else None
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready, in the names of a message's columns."""
+        facts: dict[str, object] = {
+            "type": "unit",
+            "topic": self.place.topic,
+            "queueId": self.place.queue_id,
+            "queueOffset": self.queue_offset,
+            "physicalOffset": self.position,
+            "size": self.size,
+            "tagsCode": self.tags_code,
+        }
+        if self.batch is not None:
+            timestamp, messages, compacted = self.batch
+            facts |= {"storeTimestamp": timestamp, "messages": messages, "compactedOffset": compacted}
+        if self.is_address:
+            facts["ext"] = None if self.ext is None else self.ext.to_dict()
+        if self.delivery is not None:
+            facts["deliverTimestamp"] = self.delivery
+        return {**facts, "repeatsNext": True} if self.repeats else facts
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Places in a queue that hold no unit, and needn't.
+
+    Attributes:
+        place: the queue.
+        kind: ``pre-blank``: before the first message; ``unwritten``: zeros up to the queue's end; ``zeros``:
+            up to the end of what was asked for, so that it isn't known what follows.
+        start, end: queueOffsets, half open; of a batch queue numbers of units.
+    """
+
+    place: QueuePlace
+    kind: str
+    start: int
+    end: int
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        facts: dict[str, object] = {"type": self.kind, "topic": self.place.topic}
+        return {
+            **facts,
+            "queueId": self.place.queue_id,
+            "queueOffset": self.start,
+            "queueEnd": self.end,
+        }
+
+
+Event = QueueUnit | Run | Damage
+
+
+def file_length(place: QueuePlace, path: Path, size: int, length: int) -> Damage:
+    """A file that ends within a unit of ``length`` bytes."""
+    return Damage(
+        kind="file-length",
+        path=str(path),
+        offset=size - size % length,
+        end=size,
+        expected=f"a multiple of {length} bytes",
+        found=f"{size} bytes",
+        outcome="the last ones are no whole unit, and were passed over",
+        topic=place.topic,
+        queue_id=place.queue_id,
+    )
