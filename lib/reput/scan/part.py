@@ -56,7 +56,7 @@ class PartOutcome:
     Attributes:
         first: physical offset of the first record, -1 if none begins in the part.
         first_timestamp: storeTimestamp (ms) of the first record that was taken, 0 if there is none.
-        newest: storeTimestamp (ms) of the last whole record, also if it can't be dispatched; None without one.
+        newest: storeTimestamp (ms) of the last whole record, undispatchable ones too; None without one.
         end: physical offset after the last record; the segment's end after a BLANK; where it stopped else.
         status: END, BLANK, UNWRITTEN, or what is wrong at ``end``.
         rest_is_zero: everything from ``end`` to the part's end is zero.
