@@ -134,6 +134,7 @@ class StoreSettings:
         force_verify_prop_crc: ``__CRC32#`` is checked instead of the body CRC.
         dialect: the rules of the broker's version.
         broker_conf: the file that was read, absolute; None when there was none.
+        release: the release as it was given, None when none was.
         recovery: how the broker starts.
         filters: whether and how bit maps are calculated for consumers that filter by SQL92.
         dledger: set if DLedger writes the commit log (``enableDLegerCommitLog``).
@@ -156,6 +157,7 @@ class StoreSettings:
     recovery: RecoverySettings = RecoverySettings()
     dledger: DLedgerSettings | None = None
     filters: FilterSettings = FilterSettings()
+    release: str | None = None
 
     @property
     def entries(self) -> bool:
@@ -253,6 +255,7 @@ class StoreSettings:
                 consumers=conf.integer("expectConsumerNumUseFilter", 32, least=1),
             ),
             dledger=group,
+            release=version,
         )
 
     def describe(self) -> dict[str, object]:

@@ -135,7 +135,7 @@ def test_what_a_truncation_left_behind_isnt_brought_back(case: Case, tmp_path: P
         old.store_timestamp = last.timestamp - older
         damage.write(last.segment, last.position + 3 * last.size, commitlog.encode(old))
         settings = StoreSettings.load(case.root, case.options.broker_conf, case.options.rocketmq_version)
-        copies = LogCopies(case.root, tmp_path / kind, case.copy.segment_size, Owner.default())
+        copies = LogCopies(settings, tmp_path / kind, case.copy.segment_size, Owner.default())
         assert [change.kind for change in mend_log(take(settings), copies).changes] == [kind]
 
 
@@ -227,7 +227,7 @@ def test_a_body_without_its_crc_is_refused_unless_the_broker_lets_it_pass(case: 
     damage.write(case.last.segment, case.last.position + case.last.size, commitlog.encode(later))
     damage.write(case.last.segment, at, bytes([case.last.segment.read_bytes()[at] ^ 1]))
     settings = StoreSettings.load(case.root, conf, case.options.rocketmq_version)
-    copies = LogCopies(case.root, case.root.parent / "copies", case.copy.segment_size, Owner.default())
+    copies = LogCopies(settings, case.root.parent / "copies", case.copy.segment_size, Owner.default())
     with pytest.raises(ReputError, match="checkCRCOnRecover=false"):
         mend_log(take(settings), copies)
     with conf.open("a") as file:

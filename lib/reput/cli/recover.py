@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, co
 from reput.errors import SettingsError
 from reput.job.mend_log import Change
 from reput.job.mending import Mended, MendOptions, mend
+from reput.next_command import next_command
 from reput.recovery.loss import Loss
 from reput.recovery.plan import MOST_READ, Plan, problems
 from reput.recovery.plan import plan as plan_restart
@@ -198,7 +198,7 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
         yield f"  index      {counted(rebuilt.index_files, 'file')} with {entries}, rebuilt"
         if rebuilt.findings:
             yield from _listed("findings", [str(finding) for finding in rebuilt.findings])
-    undo = shlex.join(["reput", "undo", str(settings.root)])
+    undo = next_command("undo", settings.root)
     yield f"  replaced   the old files are kept in {mended.kept}; `{undo}` puts them back"
 
 
@@ -314,7 +314,9 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         yield from _listed("not repaired", [_said(loss) for loss in plan.unrepaired], nothing)
     yield "  instead"
     yield from _at_most(plan.instead)
-    verify = shlex.join(["reput", "verify", str(settings.root)])
+    verify = next_command(
+        "verify", settings.root, broker_conf=settings.broker_conf, rocketmq_version=plan.release
+    )
     yield f"  not seen   what the walk doesn't go through: `{verify}` compares all with the log"
 
 

@@ -10,7 +10,9 @@ import os
 from pathlib import Path
 
 from reput.errors import UnsupportedError
+from reput.next_command import about
 from reput.recovery.files import StoreFile
+from reput.settings import StoreSettings
 from reput.store import files
 from reput.store.ownership import Owner
 from reput.store.segments import is_zero, map_segment
@@ -23,14 +25,15 @@ class LogCopies:
     """The copies of one store's segments.
 
     Args:
-        root: the store.
+        settings: the store's.
         staging: a directory inside it, for the copies.
         segment_size: bytes of a segment.
         owner: for the copies.
     """
 
-    def __init__(self, root: Path, staging: Path, segment_size: int, owner: Owner) -> None:
-        self._root = root
+    def __init__(self, settings: StoreSettings, staging: Path, segment_size: int, owner: Owner) -> None:
+        self._settings = settings
+        self._root = settings.root
         self._staging = staging
         self._size = segment_size
         self._owner = owner
@@ -48,11 +51,12 @@ class LogCopies:
             UnsupportedError: it lies outside, where nothing can be put in place together with the rest.
         """
         if not path.is_relative_to(self._root):
+            rebuild = about(self._settings, "rebuild", "--out", "DIR")
             raise UnsupportedError(
                 "the commit log must be mended, and it lies outside the store's directory",
                 path=path,
                 expected=f"a segment below {self._root}",
-                next_step="`reput rebuild --out DIR` goes around the damage, into a directory of its own.",
+                next_step=f"`{rebuild}` goes around the damage, into a directory of its own.",
             )
         return path.relative_to(self._root).as_posix()
 

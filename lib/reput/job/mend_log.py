@@ -6,13 +6,13 @@ again, about the copies. So nothing is changed that a start doesn't meet, and th
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog
 from reput.job.log_copies import LogCopies
+from reput.next_command import about
 from reput.recovery.files import Listing, StoreFile
 from reput.recovery.plan import Plan, plan
 from reput.recovery.record import Kind, judge
@@ -169,7 +169,7 @@ def _refuse_whole(mended: MendedLog, position: int, segment: StoreFile, found: i
 
 
 def _rebuild_out(view: Snapshot) -> str:
-    command = shlex.join(["reput", "rebuild", str(view.settings.root), "--out", "DIR"])
+    command = about(view.settings, "rebuild", "--out", "DIR")
     return f"`{command}` goes around the damage, into a directory of its own."
 
 

@@ -7,7 +7,6 @@ of it takes its place in one swap. ``reput undo`` is that swap the other way rou
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from reput.job.plan import prepare
 from reput.job.run import stage
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.job.summary import Summary, summarize
+from reput.next_command import about
 from reput.recovery.files import Listing
 from reput.recovery.loss import LOG_GONE, Loss
 from reput.recovery.plan import Plan, plan
@@ -352,7 +352,7 @@ def _put(
 ) -> None:
     """Mend the log on copies, ask the model, and put everything in place."""
     root = snapshot.settings.root
-    copies = LogCopies(root, staging, snapshot.segment_size, owner)
+    copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
     log = mend_log(view, copies)
     strays = [copies.name(path) for path in _strays(snapshot)]
     _refuse_unproven(log.plan, snapshot.settings)
@@ -370,14 +370,11 @@ def _refuse_unproven(result: Plan, settings: StoreSettings) -> None:
         return
     left: list[Problem | Loss] = [*result.prediction.problems, *result.losses, *result.unrepaired]
     first = left[0]
+    in_place, beside = about(settings, "rebuild", "--in-place"), about(settings, "rebuild", "--out", "DIR")
     raise StoreError(
         "what --apply can do isn't enough: a start would still lose something, or leave it broken",
         path=first.path,
         found=f"{first.kind}: {first.found if isinstance(first, Problem) else first.text}",
-        next_step=f"`{_rebuild(settings, '--in-place')}` mends queues and index alone; "
-        f"`{_rebuild(settings, '--out', 'DIR')}` takes all that the log has into a directory of its own.",
+        next_step=f"`{in_place}` mends queues and index alone; "
+        f"`{beside}` takes all that the log has into a directory of its own.",
     )
-
-
-def _rebuild(settings: StoreSettings, *options: str) -> str:
-    return shlex.join(["reput", "rebuild", str(settings.root), *options])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from reput.errors import SettingsError, StoreError
 from reput.format import indexfile, javastring, names
+from reput.next_command import about
 from reput.recovery.files import entries, number
 from reput.recovery.index import read_header
 
@@ -80,6 +81,7 @@ class IndexReader:
         self._slots = settings.max_hash_slot_num
         self._tags_indexed = settings.dialect.index_tags
         self._dialect = settings.dialect.name
+        self._verify = about(settings, "verify")
         length = indexfile.file_length(self._slots, settings.max_index_num)
         self._files: list[_File] = []
         found_lengths: list[int] = []
@@ -162,7 +164,7 @@ class IndexReader:
                         raise StoreError(
                             "a chain of the index has no end",
                             path=file.path,
-                            next_step="Run `reput verify`, then rebuild the index",
+                            next_step=f"Run `{self._verify}`, which says what mends it",
                         )
                     ordinal = self._entry(fd, header, ordinal, key_hash, begin, end, found)
         except OSError as error:

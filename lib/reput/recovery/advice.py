@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-
+from reput.next_command import next_command
 from reput.recovery.loss import DERIVED_GONE, LOG_GONE, Loss
 from reput.recovery.predict import Prediction
 
@@ -31,7 +30,7 @@ def steps_instead(prediction: Prediction, found: list[Loss], release: str) -> li
     if kinds - LOG_GONE:
         apply = _command(prediction, release, "recover", "--apply")
         steps.append(
-            f"With the broker stopped: `{apply}` mends what it can; `reput undo` takes it back."
+            f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."
             + (" Or by hand:" if by_hand else "")
         )
     steps += by_hand
@@ -56,7 +55,7 @@ def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str], release
         in_place = _command(prediction, release, "rebuild", "--in-place")
         steps.append(
             f"With the broker stopped: `{in_place}` builds all queues and the index from the log; "
-            "`reput undo` takes it back."
+            f"`{_undo(prediction)}` takes it back."
         )
     return steps
 
@@ -64,7 +63,10 @@ def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str], release
 def _command(prediction: Prediction, release: str, command: str, *options: str) -> str:
     """A command about this store, as a shell takes it."""
     settings = prediction.snapshot.settings
-    words = ["reput", command, str(settings.root), *options]
-    if settings.broker_conf is not None:
-        words += ["--broker-conf", str(settings.broker_conf)]
-    return shlex.join([*words, "--rocketmq-version", release])
+    return next_command(
+        command, settings.root, *options, broker_conf=settings.broker_conf, rocketmq_version=release
+    )
+
+
+def _undo(prediction: Prediction) -> str:
+    return next_command("undo", prediction.snapshot.settings.root)

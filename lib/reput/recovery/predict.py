@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from reput.errors import SettingsError, UnsupportedError
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
+from reput.next_command import about
 from reput.recovery.batch import BatchModel, inner
 from reput.recovery.begin import begin
 from reput.recovery.ext import ExtModel
@@ -412,7 +413,7 @@ def _refuse_unknown(snapshot: Snapshot) -> None:
                 f"{name} changes how a broker recovers, and reput doesn't know how",
                 path=settings.broker_conf,
                 found=f"{name}=true",
-                next_step="Run `reput check`, which doesn't need that.",
+                next_step=f"Run `{about(settings, 'check')}`, which doesn't need that.",
             )
 
 

@@ -16,6 +16,7 @@ from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
+from reput.next_command import about
 from reput.recovery.config import config_problems
 from reput.recovery.files import Entry, Listing, entries, gaps, in_order, listed, number
 from reput.recovery.index import read_header
@@ -157,7 +158,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_queue_problems(batch, recovery_settings.batch_queue_file_size),
         *type_problems(snapshot),
         *index_problems,
-        *_checkpoint_problems(checkpoint, checkpoint_length),
+        *_checkpoint_problems(checkpoint, checkpoint_length, about(settings, "recover", "--plan")),
         *config_problems(settings),
     ]
     return snapshot
@@ -264,7 +265,7 @@ def _checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
         raise StoreError("the checkpoint can't be read", path=path, found=error.strerror) from error
 
 
-def _checkpoint_problems(path: Path, length: int | None) -> Iterator[Problem]:
+def _checkpoint_problems(path: Path, length: int | None, plan: str) -> Iterator[Problem]:
     """``StoreCheckpoint`` maps a page, which makes a shorter file that long."""
     if length is None or length == LENGTH:
         return
@@ -276,7 +277,7 @@ def _checkpoint_problems(path: Path, length: int | None) -> Iterator[Problem]:
         outcome="the broker fills it up with zeros, and takes those for times and offsets"
         if length < LENGTH
         else "the broker reads its start",
-        next_step="Before a start after a crash see with `reput recover --plan` how far that goes back.",
+        next_step=f"Before a start after a crash see with `{plan}` how far that goes back.",
     )
 
 

@@ -16,6 +16,7 @@ import reput
 from reput.errors import Finding, ReputError, StoreError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
+from reput.next_command import next_command
 from reput.recovery.files import Listing
 from reput.recovery.snapshot import Snapshot, take
 from reput.report import shown
@@ -66,14 +67,11 @@ class GatherOptions:
     read_log: bool = True
     at: int | None = None
 
-    def words(self) -> list[str]:
-        """The store and its settings, as words of a command."""
-        words = [str(self.store)]
-        if self.broker_conf is not None:
-            words += ["--broker-conf", str(self.broker_conf)]
-        if self.rocketmq_version is not None:
-            words += ["--rocketmq-version", self.rocketmq_version]
-        return words
+    def command(self, name: str, *more: str) -> str:
+        """A command about this store."""
+        return next_command(
+            name, self.store, *more, broker_conf=self.broker_conf, rocketmq_version=self.rocketmq_version
+        )
 
 
 def gather(
@@ -162,7 +160,7 @@ class _Gathering:
         for name in left_alone(settings.root):
             facts.not_seen.append(f"{name}: the commit log alone doesn't hold it, and reput doesn't read it")
         facts.findings.sort(key=lambda one: (one.level != BROKEN, one.source, one.kind))
-        facts.verdict = verdict(facts, self._options.words(), self._next)
+        facts.verdict = verdict(facts, self._options.command, self._next)
 
     def _attempt(self, what: str, work: Callable[[], _T]) -> _T | None:
         """What came of it; None, with a note, of a part that can't be read."""

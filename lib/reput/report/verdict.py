@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from reput.report.checks import CHECK, LOG, QUEUES, VERIFY
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Verdict
 from reput.report.shown import count
 
 
-def verdict(facts: Facts, words: Sequence[str], verify_next: Sequence[str]) -> Verdict:
+def verdict(facts: Facts, command: Callable[..., str], verify_next: Sequence[str]) -> Verdict:
     """The verdict on a store whose facts are complete.
 
     Args:
-        words: the store and its settings, as words of a command.
+        command: from the name of a command and options to one about the store.
         verify_next: what a verification says is to be run next.
     """
     checks = {check.name: check for check in facts.checks}
@@ -24,7 +23,7 @@ def verdict(facts: Facts, words: Sequence[str], verify_next: Sequence[str]) -> V
         level,
         _headline(facts, checks, level),
         tuple(_sentences(facts, checks)),
-        tuple(_next(facts, checks, list(words), verify_next)),
+        tuple(_next(facts, checks, command, verify_next)),
     )
 
 
@@ -69,14 +68,13 @@ def _sentences(facts: Facts, checks: dict[str, Check]) -> list[str]:
     return said
 
 
-def _next(facts: Facts, checks: dict[str, Check], words: list[str], verify_next: Sequence[str]) -> list[str]:
-    def command(name: str, *more: str) -> str:
-        return shlex.join(["reput", name, *words, *more])
-
+def _next(
+    facts: Facts, checks: dict[str, Check], command: Callable[..., str], verify_next: Sequence[str]
+) -> list[str]:
     check, log, queues = checks[CHECK], checks[LOG], checks[QUEUES]
     steps = []
     if check.level in (BROKEN, ATTENTION):
-        steps.append("See to what reput check found: each of its findings says how.")
+        steps.append(f"See to what `{command('check')}` found: each of its findings says how.")
     plan = facts.log is not None and check.ran and facts.in_use_by is None
     if plan and (log.level == BROKEN or facts.stopped == "crash"):
         steps.append(command("recover", "--plan"))

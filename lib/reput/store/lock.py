@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Self
 
 from reput.errors import StoreError, StoreInUseError
 from reput.format import names
+from reput.next_command import next_command
 from reput.store import files
 from reput.store.ownership import Owner
 
@@ -203,11 +204,12 @@ class OutputLock(_Held):
         fd = self._open(path)
         try:
             if not _soon_flocked(fd, path):
+                stop = next_command("stop", self.directory)
                 raise StoreInUseError(
                     "another reput writes here",
                     path=self.directory,
                     found=_note(fd) or None,
-                    next_step="Wait until it has ended, or stop it with reput stop.",
+                    next_step=f"Wait until it has ended, or stop it: `{stop}`.",
                 )
             note = _NOTE.format(os.getpid(), platform.node()).encode()
             files.pwrite_all(fd, note.ljust(len(os.pread(fd, 200, 0))), 0)

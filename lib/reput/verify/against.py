@@ -21,6 +21,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.indexfile import FIRST_ORDINAL
+from reput.next_command import about
 from reput.settings import StoreSettings
 from reput.sink.runner import Runner
 from reput.sink.selection import Selection
@@ -346,8 +347,8 @@ def compare_pair(
         report.not_checked.append(Note("queue-ext", text, count=ext))
     if report.findings:
         report.next = [
-            f"to see which of them is as its log says: reput verify {root}"
-            for root in (pair.first.root, pair.second.root)
+            f"to see which of them is as its log says: `{about(settings, 'verify')}`"
+            for settings in (pair.first, pair.second)
         ]
     return report
 

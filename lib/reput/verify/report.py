@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from reput.errors import Finding
 from reput.format import names
+from reput.next_command import next_command
 from reput.verify.options import VerifyOptions
 
 #: More queues than this aren't named one by one in the next command.
@@ -225,21 +225,16 @@ def next_steps(
 
 
 def _verify(options: VerifyOptions, version: str) -> str:
-    words = ["reput", "verify", str(options.store)]
-    if options.broker_conf is not None:
-        words += ["--broker-conf", str(options.broker_conf)]
-    return shlex.join([*words, "--rocketmq-version", version])
+    return next_command("verify", options.store, broker_conf=options.broker_conf, rocketmq_version=version)
 
 
 def _rebuild(options: VerifyOptions, queues: list[tuple[str, int]]) -> str:
-    words = ["reput", "rebuild", str(options.store), "--in-place"]
-    if options.broker_conf is not None:
-        words += ["--broker-conf", str(options.broker_conf)]
-    if options.rocketmq_version is not None:
-        words += ["--rocketmq-version", options.rocketmq_version]
-    if len(queues) > _MOST_QUEUES:
-        words.append("--no-index")
-    else:
-        for topic, queue_id in queues:
-            words += ["--queue", f"{topic}:{queue_id}"]
-    return shlex.join(words)
+    chosen = [word for topic, queue_id in queues for word in ("--queue", f"{topic}:{queue_id}")]
+    return next_command(
+        "rebuild",
+        options.store,
+        "--in-place",
+        *(chosen if len(queues) <= _MOST_QUEUES else ["--no-index"]),
+        broker_conf=options.broker_conf,
+        rocketmq_version=options.rocketmq_version,
+    )

@@ -1,0 +1,54 @@
+"""Commands that reput tells people to run next, as a shell takes them.
+
+Whoever is told one copies it: it names the store, and the broker.conf and release that were given, since with
+others it would look at something else.
+"""
+
+from __future__ import annotations
+
+import shlex
+from os import PathLike, fspath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reput.settings import StoreSettings
+
+
+def next_command(
+    name: str,
+    place: str | PathLike[str],
+    *options: str,
+    broker_conf: str | PathLike[str] | None = None,
+    rocketmq_version: str | None = None,
+) -> str:
+    """A command, quoted for a shell.
+
+    Args:
+        name: of the command, e.g. ``"verify"``.
+        place: its argument, a store or an output.
+        options: words behind it.
+        broker_conf, rocketmq_version: as they were given; None where they weren't.
+    """
+    words = ["reput", name, _path(place), *options]
+    if broker_conf is not None:
+        words += ["--broker-conf", _path(broker_conf)]
+    if rocketmq_version is not None:
+        words += ["--rocketmq-version", rocketmq_version]
+    return shlex.join(words)
+
+
+def about(settings: StoreSettings, name: str, *options: str) -> str:
+    """A command about a store with the settings that it was read with."""
+    return next_command(
+        name,
+        settings.root,
+        *options,
+        broker_conf=settings.broker_conf,
+        rocketmq_version=settings.release,
+    )
+
+
+def _path(path: str | PathLike[str]) -> str:
+    """A path that is never taken for an option."""
+    text = fspath(path)
+    return f"./{text}" if text.startswith("-") else text

@@ -1,0 +1,169 @@
+"""Commands that reput prints to be run next: each can be given, and asks about what was asked about."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from reput.cli import app as cli
+from reput.errors import ReputError, StoreInUseError
+from reput.format import names
+from reput.job.log_copies import LogCopies
+from reput.job.mending import _refuse_unproven
+from reput.next_command import next_command
+from reput.query.keys import IndexReader
+from reput.recovery.plan import plan
+from reput.recovery.snapshot import take
+from reput.settings import StoreSettings
+from reput.sink.runner import InlineRunner
+from reput.store.lock import OutputLock
+from reput.store.ownership import Owner
+from reput.verify.against import compare_pair, prepare_pair
+from reput.verify.options import VerifyOptions
+from reput.verify.plan import prepare
+from reput.verify.report import Report
+from reput.verify.run import check
+from tests.golden.store import GoldenStore
+from tests.rebuilds import Command, broker_conf, golden
+
+#: Between backticks, or a line of its own.
+_COMMAND = re.compile(r"`(reput [^`]*)`|^(?:  next +)?(reput .*)$", re.MULTILINE)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GoldenStore:
+    """A store whose path a shell wouldn't take as it is."""
+    return golden("5.3.3-restart", tmp_path / 'it\'s "the" store')
+
+
+def options(store: GoldenStore) -> list[str | Path]:
+    return [store.root, "--broker-conf", broker_conf(store), "--rocketmq-version", store.version]
+
+
+def parsed(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """The commands in what was printed, each taken apart by the command line's own parser."""
+    commands = []
+    for line in [one or other for one, other in _COMMAND.findall(text)]:
+        program, *words = shlex.split(line)
+        assert program == "reput"
+        group: Any = typer.main.get_command(cli.app)
+        with group.make_context(program, list(words), resilient_parsing=True) as context:
+            name, command, rest = group.resolve_command(context, words)
+            commands.append((name, command.make_context(name, rest, parent=context).params))
+    return commands
+
+
+def about(store: GoldenStore, text: str, root: Path | None = None) -> list[str]:
+    """The names of the commands in a text, all of which ask about this store with its settings."""
+    commands = parsed(text)
+    for name, given in commands:
+        assert Path(given["store"]) == (root or store.root)
+        if name != "undo":
+            assert Path(given["broker_conf"]) == broker_conf(store)
+            assert given["rocketmq_version"] == store.version
+    return [name for name, _ in commands]
+
+
+def write_at(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def report(store: GoldenStore, **more: object) -> Report:
+    asked = VerifyOptions(store.root, None, broker_conf(store), store.version, **more)  # type: ignore[arg-type]
+    return check(prepare(asked), InlineRunner())
+
+
+def test_a_plan(reput: Command, store: GoldenStore) -> None:
+    shutil.rmtree(store.root / names.INDEX)
+    shown = reput("recover", *options(store), "--plan").stdout
+    assert about(store, shown) == ["recover", "undo", "rebuild", "undo", "verify"]
+
+
+def test_a_check(reput: Command, store: GoldenStore) -> None:
+    (store.root / names.CHECKPOINT).write_bytes(bytes(48))
+    assert about(store, reput("check", *options(store)).stdout) == ["recover"]
+
+
+def test_a_plan_that_cant_be_made(reput: Command, store: GoldenStore) -> None:
+    with broker_conf(store).open("a", encoding="utf-8") as file:
+        file.write("enableControllerMode=true\n")
+    assert about(store, reput("recover", *options(store), "--plan").stderr) == ["check"]
+
+
+def test_a_repair_of_a_log_elsewhere(store: GoldenStore) -> None:
+    settings = StoreSettings.load(store.root, broker_conf(store), store.version)
+    copies = LogCopies(settings, store.root / "staged", 1, Owner.default())
+    with pytest.raises(ReputError) as refused:
+        copies.name(store.root.parent / "log" / names.offset_name(0))
+    assert about(store, str(refused.value)) == ["rebuild"]
+
+
+def test_a_repair_that_isnt_enough(store: GoldenStore) -> None:
+    shutil.rmtree(store.root / names.INDEX)
+    settings = StoreSettings.load(store.root, broker_conf(store), store.version)
+    with pytest.raises(ReputError) as refused:
+        _refuse_unproven(plan(take(settings)), settings)
+    assert about(store, str(refused.value)) == ["rebuild", "rebuild"]
+
+
+@pytest.mark.parametrize("queue", [True, False])
+def test_a_verification(store: GoldenStore, *, queue: bool) -> None:
+    if queue:
+        topic = min((store.root / names.CONSUME_QUEUE).iterdir())
+        shutil.rmtree(topic)
+    else:
+        shutil.rmtree(store.root / names.INDEX)
+    ((name, given),) = parsed("\n".join(report(store).next))
+    assert name == "rebuild"
+    assert given["in_place"]
+    assert [one.rpartition(":")[0] for one in given["queue"] or ()] == ([topic.name] if queue else [])
+    assert about(store, "\n".join(report(store).next)) == ["rebuild"]
+
+
+def test_two_stores(store: GoldenStore, tmp_path: Path) -> None:
+    other = tmp_path / "other one"
+    shutil.copytree(store.root, other)
+    shutil.rmtree(other / names.INDEX)
+    asked = VerifyOptions(store.root, other, broker_conf(store), store.version)
+    first, second = compare_pair(prepare_pair(asked), InlineRunner()).next
+    assert about(store, first) == about(store, second, other) == ["verify"]
+
+
+def test_a_report(reput: Command, store: GoldenStore) -> None:
+    (store.root / names.CHECKPOINT).write_bytes(bytes(48))
+    write_at(min((store.root / names.COMMIT_LOG).iterdir()), 4, b"\xff\xff\xff\xff")
+    shown = reput("report", *options(store), "--json").stdout
+    found = about(store, "\n".join(json.loads(shown)["verdict"]["next"]))
+    assert found == ["check", "recover", "verify"]
+    assert about(store, reput("report", *options(store), "-o", store.root.parent / "x.html").stdout) == found
+
+
+def test_an_output_in_use(store: GoldenStore) -> None:
+    out = store.root.parent / "out"
+    with OutputLock(out), pytest.raises(StoreInUseError) as refused:
+        OutputLock(out).acquire()
+    ((name, given),) = parsed(str(refused.value))
+    assert name == "stop"
+    assert out in [Path(value) for value in given.values() if isinstance(value, str | Path)]
+
+
+def test_a_chain_without_an_end(store: GoldenStore) -> None:
+    settings = StoreSettings.load(store.root, broker_conf(store), store.version)
+    assert about(store, f"`{IndexReader(settings)._verify}`") == ["verify"]
+
+
+def test_a_path_is_never_an_option() -> None:
+    """Neither the store's nor that of broker.conf, nor a queue's topic."""
+    text = next_command("rebuild", "-s", "--in-place", "--queue", "-t:0", broker_conf="--json")
+    ((_, given),) = parsed(text)
+    assert (given["store"], given["broker_conf"], given["queue"]) == (Path("-s"), Path("--json"), ["-t:0"])
+    assert not given["as_json"]
