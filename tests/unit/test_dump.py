@@ -433,6 +433,9 @@ def test_a_row_has_the_columns_of_the_data_source() -> None:
     found = row(message)
     assert [*MESSAGE_COLUMNS][:-1] == [name for name in found if name not in ("type", "bodySize")]
     assert (found["keys"], found["tags"], found["uniqKey"], found["bodyCRC"]) == ("a b", "x", None, -1)
+    # A query says the same of it, and more.
+    assert {**found, **message.to_dict()} == {"type": "message", **message.to_dict()}
+    assert {name for name in found if found[name] != message.to_dict().get(name)} == {"type", "keys"}
     assert body(message) == {"bodyHex": "ff"}
     assert body(Message(replace(one, body="é".encode()), 100)) == {"body": "é"}
 

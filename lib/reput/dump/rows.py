@@ -1,38 +1,16 @@
-"""A message of the commit log as a row, in the names of the data source's columns: docs/source.md."""
+"""A message of the commit log as a line of a dump; docs/source.md has the names."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
 from reput.errors import StoreError
-from reput.query.message import _COMPRESSED, _COMPRESSION_TYPE, _TYPES, Message, _host
+from reput.query.message import Message
 
 
 def row(message: Message) -> dict[str, object]:
     """The message without its body, JSON-ready; times in ms."""
-    record = message.record
-    return {
-        "type": "message",
-        "topic": message.topic,
-        "queueId": record.queue_id,
-        "queueOffset": record.queue_offset,
-        "physicalOffset": record.physical_offset,
-        "size": message.size,
-        "storeTimestamp": record.store_timestamp,
-        "bornTimestamp": record.born_timestamp,
-        "bornHost": _host(record.born_host),
-        "storeHost": _host(record.store_host),
-        "sysFlag": record.sys_flag,
-        "flag": record.flag,
-        "reconsumeTimes": record.reconsume_times,
-        "preparedTransactionOffset": record.prepared_transaction_offset,
-        "bodyCRC": _signed(record.body_crc or 0),
-        "tags": message.tags,
-        "keys": message.properties.get("KEYS"),
-        "uniqKey": message.uniq_key,
-        "properties": message.properties,
-        "bodySize": len(record.body),
-    }
+    return {"type": "message", **message.columns()}
 
 
 def body(message: Message) -> dict[str, object]:
@@ -47,36 +25,10 @@ def body(message: Message) -> dict[str, object]:
         inner = message.unwrapped()
     except StoreError as error:
         return {"bodyHex": message.record.body.hex(), "bodyProblem": str(error)}
-    return {
-        "innerMessages": [
-            {
-                "queueOffset": one.queue_offset,
-                "tags": one.tags,
-                "keys": one.properties.get("KEYS"),
-                "uniqKey": one.properties.get("UNIQ_KEY"),
-                "properties": one.properties,
-                "bodySize": len(one.body),
-                **_text(one.body),
-            }
-            for one in inner
-        ]
-    }
-
-
-def compression(message: Message) -> str | None:
-    """How the body is compressed, by sysFlag; None where it isn't."""
-    flags = message.record.sys_flag
-    if not flags & _COMPRESSED:
-        return None
-    return _TYPES.get(flags & _COMPRESSION_TYPE, f"type {(flags & _COMPRESSION_TYPE) >> 8}")
+    return {"innerMessages": [{**one.columns(), **_text(one.body)} for one in inner]}
 
 
 def _text(data: bytes) -> dict[str, object]:
     with suppress(UnicodeDecodeError):
         return {"body": data.decode()}
     return {"bodyHex": data.hex()}
-
-
-def _signed(value: int) -> int:
-    """As the column has it: int32."""
-    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value

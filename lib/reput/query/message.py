@@ -58,14 +58,15 @@ class Inner:
         return self.properties.get("TAGS")
 
     def to_dict(self) -> dict[str, object]:
-        """The message without its body as a JSON-ready mapping."""
+        """The message without its body as a JSON-ready mapping; KEYS as a list of its words."""
+        return {**self.columns(), "keys": list(_keys(self.properties))}
+
+    def columns(self) -> dict[str, object]:
+        """The message without its body, JSON-ready, in the names of the data source's columns."""
         return {
             "queueOffset": self.queue_offset,
             "flag": self.flag,
-            "uniqKey": self.properties.get("UNIQ_KEY"),
-            "tags": self.tags,
-            "keys": list(_keys(self.properties)),
-            "properties": self.properties,
+            **_of_properties(self.properties),
             "bodySize": len(self.body),
         }
 
@@ -185,6 +186,14 @@ class Message:
                 pass
         return tags.wants(self.tags)
 
+    @property
+    def compression(self) -> str | None:
+        """How the body is compressed, by sysFlag; None where it isn't."""
+        flags = self.record.sys_flag
+        if not flags & _COMPRESSED:
+            return None
+        return _TYPES.get(flags & _COMPRESSION_TYPE, f"type {(flags & _COMPRESSION_TYPE) >> 8}")
+
     def _packed_wrongly(self, expected: str, found: str) -> StoreError:
         return StoreError(
             "the body doesn't uncompress",
@@ -206,8 +215,23 @@ class Message:
         return (self.topic, self.uniq_key) == (topic, uniq_key)
 
     def to_dict(self) -> dict[str, object]:
-        """The message without its body as a JSON-ready mapping."""
-        record, batch = self.record, self.batch
+        """The message without its body as a JSON-ready mapping: its columns, and what else is known of it.
+
+        KEYS is a list of its words here.
+        """
+        batch = self.batch
+        return {
+            **self.columns(),
+            "keys": list(self.keys),
+            "offsetMsgId": self.offset_msg_id,
+            "batch": batch and {"baseOffset": batch.base_offset, "messages": batch.messages},
+            "bodyIsSound": self.body_is_sound,
+        }
+
+    def columns(self) -> dict[str, object]:
+        """The message without its body, JSON-ready, as the data source names its columns; times in ms."""
+        record = self.record
+        crc = record.body_crc or 0
         return {
             "topic": self.topic,
             "queueId": record.queue_id,
@@ -222,15 +246,19 @@ class Message:
             "flag": record.flag,
             "reconsumeTimes": record.reconsume_times,
             "preparedTransactionOffset": record.prepared_transaction_offset,
-            "offsetMsgId": self.offset_msg_id,
-            "uniqKey": self.uniq_key,
-            "tags": self.tags,
-            "keys": list(self.keys),
-            "properties": self.properties,
-            "batch": batch and {"baseOffset": batch.base_offset, "messages": batch.messages},
+            "bodyCRC": crc - 0x1_0000_0000 if crc >= 0x8000_0000 else crc,  # int32, as the column has it
+            **_of_properties(self.properties),
             "bodySize": len(record.body),
-            "bodyIsSound": self.body_is_sound,
         }
+
+
+def _of_properties(values: dict[str, str]) -> dict[str, object]:
+    return {
+        "tags": values.get("TAGS"),
+        "keys": values.get("KEYS"),
+        "uniqKey": values.get("UNIQ_KEY"),
+        "properties": values,
+    }
 
 
 def _unzipped(data: bytes) -> Iterator[bytes]:

@@ -21,7 +21,6 @@ _PLAIN = re.compile(r"""[^\s"'=\\]+""")
 
 def message_line(message: Message, held: dict[str, object]) -> str:
     """A message; ``held`` is what is said of its body."""
-    from reput.dump.rows import compression
     from reput.dump.wanted import Transaction, transaction_of
 
     record = message.record
@@ -39,8 +38,8 @@ def message_line(message: Message, held: dict[str, object]) -> str:
     facts += [f"reconsumeTimes={record.reconsume_times}"] if record.reconsume_times else []
     if message.batch is not None:
         facts.append(f"batch={message.batch.base_offset}+{message.batch.messages}")
-    if (codec := compression(message)) is not None:
-        facts.append(f"compressed={codec}")
+    if message.compression is not None:
+        facts.append(f"compressed={message.compression}")
     facts.append(f"bodySize={len(record.body)}")
     inner = held.get("innerMessages")
     if isinstance(inner, list):
