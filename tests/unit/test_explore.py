@@ -195,7 +195,7 @@ def test_charts_say_what_they_show() -> None:
         assert offsets_charts.lag_chart(shown, queues).png()
     gaps = pd.DataFrame({"ms": [0, 1, 2000], "count": [6, 3, 1], "first": NOW})
     assert "90% of messages came within 1 ms" in offsets_charts.gap_title(gaps)
-    assert "up to 2.0 s" in offsets_charts.gap_title(gaps)
+    assert "longest silence 2.0 s" in offsets_charts.gap_title(gaps)
     back = pd.concat([gaps, pd.DataFrame({"ms": [-5], "count": [2], "first": [NOW]})])
     assert "clock went back 2 times" in offsets_charts.gap_title(back)
     assert "no gap" in offsets_charts.gap_title(gaps[:0])

@@ -1,7 +1,8 @@
 """What the notebooks in ``notebooks/`` are made of: stores to look at, data frames, charts.
 
-Frames come from :mod:`~reput.explore.traffic` (the log through Spark), :mod:`~reput.explore.lags` (what
-consumers committed), :mod:`~reput.explore.reach` (an incident) and :mod:`~reput.explore.latency` (a tail).
+Frames come from :mod:`~reput.explore.tables` (a store's files, for SQL), :mod:`~reput.explore.traffic` (the
+log through Spark), :mod:`~reput.explore.lags` (what consumers committed), :mod:`~reput.explore.reach` (an
+incident) and :mod:`~reput.explore.latency` (a tail).
 :mod:`~reput.explore.charts` draws them; it alone needs matplotlib, which comes with ``reput[notebook]``.
 """
 

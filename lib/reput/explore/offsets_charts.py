@@ -179,12 +179,10 @@ def size_chart(sizes: pd.DataFrame) -> Chart:
     Args:
         sizes: see :func:`reput.explore.traffic.sizes`.
     """
-    chart = Chart(size_title(sizes))
-    axes = chart.axes[0]
-    subtitle(
-        axes, "share of a topic's messages up to a size; bytes in the log, headers and properties included"
-    )
     own = sizes[~sizes["topic"].map(is_system)]
+    chart = Chart(size_title(own if len(own) else sizes))
+    axes = chart.axes[0]
+    subtitle(axes, "share of a topic's messages up to a size in the log; a broker's own topics left out")
     order = own.groupby("topic")["messages"].sum().sort_values(ascending=False).index[:_MOST_TOPICS]
     for topic, colour in zip(order, COLOURS, strict=False):
         of_topic = own[own["topic"] == topic]
@@ -247,7 +245,7 @@ def gap_title(gaps: pd.DataFrame) -> str:
     close = int(gaps.loc[gaps["ms"] <= 1, "count"].sum())
     longest = gaps["ms"].max() / 1000
     within = f"{close / steps:.0%} of messages came within 1 ms of the one before"
-    return f"{within}; the log was silent for up to {longest:,.1f} s"
+    return f"{within}; longest silence {longest:,.1f} s"
 
 
 def _few_topics(traffic: pd.DataFrame) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from reput.explore.tables import table
 from reput.format.commitlog import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from reput.sink.selection import SYSTEM_TOPICS
 from reput.topics import write_queues
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
 
     from reput.explore.workspace import Store
 
-#: What the questions here need of a message. The source reads no more than the columns it is asked for.
-COLUMNS = (
-    "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, sysFlag int, "
-    "storeTimestamp timestamp"
-)
 _SYSTEM_PREFIX = "rmq_sys_"
 #: Widths of a bucket of time, s; and how many of them a picture takes.
 _WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
@@ -34,24 +30,17 @@ _MOST_BUCKETS = 240
 _BLOCK = 128 << 20
 
 
-def messages(spark: SparkSession, store: Store, columns: str = COLUMNS) -> DataFrame:
+def messages(spark: SparkSession, store: Store, columns: str | None = None) -> DataFrame:
     """The log of a store as a table.
 
     Args:
-        columns: those that are wanted, in SQL; see docs/source.md for all.
+        columns: those that are wanted, in SQL; see docs/source.md for all. None for what the questions here
+            need.
 
     Raises:
         ReputError: the store can't be read.
     """
-    from reput.source import register
-
-    register(spark)
-    reader = spark.read.schema(columns).format("rocketmq-commitlog")
-    if store.broker_conf is not None:
-        reader = reader.option("brokerConf", str(store.broker_conf))
-    if store.version is not None:
-        reader = reader.option("rocketmqVersion", store.version)
-    return reader.load(str(store.root))
+    return table(spark, store, "commitlog", columns)
 
 
 def is_system(topic: str) -> bool:
