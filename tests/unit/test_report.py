@@ -6,12 +6,16 @@ import itertools
 import json
 import os
 import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reput.errors import OutputError, StoreError
 from reput.format.commitlog import Record
+from reput.recovery.plan import plan
+from reput.recovery.snapshot import take
 from reput.report import units
 from reput.report.charts import WIDE, log_map, size_histogram, traffic_chart
 from reput.report.facts import (
@@ -24,8 +28,10 @@ from reput.report.facts import (
     UNREAD,
     UNWRITTEN,
     WRITTEN,
+    Check,
     Facts,
     LogFacts,
+    QueueFacts,
     Series,
     Sizes,
     Stretch,
@@ -33,6 +39,7 @@ from reput.report.facts import (
 )
 from reput.report.gather import GatherOptions, gather
 from reput.report.page import render, visible
+from reput.report.queue_findings import REPEATS, answer
 from reput.report.target import check_target, is_report, write_page
 from reput.settings import StoreSettings
 from tests.golden.store import unpack
@@ -115,6 +122,105 @@ def test_lost_queues_show_beside_the_log(tmp_path: Path) -> None:
     assert rows[cut.topic, cut.queue_id].behind == 1
     assert rows[gone.topic, gone.queue_id].max_offset is None
     assert (facts.verdict.level, facts.queue_totals.behind) == (BROKEN, 1)
+
+
+def _lose_the_logs_end(root: Path) -> None:
+    """The last segment that holds messages, and those behind it, go."""
+    (directory,) = {path.parent for path in (*root.glob("commitlog/*"), *root.glob("dledger-*/data/*"))}
+    files = sorted(directory.iterdir())
+    last = max(path for path in files if any(path.read_bytes()[:100]))
+    for path in files:
+        if path >= last:
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "where"),
+    [
+        ("5.3.3-restart", BROKEN, "%DLQ%group:0"),
+        ("4.9.7-crash", ATTENTION, "Corners:1"),
+        ("5.5.0-dledger", BROKEN, "%DLQ%group:0"),
+        ("5.3.3-batch-queue", BROKEN, "Batches:0"),
+    ],
+)
+def test_queues_and_index_past_the_logs_end(tmp_path: Path, name: str, level: str, where: str) -> None:
+    store = unpack(name, tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    sound = _facts(store.root, broker_conf=conf, rocketmq_version=store.version)
+    assert sound.queue_totals.past == 0
+    assert not {one.kind for one in sound.findings} & {"past-log-end", "index-ahead"}
+
+    _lose_the_logs_end(store.root)
+    facts = _facts(store.root, broker_conf=conf, rocketmq_version=store.version)
+    found = {one.kind: one for one in facts.findings}
+    assert found["past-log-end"].level == found["index-ahead"].level == level
+    assert found["past-log-end"].where.startswith(where)
+    assert found["past-log-end"].count == facts.queue_totals.past
+    (check,) = (one for one in facts.checks if one.name == "queues beside the log")
+    assert "don't match the log; the index leads past the log's end" in check.answer
+    assert b"past the log&#39;s end" in render(facts)
+    tail = f"{store.root} --broker-conf {conf} --rocketmq-version {store.version}"
+    if "dledger" in name:
+        assert facts.verdict.next == (f"reput verify {tail}",)
+        return
+    plan_command = tail.replace(" --broker-conf", " --plan --broker-conf")
+    assert f"reput recover {plan_command}" in facts.verdict.next
+    # What the start that recover --plan foresees cuts off the queues is what was counted here.
+    settings = StoreSettings.load(store.root, conf, store.version)
+    if "batch" not in name:
+        foreseen = plan(take(settings))
+        cut = {one.path: one.count for one in foreseen.losses if one.kind == "queue-cut"}
+        past = {
+            str(store.root / "consumequeue" / one.topic / str(one.queue_id)): one.past
+            for one in facts.queues
+            if one.past
+        }
+        assert cut == past
+        left = {one.kind for one in foreseen.unrepaired}
+        assert ("index-ahead" in left) is (level == BROKEN)  # after a crash the last index file goes
+
+
+def test_a_unit_past_the_logs_end_before_others(tmp_path: Path) -> None:
+    store = unpack("5.3.3-restart", tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    with max((store.root / "consumequeue/Orders/0").iterdir()).open("r+b") as data:
+        data.write((1 << 62).to_bytes(8))
+    facts = _facts(store.root, broker_conf=conf, rocketmq_version="5.3.3")
+    (found,) = (one for one in facts.findings if one.kind == "past-log-end")
+    assert (found.where, found.count, found.found) == ("Orders:0", 1, "1 that leads past it")
+
+
+def test_what_couldnt_be_compared_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = unpack("5.3.3-batch-queue", tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+
+    def answered() -> Check:
+        facts = _facts(store.root, broker_conf=conf, rocketmq_version="5.3.3")
+        (check,) = (one for one in facts.checks if one.name == "queues beside the log")
+        return check
+
+    said = "14 of 16 queues compared: none ends before the log does, or leads past its end; not compared: 2 "
+    assert answered().answer == said + "whose units are of batches"
+    (queue,) = (store.root / "consumequeue/Orders/0").iterdir()
+    queue.write_bytes(b"short")
+    assert answered().answer == said.replace("14", "13") + "whose units are of batches, 1 that can't be read"
+    monkeypatch.setattr(sys.modules["reput.report.gather"], "may_be_running", lambda _root: True)
+    assert not answered().ran
+    assert "a broker may be writing" in answered().answer
+
+
+def test_answers_about_queues() -> None:
+    queue = QueueFacts("T", 0, "plain", 0, 4, 1, 80, past=0)
+    repeats = replace(queue, uncompared=REPEATS)
+    assert answer([], []) == "there are no queues, and the log has no message of one"
+    assert answer([queue, replace(queue, past=2)], []) == "1 of 2 queues doesn't match the log"
+    assert answer([repeats], []) == (
+        "1 queue, none of which could be compared; not compared: 1 whose queueOffsets repeat in the log"
+    )
+    without = replace(queue, files=0, past=None, log_messages=3)
+    assert answer([without, repeats], []) == (
+        "1 of 2 queues doesn't match the log; not compared: 1 whose queueOffsets repeat in the log"
+    )
 
 
 def test_damage_is_drawn_where_it_is(tmp_path: Path) -> None:

@@ -177,7 +177,10 @@ class QueueFacts:
         log_messages: messages in the log that belong to it; None where the log wasn't read.
         log_next: the queueOffset after its last message in the log; None without one.
         last_time: storeTimestamp of its last message, ms; None where there is none.
-        behind: queueOffsets that the log has and the files don't reach; None where that can't be told.
+        behind: queueOffsets that the log has and the files don't reach; None where that can't be told, and
+            where the log has no message of the queue.
+        past: units in its last files that lead past the log's end; None where that can't be told.
+        uncompared: why its last offset can't be compared with the log's; None where it was, or none was read.
         problem: why the offsets can't be told.
     """
 
@@ -192,6 +195,8 @@ class QueueFacts:
     log_next: int | None = None
     last_time: int | None = None
     behind: int | None = None
+    past: int | None = None
+    uncompared: str | None = None
     problem: str | None = None
 
 
@@ -205,6 +210,8 @@ class QueueTotals:
         files, bytes: of all.
         units: queueOffsets from the first to the next, of all.
         behind: queues that the log is ahead of.
+        past: queues with units that lead past the log's end.
+        compared: queues whose last offset could be compared with the log's.
     """
 
     queues: int = 0
@@ -213,6 +220,8 @@ class QueueTotals:
     bytes: int = 0
     units: int = 0
     behind: int = 0
+    past: int = 0
+    compared: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Found, In
 from reput.report.groups import group_lag
 from reput.report.log_map import log_facts
 from reput.report.log_scan import LogScan, scan_log
+from reput.report.queue_findings import answer
 from reput.report.queues import QueuesSeen, queue_facts
 from reput.report.tally import Tally
 from reput.report.verdict import verdict
@@ -244,20 +245,21 @@ class _Gathering:
         self._facts.checks.append(Check(LOG, asks, True, _worst(rows) or SOUND, answer, len(rows)))
 
     def _queue_check(self, scan: LogScan | None, seen: QueuesSeen, *, looked: bool) -> None:
-        asks = "Do the queues reach as far as the log, by their first and last offsets?"
-        if scan is None or not looked:
-            why = "the log wasn't read" if looked else "the store's files can't be read"
+        asks = "Do the queues and the index end where the log does, by their last offsets?"
+        why = None
+        if not looked:
+            why = "the store's files can't be read"
+        elif scan is None:
+            why = "the log wasn't read"
+        elif self._running:
+            why = "a broker may be writing: what it adds meanwhile can't be told from a difference"
+        if why is not None:
             self._facts.checks.append(Check(QUEUES, asks, False, None, why))
             return
         found = seen.findings
         self._facts.findings += found
-        if found:
-            differing = sum(one.count for one in found)
-            answer = f"{differing:,} of {shown.count(seen.totals.queues, 'queue')} "
-            answer += f"{'does' if differing == 1 else 'do'}n't match the log"
-        else:
-            answer = f"{shown.count(seen.totals.queues, 'queue')} looked at: none is behind the log"
-        self._facts.checks.append(Check(QUEUES, asks, True, _worst(found) or SOUND, answer, len(found)))
+        level = _worst(found) or SOUND
+        self._facts.checks.append(Check(QUEUES, asks, True, level, answer(seen.rows, found), len(found)))
 
     def _verify(self, verify: Callable[[], Report] | None) -> None:
         asks = "Is every unit of the queues and every entry of the index as the log says?"

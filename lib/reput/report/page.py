@@ -36,6 +36,7 @@ from reput.report.facts import (
     Facts,
     QueueFacts,
 )
+from reput.report.shown import count
 
 #: Rows of a table, unless more are asked for.
 ROWS = 1000
@@ -153,6 +154,7 @@ def _environment() -> Environment:
         span=units.span,
         file_name=lambda path: PurePath(path).name,
         below=_below,
+        remarks=_remarks,
         capitalize_first=lambda text: text[:1].upper() + text[1:],
     )
     return environment
@@ -194,9 +196,24 @@ def _worst_first(queues: list[QueueFacts]) -> list[QueueFacts]:
     def order(row: QueueFacts) -> tuple[bool, int, int]:
         held = (row.max_offset or 0) - (row.min_offset or 0)
         messages = row.log_messages if row.log_messages is not None else held
-        return row.problem is None and bool(row.files), -(row.behind or 0), -messages
+        odd = (row.behind or 0) + (row.past or 0)
+        return row.problem is None and bool(row.files), -odd, -messages
 
     return sorted(queues, key=order)
+
+
+def _remarks(row: QueueFacts) -> str:
+    """What else there is to say of a queue."""
+    said = ["batch queue"] if row.kind == "batch" else []
+    if row.past:
+        said.append(f"{count(row.past, 'unit')} past the log's end")
+    if row.problem is not None:
+        said.append(row.problem)
+    elif not row.files:
+        said.append("no files")
+    if row.uncompared not in (None, *said):
+        said.append(row.uncompared or "")
+    return "; ".join(said)
 
 
 def _buckets(facts: Facts) -> list[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""The queues of a store: where each begins and ends, and whether it goes as far as the log.
+"""The queues of a store: where each begins and ends, whether it goes as far as the log, or past its end.
 
 The offsets are those that a broker finds when it loads the files (:mod:`reput.recovery`), the same that
 consumers are told.
@@ -7,27 +7,32 @@ consumers are told.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reput.errors import ReputError, SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
-from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.query.log import LogReader
 from reput.recovery.batch import BatchModel
-from reput.recovery.files import Listing
+from reput.recovery.files import Listing, mapped
 from reput.recovery.problem import StartFailsError
-from reput.recovery.queue import QueueModel
+from reput.recovery.queue import UNIT, QueueFile, QueueModel
 from reput.recovery.snapshot import Queue, Snapshot
-from reput.report.checks import QUEUES
-from reput.report.facts import ATTENTION, BROKEN, Found, QueueFacts, QueueTotals
+from reput.report.facts import Found, QueueFacts, QueueTotals
 from reput.report.log_scan import InLog, LogScan
+from reput.report.queue_findings import IS_BATCH, REPEATS, behind, is_compared, past_end
 from reput.store.segments import CommitLog
-from reput.topics import batch_queue_topics, known_topics
+from reput.topics import batch_queue_topics
 
 _UNIT = struct.Struct(">qiq")
-#: Queues that one finding names.
-_NAMED = 5
+_PRE_BLANK_SIZE = _UNIT.unpack(PRE_BLANK)[1]
+#: Files whose units are looked at, the last ones, as a starting broker does; and those before them, as long
+#: as they go on past the log's end.
+_LAST_FILES = 3
 _ODD_FILES = "files that aren't a queue's: see their names and lengths"
 
 
@@ -39,7 +44,7 @@ class QueuesSeen:
         rows: by topic and queue id.
         totals: of all.
         end: physical offset after the last message that a queue knows of, -1 if none does.
-        findings: queues that don't go as far as the log, or farther.
+        findings: queues that don't go as far as the log, or farther, and an index that does.
     """
 
     rows: list[QueueFacts] = field(default_factory=list)
@@ -56,18 +61,28 @@ def queue_facts(
     Args:
         log: None where it can't be read: then nothing has expired, as far as that can be told.
         scan: None where the log wasn't read.
-        running: a broker may add to queues meanwhile, so that none is called behind.
+        running: a broker may add to log and queues meanwhile, so that none is called behind or ahead.
     """
     reader = None
     if log is not None and scan is None:
         reader = LogReader(snapshot.settings)
-    looking = _Looking(snapshot, 0 if log is None else log.start, scan, reader, _batch_topics(snapshot))
+    past = None if scan is None or running else _log_end(scan)
+    looking = _Looking(snapshot, 0 if log is None else log.start, scan, reader, past)
     rows = list(looking.rows())
     rows.sort(key=lambda row: (row.topic, row.queue_id))
     seen = QueuesSeen(rows, _totals(rows), looking.end)
-    if scan is not None and not running:
-        seen.findings = list(_findings(snapshot, rows))
+    if past is not None:
+        seen.findings = [*behind(snapshot, rows), *past_end(snapshot, rows, past)]
     return seen
+
+
+def _log_end(scan: LogScan) -> int:
+    """The physical offset that nothing leads past: the log's end, or that of DLedger's uncommitted entries.
+
+    What a group has committed is written down behind its back, and its queues may know of more.
+    """
+    left_out = [one.end for one in scan.findings if one.kind == "uncommitted-entries"]
+    return max([scan.end, *left_out])
 
 
 class _Looking:
@@ -79,13 +94,14 @@ class _Looking:
         log_start: int,
         scan: LogScan | None,
         reader: LogReader | None,
-        batch_topics: frozenset[str],
+        past: int | None,
     ) -> None:
         self._snapshot = snapshot
         self._log_start = log_start
         self._scan = scan
         self._reader = reader
-        self._batch_topics = batch_topics
+        self._past = past
+        self._batch_topics = _batch_topics(snapshot)
         self.end = -1
 
     def rows(self) -> Iterator[QueueFacts]:
@@ -104,7 +120,7 @@ class _Looking:
     def _plain(self, queue: Queue, listing: Listing, known: InLog | None) -> QueueFacts:
         settings = self._snapshot.settings
         size = settings.consume_queue_file_size
-        problem, least, most, last_time = _stopped_by(listing), None, None, None
+        problem, least, most, last_time, past = _stopped_by(listing), None, None, None, None
         if problem is None and listing.files:
             try:
                 model = QueueModel(listing.files, size)
@@ -112,13 +128,14 @@ class _Looking:
                 model.correct_min(self._log_start, searches=settings.dialect.recovery.searches_min_offset)
                 least, most = model.min_offset, model.max_offset
                 self.end = max(self.end, model.max_physical)
+                past = None if self._past is None else _units_past(model, self._past)
                 if known is None and self._reader is not None:
                     last_time = self._last_time(model)
             except IndexError:
                 problem = _ODD_FILES  # such as one that begins between two units
             except (OSError, ValueError, StartFailsError, ReputError) as error:
                 problem = str(error)
-        return self._row(queue, "plain", listing, size, (least, most), known, last_time, problem)
+        return self._row(queue, "plain", listing, size, (least, most, past), known, last_time, problem)
 
     def _last_time(self, model: QueueModel) -> int | None:
         """Of the message of the last unit, ms."""
@@ -136,7 +153,7 @@ class _Looking:
 
     def _batch(self, queue: Queue, listing: Listing, known: InLog | None) -> QueueFacts:
         size = self._snapshot.settings.recovery.batch_queue_file_size
-        problem, least, most, last_time = _stopped_by(listing), None, None, None
+        problem, least, most, last_time, past = _stopped_by(listing), None, None, None, None
         if problem is None and size % BATCH_UNIT:
             problem = f"files of {size} bytes hold no whole number of units"
         if problem is None and listing.files:
@@ -146,6 +163,7 @@ class _Looking:
                 model.correct_min(self._log_start)
                 least, most = max(model.min_offset, 0), model.max_offset
                 self.end = max(self.end, model.max_physical)
+                past = None if self._past is None else _batch_units_past(model, self._past)
                 full = next((file for file in reversed(model.files) if len(file.counting)), None)
                 if full is not None:
                     last_time = int(full.counting[-1]["timestamp"])
@@ -153,7 +171,7 @@ class _Looking:
                 problem = _ODD_FILES
             except (OSError, ValueError, ReputError) as error:
                 problem = str(error)
-        return self._row(queue, "batch", listing, size, (least, most), known, last_time, problem)
+        return self._row(queue, "batch", listing, size, (least, most, past), known, last_time, problem)
 
     def _row(
         self,
@@ -161,15 +179,17 @@ class _Looking:
         kind: str,
         listing: Listing,
         size: int,
-        offsets: tuple[int | None, int | None],
+        offsets: tuple[int | None, int | None, int | None],
         known: InLog | None,
         last_time: int | None,
         problem: str | None,
     ) -> QueueFacts:
-        least, most = offsets
-        behind = None
-        if known is not None and kind == "plain" and most is not None and known.regular:
-            behind = max(known.next - most, 0)
+        least, most, past = offsets
+        behind, uncompared = None, None
+        if self._past is not None and most is not None:
+            uncompared = _uncompared(kind, known)
+            if uncompared is None and known is not None:
+                behind = max(known.next - most, 0)
         return QueueFacts(
             topic=queue[0],
             queue_id=queue[1],
@@ -182,8 +202,54 @@ class _Looking:
             log_next=None if known is None else known.next,
             last_time=last_time if known is None else known.last_time,
             behind=behind,
+            past=past,
+            uncompared=uncompared,
             problem=problem,
         )
+
+
+def _uncompared(kind: str, known: InLog | None) -> str | None:
+    """Why a queue's last offset says nothing about how far it goes in the log; None where it does."""
+    if known is None:
+        return None  # nothing in the log, and so nothing behind it
+    if kind == "batch":
+        return IS_BATCH
+    return None if known.regular else REPEATS
+
+
+def _units_past(model: QueueModel, end: int) -> int:
+    """Units that lead to a message which begins or ends past a physical offset."""
+
+    def looked(file: QueueFile) -> NDArray[np.bool_]:
+        if file.path is None:
+            return np.zeros(0, bool)
+        units = mapped(file.path, model.file_size)[: file.wrote].view(UNIT)
+        offset, size = units["offset"].astype(np.int64), units["size"].astype(np.int64)
+        return _leads_past(offset, np.where(size == _PRE_BLANK_SIZE, 0, size), end)
+
+    return _count_past(looked(file) for file in reversed(model.files))
+
+
+def _batch_units_past(model: BatchModel, end: int) -> int:
+    return _count_past(
+        _leads_past(file.counting["position"].astype(np.int64), file.counting["size"].astype(np.int64), end)
+        for file in reversed(model.files)
+    )
+
+
+def _leads_past(offset: NDArray[np.int64], size: NDArray[np.int64], end: int) -> NDArray[np.bool_]:
+    # A sum that overflows is of an offset that lies past any end.
+    return (offset >= end) | (offset + size > end)
+
+
+def _count_past(files: Iterable[NDArray[np.bool_]]) -> int:
+    """How many are True in the last files, the last one first, and in those before that go on with True."""
+    count = 0
+    for number, past in enumerate(files, 1):
+        count += int(past.sum())
+        if number >= _LAST_FILES and len(past) and not past[0]:
+            break
+    return count
 
 
 def _stopped_by(listing: Listing) -> str | None:
@@ -206,73 +272,8 @@ def _totals(rows: list[QueueFacts]) -> QueueTotals:
             if row.max_offset is not None and row.min_offset is not None
         ),
         behind=sum(bool(row.behind) for row in rows),
-    )
-
-
-def _findings(snapshot: Snapshot, rows: list[QueueFacts]) -> Iterator[Found]:
-    behind = [row for row in rows if row.behind]
-    if behind:
-        most = max(behind, key=lambda row: row.behind or 0)
-        yield _found(
-            BROKEN if snapshot.clean else ATTENTION,
-            "queue-behind-log",
-            behind,
-            "a unit for each message of the log",
-            f"{sum(row.behind or 0 for row in behind):,} messages without one, "
-            f"{most.behind:,} of them of {most.topic}:{most.queue_id}",
-            "consumers don't get these messages; a start after a crash places those that its walk meets",
-        )
-    # A deleted topic's messages stay in the log: its queues are missing on purpose.
-    try:
-        known = known_topics(snapshot.settings.topics_json)
-    except SettingsError:
-        known = None
-    without = [row for row in rows if not row.files and row.problem is None and row.log_messages]
-    deleted = [row for row in without if known is not None and row.topic not in known]
-    lost = [row for row in without if known is None or row.topic in known]
-    if lost:
-        yield _found(
-            BROKEN if known is not None and snapshot.clean else ATTENTION,
-            "queue-without-files",
-            lost,
-            "files of a queue that the log has messages of",
-            f"none, for {sum(row.log_messages or 0 for row in lost):,} messages",
-            "consumers don't get these messages"
-            if known is not None
-            else "a deleted topic, or lost files: without config/topics.json it can't be told",
-        )
-    if deleted:
-        yield _found(
-            ATTENTION,
-            "deleted-topic",
-            deleted,
-            "topics of config/topics.json",
-            f"{sum(row.log_messages or 0 for row in deleted):,} messages of topics that it doesn't name",
-            "nothing, if they were deleted; a rebuild brings them back unless it gets --known-topics-only",
-        )
-
-
-def _found(
-    level: str,
-    kind: str,
-    rows: list[QueueFacts],
-    expected: str,
-    found: str,
-    outcome: str,
-) -> Found:
-    names = ", ".join(f"{row.topic}:{row.queue_id}" for row in rows[:_NAMED])
-    if len(rows) > _NAMED:
-        names += f" and {len(rows) - _NAMED:,} more"
-    return Found(
-        source=QUEUES,
-        level=level,
-        kind=kind,
-        where=names,
-        path="",
-        expected=expected,
-        found=found,
-        outcome=outcome,
-        count=len(rows),
+        past=sum(bool(row.past) for row in rows),
+        compared=sum(is_compared(row) for row in rows),
     )
 
 

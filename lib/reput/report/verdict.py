@@ -8,6 +8,9 @@ from reput.report.checks import CHECK, LOG, QUEUES, VERIFY
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Verdict
 from reput.report.shown import count
 
+#: Findings of what leads past the log's end.
+_PAST = frozenset({"past-log-end", "index-ahead"})
+
 
 def verdict(facts: Facts, command: Callable[..., str], verify_next: Sequence[str]) -> Verdict:
     """The verdict on a store whose facts are complete.
@@ -38,6 +41,8 @@ def _headline(facts: Facts, checks: dict[str, Check], level: str) -> str:
     if level == BROKEN:
         if checks[LOG].level == BROKEN:
             return "The commit log is damaged."
+        if any(one.kind in _PAST and one.level == BROKEN for one in facts.findings):
+            return "The commit log has lost its end: queues or index lead past it."
         return "Consumers don't get what the log holds: queues, index or checkpoint are broken."
     if level == ATTENTION:
         return "Nothing is broken, but something is odd."
@@ -76,7 +81,8 @@ def _next(
     if check.level in (BROKEN, ATTENTION):
         steps.append(f"See to what `{command('check')}` found: each of its findings says how.")
     plan = facts.log is not None and check.ran and facts.in_use_by is None
-    if plan and (log.level == BROKEN or facts.stopped == "crash"):
+    past = any(one.kind in _PAST for one in facts.findings)
+    if plan and (log.level == BROKEN or facts.stopped == "crash" or past):
         steps.append(command("recover", "--plan"))
     if checks[VERIFY].ran:
         steps += verify_next
