@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def no_spark() -> SparkSession:
+    raise AssertionError("Spark was to be started")
+
+
 @pytest.mark.spark
 def test_each_store_has_its_output_and_none_waits_for_anothers_trouble(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -94,6 +98,30 @@ def test_stores_in_each_other_are_refused(stores: list[str], problem: str) -> No
         plan_many(list(map(Path, stores)), Path("/out"), RebuildOptions(store=Path()))
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_nothing_that_ends_a_thread_hangs_the_run(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rebuild(options: RebuildOptions, start_spark: object) -> None:
+        raise {"exit": SystemExit(3), "end": GeneratorExit, "stop": KeyboardInterrupt}[options.store.name]
+
+    monkeypatch.setattr(many, "rebuild", rebuild)
+    stores = [RebuildOptions(store=Path(name)) for name in ("exit", "end", "stop")]
+    found = rebuild_many(stores, no_spark, at_once)
+    assert [one.exit_code for one in found] == [2] * 3
+    assert [one.to_dict()["found"] for one in found] == [
+        "SystemExit: 3",
+        "GeneratorExit: ",
+        "KeyboardInterrupt: ",
+    ]
+
+    told: list[Path] = []
+    monkeypatch.setattr(many, "_rebuilt", rebuild)  # what nothing in the thread catches
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    found = rebuild_many(stores, no_spark, at_once, lambda outcome: told.append(outcome.options.store))
+    assert [one.exit_code for one in found] == [2] * 3
+    assert "its thread ended without a result" in str(found[0].to_dict()["message"])
+    assert told == [one.store for one in stores]
+
+
 def test_a_name_between_a_store_and_one_in_it_hides_nothing() -> None:
     with pytest.raises(SettingsError, match="lies in another one"):
         plan_many([Path("/a/b"), Path("/a/b-c"), Path("/a/b/c")], Path("/out"), RebuildOptions(store=Path()))
@@ -113,10 +141,6 @@ def test_as_many_at_once_as_asked_for_and_in_the_order_given(monkeypatch: pytest
     stores = [RebuildOptions(store=Path(f"/{number}")) for number in range(4)] + [RebuildOptions(Path("/x"))]
     stores = [stores[0], stores[1], stores[2], stores[4], stores[3]]
     told: list[Path] = []
-
-    def no_spark() -> SparkSession:
-        raise AssertionError("Spark was to be started")
-
     found = rebuild_many(stores, no_spark, 2, lambda outcome: told.append(outcome.options.store))
     assert [one.options for one in found] == stores
     assert set(told) == set(begun) == {one.store for one in stores}

@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -109,27 +110,40 @@ def rebuild_many(
         The outcomes in the order of ``stores``.
     """
     todo: queue.SimpleQueue[tuple[int, RebuildOptions]] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[int, Outcome] | None] = queue.SimpleQueue()
     for numbered in enumerate(stores):
         todo.put(numbered)
     once = _Once(start_spark)
 
     def work() -> None:
-        while True:
-            try:
+        try:
+            while True:
                 number, options = todo.get_nowait()
-            except queue.Empty:
-                return
-            done.put((number, _rebuilt(options, once)))
+                done.put((number, _rebuilt(options, once)))
+        except queue.Empty:
+            pass
+        finally:
+            done.put(None)  # whatever ended it, nobody waits for this thread any more
 
-    for number in range(min(at_once, len(stores))):
+    threads = min(at_once, len(stores))
+    for number in range(threads):
         # Not joined: whoever interrupts doesn't wait for what is under way.
         threading.Thread(target=work, name=f"reput-rebuild-{number}", daemon=True).start()
     outcomes: dict[int, Outcome] = {}
-    while len(outcomes) < len(stores):
-        number, outcome = done.get()
+    while threads and len(outcomes) < len(stores):
+        ended = done.get()
+        if ended is None:
+            threads -= 1
+            continue
+        number, outcome = ended
         outcomes[number] = outcome
         listener(outcome)
+    for number, options in enumerate(stores):
+        if number not in outcomes:
+            outcomes[number] = Outcome(
+                options, _unforeseen(options, "its thread ended without a result"), 0.0
+            )
+            listener(outcomes[number])
     return [outcomes[number] for number in sorted(outcomes)]
 
 
@@ -155,12 +169,17 @@ def _rebuilt(options: RebuildOptions, start_spark: Callable[[], SparkSession]) -
         result = rebuild(options, start_spark)
     except ReputError as refused:
         result = refused
-    except Exception as bug:  # noqa: BLE001 - of one store; the others go on
-        traceback.print_exc()
-        result = ReputError(
-            "reput failed in a way that it doesn't foresee",
-            path=options.store,
-            found=f"{type(bug).__name__}: {bug}",
-            next_step="The lines above say where; please report them",
-        )
+    except BaseException as bug:  # noqa: BLE001 - of one store, an exit too: the others go on
+        with suppress(OSError):  # nobody may read stderr any more
+            traceback.print_exc()
+        result = _unforeseen(options, f"{type(bug).__name__}: {bug}")
     return Outcome(options, result, time.perf_counter() - began)
+
+
+def _unforeseen(options: RebuildOptions, found: str) -> ReputError:
+    return ReputError(
+        "reput failed in a way that it doesn't foresee",
+        path=options.store,
+        found=found,
+        next_step="The lines above say where; please report them",
+    )
