@@ -14,7 +14,9 @@ from reput.cluster.plan import MEASURED, Hosts, app, plan
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sizing.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "sizing.md").read_text(encoding="utf-8")
+BENCHMARK = (DOCS / "benchmark.md").read_text(encoding="utf-8")
 _SHOWN = re.compile(r"^<!-- plan: (.*?) -->\n```text\n\$ (.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GIB = 1 << 30
 
@@ -46,6 +48,75 @@ def test_the_page_tells_the_figures_that_count() -> None:
     assert MEASURED.memory_fixed == GIB
     assert MEASURED.memory_per_core == 256 << 20
     assert "1 GiB, and 256 MiB a core" in PAGE
+
+
+def rows(heading: str) -> list[dict[str, str]]:
+    """The rows of the table of docs/benchmark.md that has this in its head, by the titles of columns."""
+    lines = iter(BENCHMARK.splitlines())
+    titles = [cell.strip() for cell in next(line for line in lines if heading in line).strip("|").split("|")]
+    next(lines)
+    found = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        found.append(dict(zip(titles, (cell.strip() for cell in line.strip("|").split("|")), strict=True)))
+    return found
+
+
+def run_of(name: str, cores: int) -> dict[str, str]:
+    """The row of one kind of run, as 5.5.0 writes."""
+    (row,) = [
+        row
+        for row in rows("times RocketMQ's | messages/s")
+        if (row[""], row["bytes as"], row["cores"]) == (name, "5.5.0", str(cores))
+    ]
+    return row
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def mib(text: str) -> float:
+    value, unit = text.split()
+    return float(value) * {"MiB": 1, "GiB": 1024}[unit]
+
+
+def test_each_rate_is_the_benchmarks() -> None:
+    warm, cold = run_of("reput, warm", 2), run_of("reput, cold", 2)
+    (log,) = re.findall(r"^A log of ([0-9.]+) GiB with ([0-9,]+) messages; medians", BENCHMARK, re.MULTILINE)
+    size, messages = float(log[0]) * GIB, number(log[1])
+    assert MEASURED.bytes_per_second == number(warm["MB/s"]) * 1e6
+    assert MEASURED.bytes_per_second == pytest.approx(size / number(warm["seconds"]), rel=0.01)
+    assert str(MEASURED.cores) == warm["cores"]
+    assert MEASURED.start_seconds == round(number(cold["seconds"]) - number(warm["seconds"]), 1)
+    assert MEASURED.message_bytes == round(size / messages)
+    assert "two index entries a message, three from RocketMQ 5.4 on" in BENCHMARK
+    assert MEASURED.keys == 3
+
+
+def test_the_memory_is_above_every_peak_that_was_measured() -> None:
+    for cores in (1, 2):
+        reckoned = (MEASURED.memory_fixed + cores * MEASURED.memory_per_core) / (1 << 20)
+        peaks = [mib(run_of(f"reput, {kind}", cores)["peak memory"]) for kind in ("cold", "warm")]
+        assert 0 <= reckoned - max(peaks) < 512
+    (largest,) = re.findall(r"peak memory ([0-9.]+) GiB, against ([0-9.]+) GiB", BENCHMARK)
+    assert max(map(float, largest)) * GIB <= MEASURED.memory_fixed + 2 * MEASURED.memory_per_core
+    one, two = (run_of("reput, cold", cores)["peak memory"] for cores in (1, 2))
+    assert f"peaks of {mib(one):,.1f} MiB with one core and {two} with two; 1.4 GiB with 12 GiB" in PAGE
+
+
+def test_what_the_page_says_of_the_benchmark() -> None:
+    one, two = (number(run_of("reput, warm", cores)["seconds"]) for cores in (1, 2))
+    assert f"the rate grew {one / two:.2f} times" in PAGE
+    assert f"{one:.2f} s against {two:.2f} s, {one / two:.2f} times" in BENCHMARK
+    kinds = {row["queues"]: row for row in rows("times plain queues")}
+    slower = [kinds[name]["times plain queues"] for name in ("batch queues", "with ConsumeQueueExt")]
+    assert f"take {slower[0]} to {slower[1]} times as long" in PAGE
+    (queues,) = re.findall(r"([0-9.]+ GiB) with 100,000 queues", BENCHMARK)
+    assert f"100,000 of them took {queues} of memory" in PAGE
+    assert "A queue costs reput 0.5 to 0.6 ms" in BENCHMARK
+    assert "0.5 to 0.6 ms a" in PAGE
 
 
 def test_a_plan_is_the_arithmetic_that_it_says() -> None:
