@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +14,14 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from reput.cli import app as cli
+from reput.cluster.plan import MEASURED
 from reput.doctor import Check, Status, machine, machine_checks, spark_check, store_checks, worst
 from reput.doctor.machine import cache_check, encoding, java_check, maps, memory, open_files, python, scratch
+from reput.doctor.stored import room
 from reput.errors import SparkError
+from reput.settings import StoreSettings
 from reput.spark import delta_jar
+from reput.store.segments import discover
 from tests.golden.store import GoldenStore
 from tests.rebuilds import broker_conf, broker_lock, golden
 
@@ -44,8 +49,10 @@ def test_what_each_limit_says() -> None:
         (encoding("utf-8", "ascii"), Status.WARNING),
         (encoding("ascii", "utf-8"), Status.WRONG),
         (memory(8 * GIB), Status.OK),
-        (memory(int(1.5 * GIB)), Status.WARNING),
-        (memory(GIB), Status.WRONG),
+        (memory(int(1.5 * GIB), 2), Status.WARNING),
+        (memory(GIB, 1), Status.WRONG),
+        (memory(3 * GIB, 8), Status.OK),
+        (memory(3 * GIB, 16), Status.WARNING),
         (open_files(None, 1024), Status.OK),
         (open_files(None, 256), Status.WARNING),
         (open_files(20_000, 1024), Status.WARNING),
@@ -62,14 +69,21 @@ def test_what_each_limit_says() -> None:
 
 
 def test_a_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert scratch(tmp_path).status is Status.OK
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr(machine.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert scratch().status is Status.OK
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{elsewhere},{tmp_path}")
+    monkeypatch.setattr(machine, "free_bytes", lambda path: GIB if path == tmp_path else 1)
+    assert (scratch().status, str(elsewhere) in scratch().found) == (Status.WARNING, True)
+    assert "SPARK_LOCAL_DIRS" in (scratch().next_step or "")
     assert cache_check(tmp_path / "not" / "there").found.endswith(
         "nothing compiled yet: the first run takes longer"
     )
     (tmp_path / "kernel.nbi").touch()
     assert cache_check(tmp_path).found.endswith("1 kernels compiled so far")
     monkeypatch.setattr(machine.os, "access", lambda *_: False)
-    assert scratch(tmp_path).status is cache_check(tmp_path).status is Status.WRONG
+    assert scratch().status is cache_check(tmp_path).status is Status.WRONG
     assert "NUMBA_CACHE_DIR" in (cache_check(tmp_path / "not" / "there").next_step or "")
 
 
@@ -109,6 +123,45 @@ def test_every_check_of_the_machine_comes_once() -> None:
     assert (
         worst(Check("", status, "") for status in (Status.WRONG, Status.WARNING, Status.OK)) is Status.WRONG
     )
+
+
+def test_what_memory_goes_by_is_that_of_the_plan_and_the_page() -> None:
+    assert machine._MEMORY_FIXED == MEASURED.memory_fixed
+    assert machine._MEMORY_PER_CORE == MEASURED.memory_per_core
+    page = (Path(__file__).parents[2] / "docs" / "benchmark.md").read_text(encoding="utf-8")
+    (warm,) = re.findall(r"^\| reput, warm +\| +5\.5\.0 \| +2 \|.* ([0-9.]+) GiB \|$", page, re.MULTILINE)
+    assert machine._MEMORY_NEEDED == int(float(warm) * GIB)
+    tails = re.findall(r"^\| +[0-9,]+ \| +[0-9]+ \|.* ms \| .* ([0-9.]+) GiB \|$", page, re.MULTILINE)
+    assert len(tails) == 2
+    assert machine._MEMORY_TAIL == int(max(map(float, tails)) * GIB)
+
+
+def test_units_of_batch_queues_and_segments_made_ahead_count_as_what_they_are(tmp_path: Path) -> None:
+    store = golden("5.3.3-batch-queue", tmp_path)
+    conf, root = broker_conf(store), store.root
+    without = room_of(root, conf, store.version)
+    store.write_topics_json()
+    assert room_of(root, conf, store.version) > without
+    segments = sorted((root / "commitlog").iterdir())
+    size = segments[-1].stat().st_size
+    with_batches = room_of(root, conf, store.version)
+    (root / "commitlog" / f"{int(segments[-1].name) + size:020d}").write_bytes(bytes(size))
+    assert room_of(root, conf, store.version) == with_batches
+
+
+def room_of(root: Path, conf: Path, version: str) -> int:
+    """What the check asks for, in bytes."""
+    settings = StoreSettings.load(root, conf, version)
+    asked: list[int] = []
+
+    def noted(number: int) -> str:
+        asked.append(number)
+        return str(number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reput.doctor.stored.human", noted)
+        room(settings, discover(settings), None)
+    return asked[0]
 
 
 def test_a_sound_store(store: GoldenStore) -> None:
@@ -181,7 +234,7 @@ def doctor(*words: str | Path) -> Result:
 @pytest.fixture
 def sound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine of the tests may lack something."""
-    monkeypatch.setattr("reput.cli.doctor.machine_checks", lambda: [Check("java", Status.OK, "Java 17")])
+    monkeypatch.setattr("reput.doctor.machine_checks", lambda: [Check("java", Status.OK, "Java 17")])
 
 
 @pytest.mark.usefixtures("sound")
@@ -199,6 +252,6 @@ def test_the_command(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> Non
         assert doctor(*words).exit_code == 2
     monkeypatch.setattr(cli, "start_spark", lambda *_: pytest.fail("Spark was to be started"))
     monkeypatch.setattr(
-        "reput.cli.doctor.machine_checks", lambda: [Check("java", Status.WRONG, "none", "Install")]
+        "reput.doctor.machine_checks", lambda: [Check("java", Status.WRONG, "none", "Install")]
     )
     assert "not tried: there is no Java for it" in doctor().stdout

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.doctor.check import Check, ok, warning, wrong
+from reput.doctor.check import Check, ok, warning, worst, wrong
 from reput.errors import ReputError
 from reput.spark import LEAST_JAVA, delta_jar, java, spark_error
 from reput.store.space import free_bytes, human
@@ -22,11 +22,17 @@ if TYPE_CHECKING:
 
 _LEAST_PYTHON = (3, 11)
 _KNOWN_JAVA = (17, 21)
-#: What all processes of a rebuild together took at most (docs/benchmark.md), and what leaves room beside it.
-_MEMORY_NEEDED, _MEMORY_WANTED = 1_288_490_188, 2 << 30
+#: What all processes of a rebuild together took with two cores (docs/benchmark.md, "reput, warm").
+_MEMORY_NEEDED = int(1.2 * (1 << 30))
+#: What a tail took (docs/benchmark.md), and what a rebuild with more cores is reckoned to take: driver and
+#: JVM, and the worker of each core (docs/sizing.md).
+_MEMORY_TAIL, _MEMORY_FIXED, _MEMORY_PER_CORE = int(2.1 * (1 << 30)), 1 << 30, 256 << 20
 #: A task keeps 512 queue files open (docs/rebuild.md).
 _OPEN_FILES = 1024
+#: Reckoned, not measured: what reput spills lies in its output, and here what Spark keeps and spills.
 _SCRATCH_WANTED = 512 << 20
+#: Where Java has its temporary files, whatever TMPDIR says; Spark's lie there but for SPARK_LOCAL_DIRS.
+_JAVA_TEMPORARY = "/tmp"
 _DEFAULT_MAPS = 65_530
 
 
@@ -130,16 +136,19 @@ def delta() -> Check:
     return warning("delta", f"{name} isn't in an Ivy cache or in Spark's own jars", step)
 
 
-def memory(available: int | None = None) -> Check:
-    """Free memory, in this container if it is one."""
+def memory(available: int | None = None, cores: int | None = None) -> Check:
+    """Free memory for as many cores, in this container if it is one."""
     available = _available_memory() if available is None else available
+    cores = _cores() if cores is None else cores
+    wanted = max(_MEMORY_TAIL, _MEMORY_FIXED + cores * _MEMORY_PER_CORE)
     if available is None:
-        return warning("memory", "the system doesn't tell", f"See that {human(_MEMORY_WANTED)} are free.")
+        return warning("memory", "the system doesn't tell", f"See that {human(wanted)} are free.")
     found = f"{human(available)} available"
-    if available >= _MEMORY_WANTED:
+    if available >= wanted:
         return ok("memory", found)
     step = (
-        f"A rebuild takes up to {human(_MEMORY_NEEDED)} with its JVM: stop something, or go to a larger host."
+        f"A rebuild takes {human(_MEMORY_NEEDED)} with two cores, and may take {human(wanted)} with {cores}, "
+        "as may a tail: stop something, give --master 'local[2]', or go to a larger host."
     )
     return (warning if available >= _MEMORY_NEEDED else wrong)("memory", found, step)
 
@@ -177,20 +186,30 @@ def maps(files: int | None, limit: int | None = None) -> Check:
     return ok(name, found) if limit >= _DEFAULT_MAPS else warning(name, found, step)
 
 
-def scratch(directory: Path | None = None) -> Check:
-    """Where Spark keeps what it shuffles, and Python its temporary files."""
-    directory = Path(tempfile.gettempdir()) if directory is None else directory
+def scratch() -> Check:
+    """Where Spark keeps what it shuffles, and Python its temporary files: the worst of these directories."""
+    ours = Path(tempfile.gettempdir())
+    spark = os.environ.get("SPARK_LOCAL_DIRS") or _JAVA_TEMPORARY
+    places = dict.fromkeys((*(Path(name.strip()) for name in spark.split(",") if name.strip()), ours))
+    checks = [_temporary(place, "TMPDIR" if place == ours else "SPARK_LOCAL_DIRS") for place in places]
+    status = worst(checks)
+    return next(check for check in checks if check.status is status)
+
+
+def _temporary(directory: Path, variable: str) -> Check:
+    """One of them; ``variable`` names it."""
+    step = f"Let {variable} name a directory that can be written to, with {human(_SCRATCH_WANTED)} free."
     if not os.access(directory, os.W_OK | os.X_OK):
-        return wrong("temporary", f"{directory} can't be written to", "Let TMPDIR name a directory that can.")
+        return wrong("temporary", f"{directory} can't be written to", step)
     try:
         free = free_bytes(directory)
     except ReputError as error:
-        return wrong("temporary", str(error), "Let TMPDIR name another directory.")
+        return wrong("temporary", str(error), step)
     found = f"{directory}, {human(free)} free"
-    if free >= _SCRATCH_WANTED:
-        return ok("temporary", found)
-    return warning(
-        "temporary", found, f"Free some, or let TMPDIR name a directory with {human(_SCRATCH_WANTED)}."
+    return (
+        ok("temporary", found)
+        if free >= _SCRATCH_WANTED
+        else warning("temporary", found, f"Free some. {step}")
     )
 
 
@@ -233,6 +252,16 @@ def _available_memory() -> int | None:
     except (OSError, ValueError):
         pass
     return min(found, default=None)
+
+
+def _cores() -> int:
+    """Those that ``local[*]`` takes: as Java counts them, those allowed to this process and its container."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return cores if quota == "max" else min(cores, -(-int(quota) // int(period)))
+    except (OSError, ValueError):
+        return cores
 
 
 def _map_limit() -> int | None:

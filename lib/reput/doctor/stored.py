@@ -16,8 +16,9 @@ from reput.format import names
 from reput.recovery.config import config_problems
 from reput.settings import StoreSettings
 from reput.store.lock import store_holder
-from reput.store.segments import CommitLog, discover
+from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.space import free_bytes, human
+from reput.topics import batch_queue_topics
 
 #: Bytes of log between two commits, as `reput rebuild` has it by default.
 _BYTES_PER_BATCH = 4 << 30
@@ -147,7 +148,11 @@ def room(settings: StoreSettings, log: CommitLog, out: Path | None) -> Check:
     place = settings.root if out is None else out
     try:
         needed = estimate(
-            settings, log, index=settings.message_index_enable, bytes_per_batch=_BYTES_PER_BATCH
+            settings,
+            without_unwritten_end(log),
+            index=settings.message_index_enable,
+            bytes_per_batch=_BYTES_PER_BATCH,
+            batch_topics=_batch_topics(settings),
         ).output_bytes
         free = free_bytes(place)
     except ReputError as error:
@@ -156,6 +161,16 @@ def room(settings: StoreSettings, log: CommitLog, out: Path | None) -> Check:
     if free >= needed:
         return ok("room", found)
     return wrong("room", found, f"Free {human(needed - free)}, or write to another file system with --out.")
+
+
+def _batch_topics(settings: StoreSettings) -> frozenset[str]:
+    """Whose units are longer."""
+    if not settings.dialect.recovery.switches_queue_types:
+        return frozenset()
+    try:
+        return frozenset(batch_queue_topics(settings.topics_json))
+    except ReputError:
+        return frozenset()  # said of the file itself
 
 
 def _from(name: str, error: ReputError) -> Check:
