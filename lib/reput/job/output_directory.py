@@ -8,6 +8,7 @@ from pathlib import Path
 from reput.errors import OutputError
 from reput.format import names
 from reput.settings import StoreSettings
+from reput.store.outside import check_outside
 from reput.store.space import existing_parent
 
 
@@ -24,23 +25,11 @@ def output_root(out: Path, settings: StoreSettings) -> Path:
             path=root,
             next_step="Use --in-place to replace the store's files, or another directory",
         )
-    real = root.resolve()
-    for directory in settings.commit_log_dirs:
-        if real.is_relative_to(directory.resolve()):
-            raise OutputError(
-                "the output lies inside the commit log",
-                path=root,
-                found=directory,
-                next_step="Choose a directory elsewhere",
-            )
-    for name in (*names.QUEUES, names.INDEX):
-        if real.is_relative_to((settings.root / name).resolve()):
-            raise OutputError(
-                "the output lies where a broker looks for its own files",
-                path=root,
-                found=settings.root / name,
-                next_step="Choose a directory elsewhere",
-            )
+    # Elsewhere in the store it may go: that is where a user has room on the same disk.
+    own = [settings.root / name for name in (*names.QUEUES, names.INDEX)]
+    check_outside(
+        "the output", root, settings, "Choose a directory elsewhere", [*settings.commit_log_dirs, *own]
+    )
     _check_empty_or_ours(root)
     return root
 

@@ -10,6 +10,7 @@ from reput.errors import OutputError
 from reput.report.page import GENERATOR
 from reput.settings import StoreSettings
 from reput.store import files
+from reput.store.outside import check_outside
 
 #: A page names its maker within so many bytes.
 _HEAD = 512
@@ -29,17 +30,7 @@ def check_target(path: Path, settings: StoreSettings, *, force: bool) -> Path:
     Raises:
         OutputError: it is refused.
     """
-    target = Path(os.path.realpath(path))
-    for directory in (settings.root, *settings.commit_log_dirs):
-        inside = Path(os.path.realpath(directory))
-        if target.is_relative_to(inside):
-            raise OutputError(
-                "a report isn't written into the store",
-                path=path,
-                expected=f"a place outside of {inside}",
-                found=str(target),
-                next_step="Name another file with --output.",
-            )
+    target = check_outside("a report", path, settings, "Name another file with --output.")
     if not target.parent.is_dir():
         raise OutputError(
             "the directory of the report isn't there",
