@@ -112,6 +112,67 @@ def test_limits_and_what_is_not_printed(reput: Command, store: GoldenStore) -> N
 
 
 @pytest.mark.parametrize(
+    ("words", "said", "facts"),
+    [
+        (
+            "commitlog --start 202750",
+            "nothing begins at 202750 or later: the log ends at 202750",
+            "log past-end",
+        ),
+        ("commitlog --start 9999999 --quiet", "the log ends at 202750", "log past-end"),
+        (
+            "commitlog --end 131072 --stats",
+            "nothing begins before 131072: the log begins at 131072",
+            "log before-start",
+        ),
+        (
+            "commitlog --since 2027-01-01",
+            "the log's last message is of 2026-11-21T10:37:00.646Z",
+            "log past-end",
+        ),
+        (
+            "commitlog --until 2026-01-01",
+            "the log's first message is of 2026-11-21T10:36:56.495Z",
+            "log before-start",
+        ),
+        (
+            "commitlog --topic nosuch",
+            "no message fits: the log goes from 131072 to 202750, stored from 2026-11-21T10:36:56.495Z to",
+            "log no-match",
+        ),
+        (
+            "consumequeue --queue t:0 --start 22",
+            "no unit at queueOffset 22 or later: t:0 ends at 22",
+            "queue past-end",
+        ),
+        ("consumequeue --start 99999", "of 21 queues: the longest ends at 316", "queues past-end"),
+        ("index --since 2027-01-01", "the index ends at 2026-11-21T10:37:00.646Z", "index past-end"),
+        ("index --until 2026-11-21", "the index begins at 2026-11-21T10:36:56.495Z", "index before-start"),
+    ],
+)
+def test_where_nothing_is_it_is_said_where_there_is_something(
+    reput: Command, store: GoldenStore, words: str, said: str, facts: str
+) -> None:
+    kind, *more = words.split()
+    more += options(store) if kind != "consumequeue" else ()
+    outcome = reput("dump", kind, store.root, *more)
+    assert outcome.code == 0
+    assert outcome.stderr.startswith("reput: ")
+    assert outcome.stderr.count("\n") == 1
+    assert said in outcome.stderr
+    *_, last = [
+        json.loads(line) for line in reput("dump", kind, store.root, *more, "--json").stdout.splitlines()
+    ]
+    assert (last["type"], f"{last['of']} {last['why']}") == ("nothing", facts)
+    assert said in last["message"]
+
+
+def test_quiet_says_nothing_of_what_does_not_fit(reput: Command, store: GoldenStore) -> None:
+    outcome = reput("dump", "commitlog", store.root, "--quiet", "--topic", "nosuch", *options(store))
+    assert (outcome.code, outcome.stdout, outcome.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (
@@ -120,19 +181,20 @@ def test_limits_and_what_is_not_printed(reput: Command, store: GoldenStore) -> N
         ),
         ("commitlog STORE/config", "there is no commit log here"),
         ("commitlog STORE/checkpoint", "can't be told where this file begins in the log"),
-        ("commitlog STORE --start 5 --end 4", "expected --start at --end or before"),
+        ("commitlog STORE --start 5 --end 4", "expected --start before --end"),
         ("commitlog STORE --start end", "`end` only with --follow"),
         ("commitlog STORE --start x", "--start can't be understood"),
         ("commitlog STORE --queue t --queue-start 4", "expected one --queue TOPIC:ID beside them"),
         ("commitlog STORE --queue-end 4", "expected one --queue TOPIC:ID beside them"),
         (
             "commitlog STORE --queue t:0 --queue-start 4 --queue-end 3",
-            "--queue-start at --queue-end or before",
+            "--queue-start before --queue-end",
         ),
+        ("commitlog STORE --start 5 --end 5", "expected --start before --end"),
         ("commitlog STORE --queue :x", "a queue can't be understood"),
         ("commitlog STORE --transaction lost", "expected one of none, prepared, commit, rollback"),
         ("commitlog STORE --since 2026", "--since can't be understood"),
-        ("commitlog STORE --since 2026-11-22 --until 2026-11-21", "--since at --until or earlier"),
+        ("commitlog STORE --since 2026-11-22 --until 2026-11-21", "--since before --until"),
         ("commitlog STORE --stats --body", "--stats alone"),
         ("commitlog STORE --quiet --all", "--quiet alone"),
         ("commitlog STORE --key ''", "an empty text finds nothing"),

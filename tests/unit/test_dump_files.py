@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reput.cli.dump.nothing import in_queues
 from reput.dump import checkpoint, consumequeue, index, places
 from reput.dump.commitlog import Blank, Block, Reader
 from reput.dump.consumequeue import dump
@@ -212,6 +213,30 @@ def test_when_a_delayed_message_is_due(tmp_path: Path) -> None:
     assert due == [1795257388991, None, None, None]
 
 
+def test_where_queues_begin_and_end_is_said_in_place_of_nothing(tmp_path: Path) -> None:
+    first = queue_of(tmp_path, bytes(40), PRE_BLANK + units(0, 100) + bytes(20))
+    (first / names.offset_name(0)).unlink()
+    batches = queue_of(
+        tmp_path,
+        batchconsumequeue.unit(0, 50, 7, 1000, 4, 5) + bytes(46),
+        topic="b",
+        kind="batchconsumequeue",
+    )
+    empty = queue_of(tmp_path, bytes(40), topic="e")
+
+    def said(start: int, end: int | None, *paths: Path) -> tuple[str, object]:
+        nothing = in_queues([place for path in paths for place in places.queue_places(path)], start, end)
+        return nothing.text, nothing.facts["why"]
+
+    assert said(0, 2, first) == ("no unit before queueOffset 2: t:3 begins at 3", "before-start")
+    assert said(5, None, first) == ("no unit at queueOffset 5 or later: t:3 ends at 5", "past-end")
+    assert said(9, 12, batches) == ("no unit at queueOffset 9 or later: b:3 ends at 9", "past-end")
+    assert said(0, None, empty) == ("e:3 has no unit", "empty")
+    assert said(0, None, empty, empty) == ("none of 2 queues has a unit", "empty")
+    told = ("no unit before queueOffset 3 of 3 queues: the first begins at 3", "before-start")
+    assert said(1, 3, first, batches, empty) == told
+
+
 def test_batch_units_are_known_by_their_place_and_by_their_bytes(tmp_path: Path) -> None:
     one = batchconsumequeue.unit
     data = (
@@ -279,9 +304,9 @@ def test_an_index_file_and_the_chain_of_a_key(tmp_path: Path) -> None:
     assert [one.ordinal for one in chained if isinstance(one, Entry) and one.matches] == [3, 1]
     assert all(isinstance(one, Entry) and one.key_hash % 5 == chain.slot for one in chained)
     # An entry's time has lost up to 999 ms of its message's.
-    within = [one.ordinal for one in list(index.dump(place, 1_002_999, 1_004_000))[1:]]  # type: ignore[union-attr]
+    within = [one.ordinal for one in list(index.dump(place, 1_002_999, 1_004_001))[1:]]  # type: ignore[union-attr]
     assert within == [2, 3, 4]
-    again = list(index.walk(place, "t#a", 1_003_000, 1_003_000))[2:]
+    again = list(index.walk(place, "t#a", 1_003_000, 1_003_001))[2:]
     assert [one.ordinal for one in again] == [3]  # type: ignore[union-attr]
 
 

@@ -76,6 +76,21 @@ def dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
         yield Run(place, UNWRITTEN, zeros.start, zeros.end)
 
 
+def batch_extent(place: QueuePlace) -> tuple[int, int] | None:
+    """From the first batch's first queueOffset to the last one's last, half open; None without one.
+
+    Raises:
+        SegmentGoneError, StoreError: a file can't be read.
+    """
+    ends = []
+    for path, _, size in place.files:
+        units = read("the queue", path, _BATCH_UNIT, 0, size // batchconsumequeue.UNIT_LENGTH)
+        good = units[(units["position"] >= 0) & (units["size"] > 0) & (units["base_offset"] >= 0)]
+        if len(good):
+            ends += [int(good["base_offset"][0]), int(good["base_offset"][-1]) + int(good["batch_size"][-1])]
+    return (ends[0], ends[-1]) if ends else None
+
+
 def _batch_unit(place: QueuePlace, unit: Any) -> QueueUnit:
     return QueueUnit(
         place,

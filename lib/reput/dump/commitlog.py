@@ -322,7 +322,7 @@ class Reader:
     def _is_out_of_time(self, first: int | None, following: int | None) -> bool:
         since, until = self._wanted.since, self._wanted.until
         too_early = since is not None and following is not None and following < since
-        return too_early or (until is not None and first is not None and first > until)
+        return too_early or (until is not None and first is not None and first >= until)
 
 
 def _changes(data: NDArray[np.uint8], position: int, *, nap: Callable[[float], None] = time.sleep) -> bool:

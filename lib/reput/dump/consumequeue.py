@@ -75,10 +75,38 @@ def dump(place: QueuePlace, start: int = 0, end: int = _MOST) -> Iterator[Event]
     Raises:
         SegmentGoneError, StoreError: a file can't be read.
     """
-    if place.batch or (place.batch is None and any(looks_like_batches(path) for path, _, _ in place.files)):
+    if is_of_batches(place):
         yield from dump_batches(place, start, end)
     else:
         yield from _dump_units(place, start, end)
+
+
+def is_of_batches(place: QueuePlace) -> bool:
+    """Whether units are those of a batch queue.
+
+    Raises:
+        SegmentGoneError, StoreError: a file can't be read.
+    """
+    if place.batch is not None:
+        return place.batch
+    return any(looks_like_batches(path) for path, _, _ in place.files)
+
+
+def unit_extent(place: QueuePlace) -> tuple[int, int] | None:
+    """From the first unit's queueOffset to the last one's, half open; None where none leads anywhere.
+
+    Raises:
+        SegmentGoneError, StoreError: a file can't be read.
+    """
+    first = next((found[0] for file in place.files if len(found := _good(*file))), None)
+    last = next((found[-1] for file in reversed(place.files) if len(found := _good(*file))), None)
+    return None if first is None or last is None else (int(first), int(last) + 1)
+
+
+def _good(path: Path, base: int, size: int) -> NDArray[np.int64]:
+    length = consumequeue.UNIT_LENGTH
+    units = read("the queue", path, _UNIT, 0, size // length)
+    return np.flatnonzero(_kinds(units) == _GOOD) + base // length
 
 
 def _dump_units(place: QueuePlace, start: int, end: int) -> Iterator[Event]:

@@ -176,7 +176,7 @@ def dump(place: IndexPlace, since: int | None = None, until: int | None = None) 
 
     Args:
         place: the file.
-        since, until: ms, both inclusive. An entry's time is kept in whole seconds: it counts where its
+        since, until: ms, half open. An entry's time is kept in whole seconds: it counts where its
             message may be of that time.
 
     Raises:
@@ -194,7 +194,7 @@ def dump(place: IndexPlace, since: int | None = None, until: int | None = None) 
         if since is not None:
             mask &= times + 999 >= since
         if until is not None:
-            mask &= times <= until
+            mask &= times < until
         numbers = np.arange(ordinal, ordinal + len(entries))
         bad = (entries["hash"] < 0) | (entries["previous"] < 0) | (entries["previous"] >= numbers)
         bad |= entries["seconds"] < 0
@@ -232,7 +232,7 @@ def walk(place: IndexPlace, key: str, since: int | None = None, until: int | Non
         entry = _entry(place, head, ordinal, entries[0], key_hash)
         if entry.previous >= ordinal or entry.previous < 0:
             yield _bad_entry(place, entry)
-        if (since is None or entry.timestamp + 999 >= since) and (until is None or entry.timestamp <= until):
+        if (since is None or entry.timestamp + 999 >= since) and (until is None or entry.timestamp < until):
             yield entry
         if entry.previous >= ordinal:
             return  # it would never end
@@ -249,9 +249,18 @@ def walk(place: IndexPlace, key: str, since: int | None = None, until: int | Non
         )
 
 
-def _head(place: IndexPlace) -> Generator[Event, None, indexfile.IndexHeader]:
+def read_header(place: IndexPlace) -> indexfile.IndexHeader:
+    """The header of a file; a part that is missing counts as zeros.
+
+    Raises:
+        SegmentGoneError, StoreError: it can't be read.
+    """
     data = read_bytes(_WHAT, place.path, 0, indexfile.HEADER_LENGTH)
-    header = indexfile.IndexHeader.decode(data.ljust(indexfile.HEADER_LENGTH, b"\0"))
+    return indexfile.IndexHeader.decode(data.ljust(indexfile.HEADER_LENGTH, b"\0"))
+
+
+def _head(place: IndexPlace) -> Generator[Event, None, indexfile.IndexHeader]:
+    header = read_header(place)
     used = 0
     for first in range(0, place.slots, _SLOTS_CHUNK):
         at = indexfile.HEADER_LENGTH + first * indexfile.SLOT_LENGTH

@@ -47,7 +47,7 @@ class Wanted:
         key: a word of KEYS, or UNIQ_KEY, is this, as a client asks for a key.
         uniq_key: UNIQ_KEY is this.
         transaction: its state.
-        since, until: storeTimestamp in ms, both inclusive.
+        since, until: storeTimestamp in ms; half open.
     """
 
     topics: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Wanted:
         if self.since is not None:
             mask &= times >= self.since
         if self.until is not None:
-            mask &= times <= self.until
+            mask &= times < self.until
         if self.queue_start is not None:
             mask &= offsets >= self.queue_start
         if self.queue_end is not None:

@@ -10,6 +10,7 @@ import typer
 
 from reput.cli.arguments import BrokerConf, WrittenBy
 from reput.cli.dump.lines import Lines, dumping
+from reput.cli.dump.nothing import in_log
 from reput.cli.dump.options import (
     AsLines,
     Limit,
@@ -24,7 +25,6 @@ from reput.cli.dump.options import (
 )
 from reput.cli.dump.text import damage_line, message_line, place_line, word
 from reput.cli.output import moment
-from reput.dump import places
 from reput.dump.damage import Damage
 from reput.errors import SettingsError
 
@@ -127,6 +127,8 @@ def commitlog_command(
     Ranges are half open. TIME is ms since 1970 in 13 digits, or ISO 8601, UTC unless it says otherwise. All
     conditions must hold. Damage in the range is always shown, whatever is asked for.
 
+    Where nothing is to be shown, stderr says where the log begins and ends.
+
     Exit code 0: sound. 1: something in the range is damaged. 2: refused or failed.
     """
     with dumping(as_json) as lines:
@@ -140,13 +142,17 @@ def commitlog_command(
             raise unclear("--stats with --body or --all", "--stats alone: no record is shown")
         if quiet and (body or show_all or stats):
             raise unclear("--quiet with --body, --all or --stats", "--quiet alone: no record is shown")
+        from reput.dump import places
+
         place = places.log_place(path, broker_conf, rocketmq_version, may_be_empty=follow)
         if follow and not place.can_grow:
             raise unclear("--follow with one file", "--follow with a store or a directory of segments")
         events = _log_events(place, wanted, first, end, follow=follow)
-        _show_log(
+        anything = _show_log(
             lines, events, limit=limit, body=body, show_all=show_all, stats=stats, quiet=quiet, follow=follow
         )
+        if not (anything or follow):
+            lines.nothing(in_log(place, wanted, first or 0, end), quiet=quiet)
 
 
 def _log_events(
@@ -175,23 +181,27 @@ def _show_log(
     stats: bool,
     quiet: bool,
     follow: bool,
-) -> None:
+) -> bool:
+    """Whether there was anything to show."""
     from reput.dump import rows
     from reput.dump.commitlog import Block
     from reput.dump.statistics import Statistics
 
     sums = Statistics()
     left = limit
+    anything = False
     try:
         for event in events:
             if event is None:
                 lines.flush()
-            elif isinstance(event, Damage):
+                continue
+            if isinstance(event, Damage):
                 lines.show(event, damage_line)
                 lines.flush()
             elif not isinstance(event, Block):
-                if show_all:
-                    lines.show(event, place_line)
+                if not show_all:
+                    continue
+                lines.show(event, place_line)
             else:
                 block = event if left is None else event.first(left)
                 left = None if left is None else left - len(block.rows)
@@ -205,13 +215,15 @@ def _show_log(
                         else:
                             lines.put(message_line(message, held))
                     lines.flush()
-                if left == 0:
-                    break
+            anything = True
+            if left == 0:
+                break
     except KeyboardInterrupt:
         if not follow:
             raise
     if stats:
         _show_sums(lines, sums.topics(), sums.total())
+    return anything
 
 
 def _show_sums(lines: Lines, topics: list[TopicSums], total: TopicSums | None) -> None:

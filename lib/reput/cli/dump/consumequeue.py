@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from reput.cli.dump.lines import Countdown, dumping
+from reput.cli.dump.nothing import in_queues
 from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, in_order, queue_of
 from reput.cli.dump.text import queue_line
-from reput.dump import places
 from reput.dump.damage import Damage
 from reput.errors import SettingsError
 
@@ -52,29 +52,35 @@ def consumequeue_command(
     Places before a queue's first message are named `pre-blank`; zeros before other units, and units that no
     broker takes, are damage.
 
+    Where nothing is to be shown, stderr says where queues begin and end.
+
     Exit code 0: sound. 1: something in the range is damaged. 2: refused or failed.
     """
     with dumping(as_json) as lines:
         in_order("--start", start, "--end", end)
+        from reput.dump import places
         from reput.dump.consumequeue import dump
-        from reput.dump.queueevents import QueueUnit, Run
+        from reput.dump.queueevents import UNWRITTEN, QueueUnit, Run
 
         chosen = [queue_of(text) for text in queue or ()]
         most = Countdown(limit)
-        matched = False
+        asked = []
+        anything = False
         for place in places.queue_places(path):
             if chosen and not any(
                 topic == place.topic and number in (None, place.queue_id) for topic, number in chosen
             ):
                 continue
-            matched = True
+            asked.append(place)
             for event in dump(place, start, 1 << 62 if end is None else end):
-                hidden = isinstance(event, Run) and event.kind == "unwritten" and not show_all
-                if isinstance(event, Damage) or not (quiet or hidden):
+                if isinstance(event, Run) and event.kind == UNWRITTEN and not show_all:
+                    continue
+                anything = True
+                if isinstance(event, Damage) or not quiet:
                     lines.show(event, queue_line)
                 if isinstance(event, QueueUnit) and most.is_reached():
                     return
-        if not matched:
+        if not asked:
             raise SettingsError(
                 "there is no such queue here",
                 path=path,
@@ -82,3 +88,5 @@ def consumequeue_command(
                 found="none",
                 next_step="`reput dump commitlog --queue` finds messages that no queue leads to",
             )
+        if not anything:
+            lines.nothing(in_queues(asked, start, end), quiet=quiet)

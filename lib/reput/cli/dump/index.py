@@ -8,9 +8,9 @@ import typer
 
 from reput.cli.arguments import BrokerConf, WrittenBy
 from reput.cli.dump.lines import Countdown, dumping
+from reput.cli.dump.nothing import in_index
 from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, Since, Until, times_of, unclear
 from reput.cli.dump.text import index_line
-from reput.dump import places
 from reput.dump.damage import Damage
 from reput.errors import SettingsError
 from reput.settings import StoreSettings
@@ -49,7 +49,8 @@ def index_command(
     """Show index files: the header, how many slots are used, and each entry.
 
     Entries know the hash of a key, not the key, and whole seconds: an entry's message may be up to 999 ms
-    later than the entry says. The sizes of a file come from broker.conf.
+    later than the entry says. The sizes of a file come from broker.conf. Where no entry is of the time that
+    is asked for, stderr says of which times they are.
 
     Exit code 0: sound. 1: something is damaged. 2: refused or failed.
     """
@@ -61,19 +62,24 @@ def index_command(
                 "a key can't be understood", expected="TOPIC#KEY, e.g. orders#4711", found=key
             )
         begin, stop = times_of(since, until)
-        from reput.dump import index
+        from reput.dump import index, places
 
         root = places.absolute(path)
         settings = StoreSettings.load(
             root if root.is_dir() else root.parent, broker_conf, rocketmq_version, dledger=True
         )
         most = Countdown(limit)
-        for place in index.places(places.index_files(path), settings):
+        anything = False
+        files = index.places(places.index_files(path), settings)
+        for place in files:
             events = index.dump(place, begin, stop) if key is None else index.walk(place, key, begin, stop)
             for event in events:
                 if isinstance(event, index.Entry) and headers:
                     break
+                anything |= isinstance(event, index.Entry | Damage)
                 if isinstance(event, Damage) or not quiet:
                     lines.show(event, index_line)
                 if isinstance(event, index.Entry) and most.is_reached():
                     return
+        if not (anything or headers) and (key is None or (begin, stop) != (None, None)):
+            lines.nothing(in_index(files, begin, stop), quiet=quiet)

@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from reput.cli.dump.nothing import Nothing
 from reput.cli.dump.text import damage_line
 from reput.cli.outcome import reported
 from reput.cli.output import TextOutput, inline, let_go_of_stdout, told
@@ -53,6 +54,19 @@ class Lines:
             waiting, self._waiting = self._waiting, []
             sys.stdout.write("\n".join(waiting) + "\n")
         sys.stdout.flush()
+
+    def nothing(self, nothing: Nothing, *, quiet: bool) -> None:
+        """Why nothing is shown: to stderr, with ``--json`` as a line as well.
+
+        Args:
+            quiet: only where a range lies beside all that there is, so that it can't be said to be sound.
+        """
+        if quiet and not nothing.is_outside:
+            return
+        if self.as_json:
+            self.put(json.dumps({"type": "nothing", **nothing.facts, "message": nothing.text}))
+        self.flush()
+        told(nothing.text)
 
     def error(self, error: ReputError) -> None:
         """Why the command was refused or failed: to stderr, with ``--json`` as a line as well."""

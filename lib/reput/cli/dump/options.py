@@ -22,7 +22,7 @@ Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Only what was stored at this time or later.")
 ]
 Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Only what was stored at this time or earlier.")
+    str | None, typer.Option("--until", metavar="TIME", help="Only what was stored before this time.")
 ]
 
 
@@ -46,24 +46,22 @@ def times_of(since: str | None, until: str | None) -> tuple[int | None, int | No
     """The times of --since and --until, ms.
 
     Raises:
-        SettingsError: one can't be understood, or the first is later.
+        SettingsError: one can't be understood, or no time is between them.
     """
     begin, stop = time_of("--since", since), time_of("--until", until)
-    if begin is not None and stop is not None and begin > stop:
-        raise unclear(
-            f"--since {since}, which is later than --until {until}", "--since at --until or earlier"
-        )
+    if begin is not None and stop is not None and begin >= stop:
+        raise unclear(f"--since {since}, which isn't before --until {until}", "--since before --until")
     return begin, stop
 
 
 def in_order(one: str, first: int | None, other: str, last: int | None) -> None:
-    """Refuse a range whose end lies before its beginning.
+    """Refuse a range in which nothing can be.
 
     Raises:
-        SettingsError: it does; names both options.
+        SettingsError: its end isn't behind its beginning; names both options.
     """
-    if first is not None and last is not None and first > last:
-        raise unclear(f"{one} {first} behind {other} {last}", f"{one} at {other} or before")
+    if first is not None and last is not None and first >= last:
+        raise unclear(f"{one} {first}, which isn't before {other} {last}", f"{one} before {other}")
 
 
 def unclear(found: str, expected: str) -> SettingsError:
