@@ -98,7 +98,7 @@ def test_output_inside_the_store_by_a_link(reput: Command, store: GoldenStore, t
     (tmp_path / "link").symlink_to(store.root)
     assert_refused(reput(*words(store, "--out", tmp_path / "link")), "--in-place")
     assert_refused(
-        reput(*words(store, "--out", tmp_path / "link" / "commitlog" / "out")), "inside the commit log"
+        reput(*words(store, "--out", tmp_path / "link" / "commitlog" / "out")), "isn't written into the store"
     )
 
 
@@ -240,7 +240,7 @@ def test_what_is_not_foreseen_is_no_result(
     def bug(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("reput.cli.app.rebuild", bug)
+    monkeypatch.setattr("reput.job.rebuild", bug)
     outcome = reput(*words(store, "--out", out, "--json"))
     assert outcome.code == 2
     assert json.loads(outcome.stdout)["found"] == "ZeroDivisionError: a bug"

@@ -27,7 +27,6 @@ from reput.cli.submitted import part_stderr
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
 from reput.errors import SettingsError
-from reput.job import RebuildOptions, rebuild
 from reput.spark import check_java, is_submitted, session
 
 if TYPE_CHECKING:
@@ -114,6 +113,8 @@ def rebuild_command(
     Exit code 0: done and sound. 1: done, with findings. 2: refused or failed, with the store's files as they
     were.
     """
+    from reput.job import RebuildOptions, rebuild
+
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output):
         if in_place == (out is not None):

@@ -15,7 +15,6 @@ import typer
 from reput.dialect import DIALECTS
 from reput.errors import ReputError
 from reput.format import names
-from reput.lag.committed import committed_offsets
 from reput.settings import StoreSettings
 
 
@@ -45,6 +44,8 @@ def queues(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """Consumer groups that have committed offsets."""
+    from reput.lag.committed import committed_offsets
+
     with suppress(ReputError):
         conf = ctx.params.get("broker_conf")
         settings = StoreSettings.load(

@@ -11,7 +11,6 @@ import typer
 
 from reput.cli.app import REFUSED, app
 from reput.cli.output import ProgressDisplay, TextOutput, printed
-from reput.demo import VERSION, run
 from reput.errors import ReputError
 
 DIFFERENT = 1
@@ -40,6 +39,7 @@ def demo_command(
 
     Exit code 0: none. 1: some. 2: the rebuild failed.
     """
+    from reput.demo import VERSION, run
     from reput.spark import session
 
     output = TextOutput()

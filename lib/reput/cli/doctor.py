@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,10 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, WrittenBy
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, printed
-from reput.doctor import Check, Status, machine_checks, spark_check, store_checks, worst
 from reput.errors import SettingsError
+
+if TYPE_CHECKING:
+    from reput.doctor import Check
 
 _EXAMPLES = """**Examples**
 
@@ -54,6 +56,8 @@ def doctor_command(
 
     Exit code 0: all is well. 1: something isn't, or won't be for long. 2: refused or failed.
     """
+    from reput.doctor import Status, machine_checks, store_checks, worst
+
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="nothing was changed"):
         _refuse_ignored(
@@ -85,6 +89,8 @@ def doctor_command(
 
 
 def _spark(master: str | None, *, java_is_wrong: bool) -> Check:
+    from reput.doctor import Check, Status, spark_check
+
     if java_is_wrong:
         return Check("spark", Status.WRONG, "not tried: there is no Java for it", "Mend that first.")
     with ProgressDisplay("checking") as display:
@@ -109,6 +115,8 @@ def _refuse_ignored(
 
 
 def _lines(checks: list[Check], store: Path | None) -> Iterator[str]:
+    from reput.doctor import Status
+
     counts = Counter(check.status for check in checks)
     said = [
         f"{counts[status]} {status}" for status in (Status.WRONG, Status.WARNING, Status.OK) if counts[status]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,8 +16,10 @@ from reput.cli.completing import groups, topics
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, counted, printed
 from reput.cli.tables import age, table
-from reput.lag import GroupLag, LagReport, QueueLag, lag
 from reput.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from reput.lag import GroupLag, LagReport, QueueLag
 
 _EXAMPLES = """**Examples**
 
@@ -72,6 +74,8 @@ def lag_command(
     Exit code 0: every offset lies in its queue. 1: one lies before its first message or past its end, or its
     queue isn't there. 2: refused or failed.
     """
+    from reput.lag import lag
+
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="nothing was changed"):
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,11 +14,11 @@ from reput.cli.arguments import AsJson, KnownTopicsOnly, Master, NoIndex, Writte
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, counted, inline, printed, told
 from reput.errors import ReputError
-from reput.job.many import Outcome, plan_many, rebuild_many
-from reput.job.options import RebuildOptions
-from reput.job.summary import Summary
 from reput.spark import check_java, is_submitted
 from reput.store.space import human
+
+if TYPE_CHECKING:
+    from reput.job.many import Outcome
 
 _EXAMPLES = """**Examples**
 
@@ -69,6 +69,9 @@ def rebuild_many_command(
 
     Exit code: the highest of all stores; 0: done and sound. 1: done, with findings. 2: refused or failed.
     """
+    from reput.job.many import plan_many, rebuild_many
+    from reput.job.options import RebuildOptions
+
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output):
         common = RebuildOptions(
@@ -107,7 +110,7 @@ def _lines(outcomes: Sequence[Outcome], out_root: Path) -> list[str]:
     ]
     rows += [_row(outcome) for outcome in outcomes]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    done = sum(isinstance(outcome.result, Summary) for outcome in outcomes)
+    done = sum(not isinstance(outcome.result, ReputError) for outcome in outcomes)
     lines = [f"Rebuilt {done:,} of {counted(len(outcomes), 'store')} into {inline(str(out_root))}"]
     for *cells, store in rows:
         numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=False))
@@ -125,7 +128,7 @@ def _lines(outcomes: Sequence[Outcome], out_root: Path) -> list[str]:
 def _row(outcome: Outcome) -> tuple[str, ...]:
     result = outcome.result
     facts: tuple[str, ...] = ("",) * 5
-    if isinstance(result, Summary):
+    if not isinstance(result, ReputError):
         numbers = (result.queues, result.index_files, len(result.findings))
         facts = (f"{result.messages:,}", human(result.bytes), *(f"{number:,}" for number in numbers))
     return str(outcome.exit_code), *facts, f"{outcome.seconds:.1f}", inline(str(outcome.options.store))

@@ -11,15 +11,17 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from reput.errors import ReputError
-from reput.job import Summary, Undone
 from reput.sink.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
+
+if TYPE_CHECKING:
+    from reput.job import Summary, Undone
 
 _LINE_EVERY_SECONDS = 5.0
 _UNWRITTEN = 2  # outcome.REFUSED

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,10 +17,10 @@ from reput.cli.completing import queues, topics
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, counted, inline, moment, printed
 from reput.errors import SettingsError, StoreError
-from reput.query import Boundary, QueryStore, ask
-from reput.query.ask import Answer, Shown
-from reput.query.keys import MOST_OFFSETS
 from reput.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from reput.query.ask import Answer, Shown
 
 _EXAMPLES = """**Examples**
 
@@ -78,7 +78,7 @@ def query_command(
         str | None, typer.Option("--time", metavar="TIME", help="The queue offset of this time.")
     ] = None,
     boundary: Annotated[
-        Boundary | None,
+        Literal["lower", "upper"] | None,
         typer.Option(
             "--boundary",
             help="lower: the first message of that time or later (default); upper: the last of that time or "
@@ -110,7 +110,7 @@ def query_command(
             "--max",
             metavar="N",
             min=1,
-            help=f"For --key: so many answers of the index, the newest (default: {MOST_OFFSETS}).",
+            help="For --key: so many answers of the index, the newest (default: 64, a broker's most).",
         ),
     ] = None,
     index_type: Annotated[
@@ -129,6 +129,9 @@ def query_command(
 
     Exit code 0: found. 1: not found, or a body that --body asks for is damaged. 2: refused or failed.
     """
+    from reput.query import Boundary, QueryStore, ask
+    from reput.query.keys import MOST_OFFSETS
+
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="nothing was changed"):
         _one_of(offset=offset, id=message_id, key=key, queue=queue)
@@ -162,7 +165,8 @@ def query_command(
             if at is not None:
                 answer = ask.by_queue(asked, *place, at, count, tags)
             elif moment_asked is not None:
-                answer = ask.by_time(asked, *place, moment_asked, boundary)
+                bound = None if boundary is None else Boundary(boundary)
+                answer = ask.by_time(asked, *place, moment_asked, bound)
             else:
                 answer = ask.queue_range(asked, *place)
         shown = shown_of(answer, bodies=body)
@@ -212,6 +216,8 @@ class Display:
 
     def lines(self) -> Iterator[str]:
         """For people. No text of the store can begin a line."""
+        from reput.query import ask
+
         answer, facts = self.answer, self.answer.facts
         if not answer.found:
             yield inline(f"Not found: {answer.why}")

@@ -13,14 +13,7 @@ from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, counted, moment, printed
 from reput.errors import SettingsError
-from reput.job.mend_log import Change
-from reput.job.mending import Mended, MendOptions, mend
 from reput.next_command import next_command
-from reput.recovery.loss import Loss
-from reput.recovery.plan import MOST_READ, Plan, problems
-from reput.recovery.plan import plan as plan_restart
-from reput.recovery.problem import Problem
-from reput.recovery.snapshot import Snapshot, take
 from reput.settings import StoreSettings
 from reput.spark import check_java, is_submitted
 from reput.store.left_alone import left_alone
@@ -28,6 +21,13 @@ from reput.store.space import human
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from reput.job.mend_log import Change
+    from reput.job.mending import Mended, MendOptions
+    from reput.recovery.loss import Loss
+    from reput.recovery.plan import Plan
+    from reput.recovery.problem import Problem
+    from reput.recovery.snapshot import Snapshot
 
 _MOST_LINES = 20
 
@@ -71,6 +71,9 @@ def check_command(
 
     Exit code 0: sound. 1: there are findings. 2: the store or the settings can't be read.
     """
+    from reput.recovery.plan import problems
+    from reput.recovery.snapshot import take
+
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="interrupted"):
         snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
@@ -116,6 +119,11 @@ def recover_command(
     nothing to mend, or mended. 1: mended, and damaged messages are gone. 2: refused or failed, with the
     store's files as they were.
     """
+    from reput.job.mending import MendOptions
+    from reput.recovery.plan import MOST_READ
+    from reput.recovery.plan import plan as plan_restart
+    from reput.recovery.snapshot import take
+
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="the same command finishes what was begun" if apply else "interrupted"):
         if plan == apply:
@@ -163,6 +171,8 @@ def _refuse_ignored(*, apply: bool, full: bool, master: str | None) -> None:
 
 
 def _mended(options: MendOptions, master: str | None, *, as_json: bool) -> Mended:
+    from reput.job.mending import mend
+
     with ProgressDisplay() as display:
 
         def start() -> SparkSession:

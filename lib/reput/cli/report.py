@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,11 +15,13 @@ from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, counted, inline, printed
 from reput.errors import SettingsError
-from reput.report.facts import Facts
 from reput.settings import StoreSettings
 from reput.spark import check_java, is_submitted
 from reput.store.space import human
-from reput.verify import Report, VerifyOptions, verify
+
+if TYPE_CHECKING:
+    from reput.report.facts import Facts
+    from reput.verify import Report
 
 _ROWS = 1000
 _MOST_ROWS = 1_000_000
@@ -109,6 +111,8 @@ def report_command(
             display = shown.enter_context(ProgressDisplay("reading the commit log"))
 
             def verified() -> Report:
+                from reput.verify import VerifyOptions, verify
+
                 shown.close()  # a terminal has one bar at a time
                 bar = shown.enter_context(ProgressDisplay("verifying"))
                 options = VerifyOptions(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,8 +16,10 @@ from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, counted, moment, printed
 from reput.cli.tables import age, table
 from reput.settings import StoreSettings
-from reput.statistics import By, Gap, Group, Span, Statistics, count
 from reput.store.space import human
+
+if TYPE_CHECKING:
+    from reput.statistics import Gap, Group, Statistics
 
 _EXAMPLES = """**Examples**
 
@@ -38,7 +40,9 @@ Who sent what, from a physical offset on, for a program:
 @commands.app.command("stats", epilog=_EXAMPLES)
 def stats_command(
     store: Store,
-    by: Annotated[By, typer.Option("--by", help="What a line is about.")] = By.TOPIC,
+    by: Annotated[
+        Literal["topic", "queue", "tag", "hour", "host"], typer.Option("--by", help="What a line is about.")
+    ] = "topic",
     topic: Annotated[
         str | None, typer.Option("--topic", metavar="T", autocompletion=topics, help="This topic only.")
     ] = None,
@@ -69,12 +73,14 @@ def stats_command(
 
     Exit code 0: counted. 1: counted, and segments are missing or too short. 2: refused or failed.
     """
+    from reput.statistics import By, Span, count
+
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="nothing was changed"):
         span = Span(start, end, time_of("--since", since), time_of("--until", until))
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         with ProgressDisplay("counting") as display:
-            found = count(settings, by, topic=topic, span=span, listener=display.update)
+            found = count(settings, By(by), topic=topic, span=span, listener=display.update)
     if as_json:
         printed(json.dumps({"exit_code": found.exit_code, **found.to_dict()}, indent=2))
     else:
@@ -85,11 +91,11 @@ def stats_command(
 #: Columns that say nothing when all are 0.
 _COUNTS = ("keys", "tags", "transactions", "delayed", "retries")
 _HEADS = {
-    By.TOPIC: ("topic",),
-    By.QUEUE: ("topic", "queue"),
-    By.TAG: ("topic", "tag"),
-    By.HOUR: ("hour",),
-    By.HOST: ("host",),
+    "topic": ("topic",),
+    "queue": ("topic", "queue"),
+    "tag": ("topic", "tag"),
+    "hour": ("hour",),
+    "host": ("host",),
 }
 
 
@@ -121,16 +127,16 @@ def _lines(found: Statistics, top: int) -> Iterator[str]:
     yield f"  took    {found.seconds:.1f} s"
 
 
-def _names(group: Group, by: By) -> tuple[str, ...]:
+def _names(group: Group, by: str) -> tuple[str, ...]:
     if group.rest:
         return ("(others)", *("",) * (len(_HEADS[by]) - 1))
-    if by is By.QUEUE:
+    if by == "queue":
         return group.topic or "", str(group.queue_id)
-    if by is By.TAG:
+    if by == "tag":
         return group.topic or "", "-" if group.tag is None else group.tag
-    if by is By.HOUR:
+    if by == "hour":
         return (_second(group.hour or 0)[:-3],)
-    return ((group.host if by is By.HOST else group.topic) or "",)
+    return ((group.host if by == "host" else group.topic) or "",)
 
 
 def _facts(group: Group, total: Group, counts: tuple[str, ...]) -> tuple[str, ...]:

@@ -23,8 +23,6 @@ from reput.cli.arguments import (
 )
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TailDisplay, TextOutput, told
-from reput.job.options import TailOptions
-from reput.job.tail import tail
 from reput.spark import check_java, is_submitted, session
 
 if TYPE_CHECKING:
@@ -96,6 +94,9 @@ def tail_command(
 
     Exit code 0: ended cleanly. 1: ended cleanly, with findings. 2: refused or failed.
     """
+    from reput.job.options import TailOptions
+    from reput.job.tail import tail
+
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output):
         options = TailOptions(

@@ -11,7 +11,6 @@ from reput.cli.app import app
 from reput.cli.arguments import AsJson
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput
-from reput.job import undo
 
 _EXAMPLES = """**Examples**
 
@@ -47,6 +46,8 @@ def undo_command(
 
     Exit code 0: done. 2: refused or failed.
     """
+    from reput.job import undo
+
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="the same command finishes what was begun"):
         undone = undo(store, kept)

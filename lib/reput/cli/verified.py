@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from reput.cli.output import counted, printed
 from reput.store.space import human
-from reput.verify import Difference, Report
+
+if TYPE_CHECKING:
+    from reput.verify import Difference, Report
 
 #: Findings of one kind, and notes, that are printed; --json has all.
 MOST_SHOWN = 20

@@ -13,7 +13,6 @@ from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput
 from reput.cli.verified import printed_json, printed_text
 from reput.spark import check_java, is_submitted
-from reput.verify import VerifyOptions, verify, verify_against
 
 _EXAMPLES = """**Examples**
 
@@ -55,6 +54,8 @@ def verify_command(
 
     Exit code 0: sound. 1: findings, with the command to run next. 2: refused or failed.
     """
+    from reput.verify import VerifyOptions, verify, verify_against
+
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="nothing was changed"):
         options = VerifyOptions(

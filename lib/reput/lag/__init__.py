@@ -4,8 +4,15 @@
 >>> [(row.group, row.topic, row.queue_id, row.lag) for row in report.rows]       # doctest: +SKIP
 """
 
-from reput.lag.committed import Committed, Offsets, committed_offsets
-from reput.lag.report import Flag, GroupLag, LagReport, QueueLag, lag
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reput.lazily import lazily
+
+if TYPE_CHECKING:
+    from reput.lag.committed import Committed, Offsets, committed_offsets
+    from reput.lag.report import Flag, GroupLag, LagReport, QueueLag, lag
 
 __all__ = [
     "Committed",
@@ -17,3 +24,18 @@ __all__ = [
     "committed_offsets",
     "lag",
 ]
+
+# A shell's completion asks for the committed offsets alone.
+__getattr__ = lazily(
+    __name__,
+    {
+        "Committed": "committed",
+        "Flag": "report",
+        "GroupLag": "report",
+        "LagReport": "report",
+        "Offsets": "committed",
+        "QueueLag": "report",
+        "committed_offsets": "committed",
+        "lag": "report",
+    },
+)

@@ -7,8 +7,6 @@ import json
 from reput.cli.dump.lines import dumping
 from reput.cli.dump.options import AsLines, PathArgument
 from reput.cli.output import moment
-from reput.dump import checkpoint as checkpoint_fields
-from reput.dump import places
 
 EXAMPLES = """**Examples**
 
@@ -21,6 +19,9 @@ def checkpoint_command(path: PathArgument, as_json: AsLines = False) -> None:
 
     Exit code 0: read. 2: refused or failed.
     """
+    from reput.dump import checkpoint as checkpoint_fields
+    from reput.dump import places
+
     with dumping(as_json) as lines:
         file = places.checkpoint_file(path)
         fields = checkpoint_fields.read(file)
