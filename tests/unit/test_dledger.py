@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -12,6 +13,8 @@ import pytest
 from reput.errors import SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.format.commitlog import Record
+from reput.query.ask import by_key, by_offset, by_queue
+from reput.query.store import QueryStore
 from reput.settings import StoreSettings
 from reput.source import messages
 from reput.source.parts import cut
@@ -228,6 +231,29 @@ def test_a_group_of_one_has_committed_all_it_has_written(log: Log, tmp_path: Pat
     log.append(11)
     log.save(committed=5)
     assert rebuilt(log, tmp_path / "out") == (log.places, [])
+
+
+def test_a_question_is_told_what_the_group_has_not_committed(log: Log, tmp_path: Path) -> None:
+    log.append(11)
+    log.save(committed=5)
+    rebuilt(log, tmp_path / "out")
+    for name in (names.CONSUME_QUEUE, names.INDEX):
+        shutil.copytree(tmp_path / "out" / name, log.root / name)
+    place, end = log.places[7][0], log.places[6][0] - dledger.HEADER_LENGTH
+    said = f"the group hasn't committed the message at physical offset {place}, as far as this member knows: "
+    said += f"what is committed ends at {end}"
+    store = QueryStore(log.settings(GROUP))
+    for answer in (
+        by_queue(store, "T", 0, 7, None, None),
+        by_queue(store, "T", 0, 7, 2, "tag"),
+        by_key(store, "T", "k007", None, None),
+        by_offset(store, place),
+    ):
+        assert not answer.found
+        assert answer.why is not None
+        assert said in answer.why
+    assert by_queue(store, "T", 0, 5, None, None).found
+    assert by_queue(QueryStore(log.settings()), "T", 0, 7, None, None).found
 
 
 def test_damage_before_the_end_does_not_hide_it(log: Log) -> None:

@@ -85,7 +85,9 @@ def _around(store: QueryStore, offset: int) -> tuple[str, dict[str, object]]:
         "after": None if after is None else after.record.physical_offset,
     }
     text = f"; the log begins at {start}, and its last message ends at {end}"
-    if before is not None and offset < before.record.physical_offset + before.size:
+    if store.log.is_uncommitted(offset):
+        text = f": {store.log.why_not(offset)}{text}"
+    elif before is not None and offset < before.record.physical_offset + before.size:
         text = f": it lies within the one at {before.record.physical_offset}, of {before.size} bytes{text}"
     elif places:
         text += f"; the nearest message{'s begin' if len(places) > 1 else ' begins'} at "
@@ -149,7 +151,11 @@ def by_key(
         "collisions": counts[Verdict.COLLISION],
         "gone": [hit.physical_offset for hit in hits if hit.verdict is Verdict.GONE],
     }
-    why = None if counts[Verdict.MATCH] else "the index leads to no message with this key in this time"
+    why = None
+    if not counts[Verdict.MATCH]:
+        why = "the index leads to no message with this key in this time"
+        gone = (hit.physical_offset for hit in hits if hit.verdict is Verdict.GONE)
+        why += "".join(f"; {store.log.why_not(at)}" for at in gone if store.log.is_uncommitted(at))
     return Answer(why is None, why, facts, shown)
 
 
@@ -176,9 +182,9 @@ def by_queue(
         status, taken = pulled.status, own
         if status is Status.FOUND and not own:
             status = Status.MESSAGE_WAS_REMOVING
-        following = pulled.next_begin_offset
+        following, missing_at = pulled.next_begin_offset, pulled.missing_at
     else:
-        status, taken, following = _consumed(store, topic, queue_id, at, count or 1, expression)
+        status, taken, following, missing_at = _consumed(store, topic, queue_id, at, count or 1, expression)
     queue = store.queue(topic, queue_id)
     shown = _in_place(topic, queue_id, [one for one in taken if one.tag_fits], batches=queue.holds_batches)
     facts = {
@@ -194,7 +200,7 @@ def by_queue(
         return _leading(facts, shown)
     if facts["unreadable"]:
         return Answer(False, "no whole message is where the queue points", facts)
-    said = "their tags have only the hash in common" if taken else status.value
+    said = "their tags have only the hash in common" if taken else _said(store, status, missing_at)
     return Answer(False, f"{said}; {held(queue.min_offset, queue.max_offset)}", facts)
 
 
@@ -231,9 +237,9 @@ def by_time(
     shown = _in_place(topic, queue_id, own, batches=queue.holds_batches)
     if shown:
         return _leading(facts, shown)
-    said = pulled.status.value
-    if pulled.status is Status.FOUND:
-        said = "no whole message is where the queue points" if own else Status.MESSAGE_WAS_REMOVING.value
+    said = _said(store, Status.MESSAGE_WAS_REMOVING if pulled.found else pulled.status, pulled.missing_at)
+    if own:
+        said = "no whole message is where the queue points"
     why = f"a broker answers with queueOffset {offset}, but {said}"
     return Answer(False, f"{why}; {held(queue.min_offset, queue.max_offset)}", facts)
 
@@ -247,21 +253,34 @@ def held(min_offset: int, max_offset: int) -> str:
 
 def _consumed(
     store: QueryStore, topic: str, queue_id: int, at: int, count: int, expression: str | None
-) -> tuple[Status, list[Found], int]:
-    """Pull after pull, as a consumer does it: how the first ended, what was taken, where it would go on."""
+) -> tuple[Status, list[Found], int, int | None]:
+    """Pull after pull, as a consumer does it.
+
+    Returns:
+        How the first ended, what was taken, where it would go on, and what the first pull missed in the log.
+    """
     tags = TagFilter.parse(expression)
     taken: list[Found] = []
     first: Status | None = None
+    missing_at: int | None = None
     kept = 0
     while kept < count:
         pulled = store.pull(topic, queue_id, at, min(count - kept, MOST_MESSAGES), tags)
-        first = first or pulled.status
+        if first is None:
+            first, missing_at = pulled.status, pulled.missing_at
         taken += pulled.found
         kept += sum(max(one.messages, 1) for one in pulled.found if one.tag_fits)
         if pulled.status not in _GOES_ON or pulled.next_begin_offset <= at:
             break
         at = pulled.next_begin_offset
-    return (Status.FOUND if kept else first or Status.NO_MESSAGE_IN_QUEUE), taken, at
+    return (Status.FOUND if kept else first or Status.NO_MESSAGE_IN_QUEUE), taken, at, missing_at
+
+
+def _said(store: QueryStore, status: Status, missing_at: int | None) -> str:
+    """A status in words: a broker has one for all that isn't in the log, whatever became of it."""
+    if status is Status.MESSAGE_WAS_REMOVING and missing_at is not None:
+        return store.log.why_not(missing_at)
+    return status.value
 
 
 def _in_place(topic: str, queue_id: int, taken: list[Found], *, batches: bool) -> tuple[Shown, ...]:

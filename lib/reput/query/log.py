@@ -18,7 +18,7 @@ from reput.format import commitlog, names
 from reput.query.message import Message
 from reput.recovery.record import Kind, judge
 from reput.settings import StoreSettings
-from reput.store.segments import Segment, discover, map_segment
+from reput.store.segments import UNCOMMITTED, Segment, discover, map_segment
 
 # Both magics of messages begin with it.
 _MAGIC = struct.pack(">I", commitlog.MAGIC_V1)[:3]
@@ -50,6 +50,7 @@ class LogReader:
         self._segments = log.segments
         self._bases = [segment.base for segment in log.segments]
         self._size = log.segment_size
+        self._uncommitted = any(one.kind == UNCOMMITTED for one in log.findings)
 
     @property
     def end(self) -> int:
@@ -58,9 +59,36 @@ class LogReader:
         Raises:
             SegmentGoneError, StoreError: a segment can't be read.
         """
-        last = self._segments[-1]
-        message = self.before(last.base + last.length)
+        message = self.before(self._limit)
         return self.start if message is None else message.record.physical_offset + message.size
+
+    def is_uncommitted(self, offset: int) -> bool:
+        """Whether a physical offset lies behind what a DLedger group is known to have committed."""
+        return self._uncommitted and offset >= self._limit
+
+    def why_not(self, offset: int) -> str:
+        """Why the message that is said to lie at a physical offset can't be had, in words.
+
+        Raises:
+            SegmentGoneError, StoreError: a segment can't be read.
+        """
+        if offset < self.start:
+            return "the messages have expired"
+        if self.is_uncommitted(offset):
+            return (
+                f"the group hasn't committed the message at physical offset {offset}, as far as this member "
+                f"knows: what is committed ends at {self._limit}"
+            )
+        if offset >= self.end:
+            return f"the log ends at {self.end}, before the message at physical offset {offset}"
+        if self._segment(offset) is None:
+            return f"the segment with the message at physical offset {offset} is missing"
+        return f"no message stands at physical offset {offset}"
+
+    @property
+    def _limit(self) -> int:
+        last = self._segments[-1]
+        return last.base + last.length
 
     def roll_next_file(self, offset: int) -> int:
         """Physical offset of the segment after the one that spans ``offset``."""

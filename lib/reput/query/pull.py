@@ -35,7 +35,7 @@ class Status(Enum):
 
     FOUND = "messages were found"
     NO_MATCHED_MESSAGE = "no message that was looked at has one of these tags"
-    MESSAGE_WAS_REMOVING = "the messages have expired"
+    MESSAGE_WAS_REMOVING = "the messages aren't in the log"
     OFFSET_FOUND_NULL = "the queue has no file there"
     OFFSET_OVERFLOW_BADLY = "the offset lies past the queue's end"
     OFFSET_OVERFLOW_ONE = "the offset is the queue's end: that of the next message"
@@ -78,6 +78,7 @@ class Pulled:
         next_begin_offset: the queue offset that the next pull asks for.
         min_offset, max_offset: of the queue.
         found: the units taken, in order.
+        missing_at: physical offset of the first message that isn't in the log, None when all are.
     """
 
     status: Status
@@ -85,6 +86,7 @@ class Pulled:
     min_offset: int
     max_offset: int
     found: tuple[Found, ...] = ()
+    missing_at: int | None = None
 
 
 def pull(
@@ -121,8 +123,8 @@ def pull(
     units = queue.units_from(offset, _span(rules, wanted, queue.unit_length))
     if units is None:
         return Pulled(Status.OFFSET_FOUND_NULL, queue.roll_next_file(offset), low, high)
-    status, found, following = _take(log, queue, units, rules, offset, wanted, tags)
-    return Pulled(status, following, low, high, tuple(found))
+    status, found, following, missing_at = _take(log, queue, units, rules, offset, wanted, tags)
+    return Pulled(status, following, low, high, tuple(found), missing_at)
 
 
 def _span(rules: Queries, wanted: int, unit_length: int) -> int:
@@ -141,12 +143,13 @@ def _take(
     offset: int,
     wanted: int,
     tags: TagFilter,
-) -> tuple[Status, list[Found], int]:
-    """The status, what was taken, and the queue offset after what was looked at."""
+) -> tuple[Status, list[Found], int, int | None]:
+    """The status, what was taken, the queue offset after what was looked at, and what isn't in the log."""
     status = Status.NO_MATCHED_MESSAGE
     found: list[Found] = []
     total = taken = 0  # bytes, messages
     following = offset
+    missing_at: int | None = None
     resumes_at: int | None = None  # physical offset after a segment that is missing
     for unit in units:
         if following >= queue.max_offset:
@@ -164,6 +167,8 @@ def _take(
         if not log.holds(unit.physical_offset, unit.size):
             if not total:
                 status = Status.MESSAGE_WAS_REMOVING
+            if missing_at is None:
+                missing_at = unit.physical_offset
             resumes_at = log.roll_next_file(unit.physical_offset)
             continue
         message = log.message(unit.physical_offset)
@@ -173,7 +178,7 @@ def _take(
         taken += unit.messages
         status = Status.FOUND
         resumes_at = None
-    return status, found, following
+    return status, found, following, missing_at
 
 
 def _is_full(taken: int, total: int, unit: Unit, wanted: int) -> bool:

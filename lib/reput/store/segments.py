@@ -28,6 +28,9 @@ _LOOK_AT = 1 << 20
 #: No segment begins behind it: a mapped file has up to 2 GiB, and offsets are longs.
 _MAX_BASE = (1 << 63) - (1 << 31)
 
+#: The finding of a log of which a DLedger group is known to have committed a part only.
+UNCOMMITTED = "uncommitted-entries"
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -153,7 +156,7 @@ def _committed(
             next_step="Take the store of another member of the group",
         )
     found = Finding(
-        kind="uncommitted-entries",
+        kind=UNCOMMITTED,
         path=next(path for path, base, length in written if base <= end < base + length),
         offset=end,
         end=segments[-1].base + segments[-1].length,
