@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+import unicodedata
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
 
 _LINE_EVERY_SECONDS = 5.0
 _UNWRITTEN = 2  # outcome.REFUSED
-#: What would steer a terminal, such as from a topic's name; line feeds and tabs are meant.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-#: What would begin another line or column, in a text from the store that is part of a line.
-_BREAK = re.compile("[\t\n\u2028\u2029]")
+#: What may steer a terminal, such as in a topic's name; line feeds and tabs are meant.
+_DOUBTFUL = re.compile("[^\t\n -~]")
+#: The same in a text from the store that is part of a line: those would begin another line or column.
+_DOUBTFUL_INLINE = re.compile("[^ -~]")
+#: Categories of Unicode that steer, begin a line, or can't be seen and make two names look like one: control
+#: characters, those of formatting (U+202E turns a text around), line and paragraph separators, surrogates.
+_UNSEEN = {"Cc", "Cf", "Zl", "Zp", "Cs"}
 _MOST_FINDINGS = 20
 _MOST_NAMES = 20
 
@@ -137,16 +141,22 @@ def told(message: object) -> None:
 
 
 def _tamed(text: str) -> str:
-    return _CONTROL.sub(_escaped, text)
+    return _DOUBTFUL.sub(_escaped, text)
 
 
 def inline(text: str) -> str:
-    """A text from a store as part of a line: what would end the line or steer a terminal shows as escapes."""
-    return _BREAK.sub(_escaped, _tamed(text))
+    """A text from a store as part of a line.
+
+    What would end the line, steer a terminal or can't be seen shows as escapes.
+    """
+    return _DOUBTFUL_INLINE.sub(_escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+    character = found[0]
+    if unicodedata.category(character) not in _UNSEEN:
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def _headline(summary: Summary) -> str:
