@@ -321,8 +321,8 @@ class ProgressDisplay:
             else None
         )
         self._task = self._bar.add_task("starting", total=None, facts="") if self._bar else None
-        self._began = 0.0
-        self._begun_at = 0
+        self._began: float | None = None
+        self._begun_at = self._last = 0
         self._said = time.monotonic()
 
     def __enter__(self) -> ProgressDisplay:
@@ -337,7 +337,8 @@ class ProgressDisplay:
             self._bar.stop()
 
     def say(self, what: str) -> None:
-        """Show what is being done before there is progress to show."""
+        """Show what is being done before there is progress to show: a phase with a speed of its own."""
+        self._began = None
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=what)
         else:
@@ -346,9 +347,12 @@ class ProgressDisplay:
     def update(self, done: int, messages: int, total: int) -> None:
         """Show how far the run is: bytes of the log, messages, and bytes in all, 0 where that isn't known."""
         now = time.monotonic()
-        if not self._began:
-            # The clock starts with the first part: what came before it was Spark's start.
+        if self._began is None or done < self._last:
+            # The clock starts with the first part: what came before it was Spark's start, or another phase.
             self._began, self._begun_at = now, done
+            if self._bar is not None and self._task is not None:
+                self._bar.reset(self._task)
+        self._last = done
         elapsed, since = now - self._began, done - self._begun_at
         facts = f"{messages:,} messages"
         if elapsed > 0 and since > 0:
