@@ -171,12 +171,14 @@ def test_a_file_system_that_takes_no_more(tmp_path: Path, out: Path, reput: Comm
     assert_same(whole, out)
 
 
+#: For each number on its stdin: a process of its own that dies before that step; the answer is how it ended.
 _KILLED_IN_SWAP = """
 import os, signal, sys
 from reput.cli import main
+from reput.sink import audit, ledger_upkeep, rollback, streaming, writer  # else each child loads them anew
 from reput.store import files
 
-left = int(sys.argv[1])
+left = 0
 
 def dying(function):
     def step(*arguments):
@@ -188,7 +190,13 @@ def dying(function):
     return step
 
 files.rename, files.exchange = dying(files.rename), dying(files.exchange)
-main(sys.argv[2:])
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        os.dup2(2, 1)
+        left = int(line)
+        main(sys.argv[1:])
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
@@ -206,28 +214,40 @@ def test_killed_while_replacing(tmp_path: Path, reput: Command, monkeypatch: pyt
         assert reput(*command).code == 130
     staged = tmp_path / "staged"
     store.root.rename(staged)
-    deaths = 0
-    for step in range(40):
-        shutil.copytree(staged, store.root)
-        killed = subprocess.run(
-            [sys.executable, "-c", _KILLED_IN_SWAP, str(step), *map(str, command)],
+    sessions = reput.sessions
+    said = tmp_path / "said"
+    with (
+        said.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, "-c", _KILLED_IN_SWAP, *map(str, command)],
             env=environment(),
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
-            check=False,
-        )
-        if killed.returncode == 0:
-            break
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-        deaths += 1
-        finished = run(*command)
-        assert finished.code == 0, finished.stderr
-        assert "starting Spark" not in finished.stderr
-        assert_same(good, store.root)
-        kept = tree(Path(json.loads(finished.stdout)["kept"]), swap.INTENT)
-        assert kept.items() <= before.items()
-        assert {names.CONSUME_QUEUE, names.INDEX, names.CHECKPOINT} <= kept.keys()
-        shutil.rmtree(store.root)
+            bufsize=1,
+        ) as dying,
+    ):
+        assert dying.stdin is not None
+        assert dying.stdout is not None
+        deaths = 0
+        for step in range(40):
+            shutil.copytree(staged, store.root)
+            dying.stdin.write(f"{step}\n")
+            ended = int(dying.stdout.readline())
+            if ended == 0:
+                break
+            assert ended == -signal.SIGKILL, said.read_text()
+            deaths += 1
+            finished = reput(*command)
+            assert finished.code == 0, finished.stderr
+            assert "starting Spark" not in finished.stderr
+            assert reput.sessions == sessions
+            assert_same(good, store.root)
+            kept = tree(Path(json.loads(finished.stdout)["kept"]), swap.INTENT)
+            assert kept.items() <= before.items()
+            assert {names.CONSUME_QUEUE, names.INDEX, names.CHECKPOINT} <= kept.keys()
+            shutil.rmtree(store.root)
     assert deaths > 4, "every step was tried"
 
 

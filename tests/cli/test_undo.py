@@ -1,4 +1,4 @@
-"""``reput undo`` as a process: the store is again what it was before a rebuild in place."""
+"""``reput undo``, as a process and in this one: the store is again what it was before a rebuild in place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from reput.format import names
 from reput.store import swap
 from reput.store.swap import Swap
-from tests.rebuilds import broker_lock, run, tree
+from tests.rebuilds import Command, broker_lock, run, tree
 
 OLD, NEW = "20261121T093000Z", "20261121T094500Z"
 QUEUE = "consumequeue/TopicA/0/00000000000000000000"
@@ -62,13 +62,13 @@ def test_the_last_rebuild_is_undone(store: Path) -> None:
     assert {name: digest for name, digest in tree(store).items() if name in rebuilt} == rebuilt
 
 
-def test_rebuilds_are_undone_one_after_the_other(store: Path) -> None:
+def test_rebuilds_are_undone_one_after_the_other(store: Path, reput: Command) -> None:
     before = tree(store, *OURS)
     replace(store, OLD, QUEUE, "checkpoint")
     middle = tree(store, *OURS, swap.KEPT + OLD)
     replace(store, NEW, QUEUE)
     for expected in (middle, before):
-        outcome = run("undo", store, "--json")
+        outcome = reput("undo", store, "--json")
         assert outcome.code == 0, outcome.stderr
         facts = json.loads(outcome.stdout)
         assert (facts["exit_code"], facts["store"], facts["taken_away"]) == (0, str(store), [])
@@ -77,22 +77,22 @@ def test_rebuilds_are_undone_one_after_the_other(store: Path) -> None:
         assert Path(facts["kept"]).is_dir()
 
 
-def test_a_directory_by_its_name(store: Path, tmp_path: Path) -> None:
+def test_a_directory_by_its_name(store: Path, tmp_path: Path, reput: Command) -> None:
     before = tree(store, *OURS)
     replace(store, OLD, QUEUE, "checkpoint")
     replace(store, NEW, QUEUE)
     for wrong in ("consumequeue", swap.KEPT + "20200101T000000Z", tmp_path):
-        outcome = run("undo", store, "--kept", wrong)
+        outcome = reput("undo", store, "--kept", wrong)
         assert outcome.code == 2
         assert "this directory doesn't hold what a swap replaced" in outcome.stderr
-    assert run("undo", store, "--kept", swap.KEPT + OLD).code == 0
+    assert reput("undo", store, "--kept", swap.KEPT + OLD).code == 0
     assert before.items() <= tree(store).items()
 
 
-def test_what_is_refused_changes_nothing(store: Path, tmp_path: Path) -> None:
+def test_what_is_refused_changes_nothing(store: Path, tmp_path: Path, reput: Command) -> None:
     before = tree(tmp_path)
     for wrong, said in ((tmp_path / "gone", "there is no store here"), (store, "there is nothing to undo")):
-        outcome = run("undo", wrong, "--json")
+        outcome = reput("undo", wrong, "--json")
         assert outcome.code == 2
         assert json.loads(outcome.stdout)["error"] == said
         assert tree(tmp_path) == before, "not even a lock"
@@ -101,12 +101,12 @@ def test_what_is_refused_changes_nothing(store: Path, tmp_path: Path) -> None:
     (store / names.LOCK).touch()
     before = tree(store, names.REPUT)
     with broker_lock(store) as pid:
-        outcome = run("undo", store)
+        outcome = reput("undo", store)
         assert outcome.code == 2
         assert f"process {pid}" in outcome.stderr
     assert tree(store, names.REPUT) == before
     (store / names.LOCK).write_text("lock")  # as a broker does when it starts
-    outcome = run("undo", store)
+    outcome = reput("undo", store)
     assert outcome.code == 2
     assert "the store has changed" in outcome.stderr
     assert "no broker to have run since" in outcome.stderr
@@ -121,29 +121,29 @@ def interrupt(root: Path) -> None:
     (kept / swap.INTENT).rename(root / names.REPUT / swap.INTENT)
 
 
-def test_what_was_interrupted_is_finished_first(store: Path) -> None:
+def test_what_was_interrupted_is_finished_first(store: Path, reput: Command) -> None:
     before = tree(store, *OURS)
     replace(store, OLD, QUEUE)
     staged = store / names.REPUT / "staging" / names.REPUT / names.JOURNAL
     staged.parent.mkdir(parents=True)
     staged.write_text("a rebuild's journal: it died before it could remove it")
     interrupt(store)
-    assert run("undo", store).code == 0, "an interrupted rebuild is finished, then undone"
+    assert reput("undo", store).code == 0, "an interrupted rebuild is finished, then undone"
     assert before.items() <= tree(store).items()
     assert not staged.exists(), "the next rebuild begins anew"
 
     undone = tree(store, names.REPUT)
     interrupt(store)
-    outcome = run("undo", store)
+    outcome = reput("undo", store)
     assert outcome.code == 0, "an interrupted undo is finished, and not undone"
     assert tree(store, names.REPUT) == undone
 
 
-def test_what_is_made_anew_belongs_to_the_store(store: Path) -> None:
+def test_what_is_made_anew_belongs_to_the_store(store: Path, reput: Command) -> None:
     uid, gid = (12_345, 23_456) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
     replace(store, OLD, QUEUE)
     shutil.rmtree(store / names.REPUT)
     for path in (store, *store.rglob("*")):
         os.chown(path, uid, gid)
-    assert run("undo", store).code == 0
+    assert reput("undo", store).code == 0
     assert {(path.stat().st_uid, path.stat().st_gid) for path in store.rglob("*")} == {(uid, gid)}

@@ -18,7 +18,7 @@ import pytest
 from reput.format import names
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally
-from tests.rebuilds import LIB, environment, golden, run, start, words
+from tests.rebuilds import LIB, Command, environment, golden, run, start, words
 
 PAGE = LIB.parent / "docs" / "watch.md"
 
@@ -91,34 +91,34 @@ def test_status_and_stop(store: GoldenStore, out: Path) -> None:
     )
 
 
-def test_a_dead_run_and_findings(out: Path) -> None:
+def test_a_dead_run_and_findings(out: Path, reput: Command) -> None:
     (out / names.REPUT / names.SCRATCH).mkdir()
-    status = run("status", out)
+    status = reput("status", out)
     assert status.code == 1
     assert "the last run died; the next start rolls back" in status.stdout
-    stopped = run("stop", out)
+    stopped = reput("stop", out)
     assert stopped.code == 0
     assert "broke off" in stopped.stdout
 
 
-def test_refusals(store: GoldenStore, out: Path) -> None:
+def test_refusals(store: GoldenStore, out: Path, reput: Command) -> None:
     for command in ("status", "stop"):
         for path in (store.root, out / "gone"):
-            refused = run(command, path, "--json")
+            refused = reput(command, path, "--json")
             assert refused.code == 2
             assert json.loads(refused.stdout)["error"] == "there is no output of reput here"
             assert refused.stderr.startswith(
                 f"reput: {path}: there is no output of reput here; expected .reput/"
             )
     with writer(out):
-        late = run("stop", out, "--timeout", "0")
+        late = reput("stop", out, "--timeout", "0")
         assert late.code == 2
         assert "has not ended within 0 s; found process" in late.stderr
-        run("stop", out)
+        reput("stop", out)
 
 
 @pytest.mark.spark
-def test_a_tail_from_its_start_to_its_end(store: GoldenStore, tmp_path: Path) -> None:
+def test_a_tail_from_its_start_to_its_end(store: GoldenStore, tmp_path: Path, reput: Command) -> None:
     """What a tail tells of itself in its four ways: status, metrics, stop, and its own summary."""
     out = tmp_path / "tailed"
     tail = start("tail", *words(store, "--out", out, "--metrics-port", "0", "--json")[1:])
@@ -129,10 +129,11 @@ def test_a_tail_from_its_start_to_its_end(store: GoldenStore, tmp_path: Path) ->
         deadline = time.monotonic() + 120
         while True:
             assert tail.poll() is None, tail.communicate()
-            status = json.loads(run("status", out, "--json").stdout)
+            status = json.loads(reput("status", out, "--json").stdout)
             if status.get("lag_bytes") == 0 and status["messages"]:
                 break
             assert time.monotonic() < deadline, status
+            time.sleep(0.1)
         assert (status["state"], status["pid"], status["metrics"]) == ("running", tail.pid, url)
         assert status["rocketmq_version"] == "5.3"
         with urllib.request.urlopen(url) as answer:
