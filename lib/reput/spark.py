@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from site import getsitepackages
@@ -62,6 +63,14 @@ _DELTA = {
     # A ledger is small: 50 tasks to find out what it holds take longer than reading it.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
+#: What ``spark.jars.packages`` comes to without what is excluded.
+_DELTA_ARTIFACTS = (
+    "delta-spark_4.2_2.13",
+    "delta-storage",
+    "delta-kernel-api",
+    "delta-kernel-defaults",
+    "delta-kernel-unitycatalog",
+)
 _LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 _VERSION = re.compile(r'version\s*=?\s*"(?:1\.)?([0-9]+)', re.IGNORECASE)
 #: What Spark puts around a failure's own words.
@@ -104,7 +113,7 @@ def session(
             # Executors are this process's children: they find the package where this process did.
             wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
     if delta:
-        wanted |= {key: value for key, value in _DELTA.items() if key not in told}
+        wanted |= {key: value for key, value in _delta(told).items() if key not in told}
     wanted |= {"spark.app.name": application, **(settings or {})}
     spark = _start(wanted)
     if delta:
@@ -183,10 +192,33 @@ def java() -> tuple[str | None, int | None]:
     return path, None if path is None else _java_version(path)
 
 
+def _delta(told: frozenset[str]) -> dict[str, str]:
+    """Delta Lake's settings. Jars that are there already are named: Ivy asks the network, and says much."""
+    packages, excludes = "spark.jars.packages", "spark.jars.excludes"
+    cached = next(iter(_delta_jars()), None)
+    if cached is None or not told.isdisjoint((packages, "spark.jars")):
+        return _DELTA
+    settings = {key: value for key, value in _DELTA.items() if key not in (packages, excludes)}
+    return {**settings, "spark.jars": ",".join(str(path) for path in cached)}
+
+
+def _delta_jars() -> Iterator[list[Path]]:
+    """The jars that Ivy would give, of each of its caches that has them all."""
+    group, _, version = _DELTA["spark.jars.packages"].split(":")
+    for directory in _ivy_caches():
+        jars = [directory / f"{group}_{artifact}-{version}.jar" for artifact in _DELTA_ARTIFACTS]
+        if all(jar.is_file() for jar in jars):
+            yield jars
+
+
+def _ivy_caches() -> list[Path]:
+    return [path / "jars" for path in sorted(Path.home().glob(".ivy2*"))]
+
+
 def delta_jar() -> tuple[Path | None, str]:
     """Delta Lake's jar, where Spark has it already, and its file name: see ``delta`` of :func:`session`."""
     group, artifact, version = _DELTA["spark.jars.packages"].split(":")
-    caches = [path / "jars" for path in sorted(Path.home().glob(".ivy2*"))]
+    caches = _ivy_caches()
     spec = find_spec("pyspark")
     own = [Path(spec.origin).parent / "jars"] if spec is not None and spec.origin is not None else []
     names = (f"{group}_{artifact}-{version}.jar", f"{artifact}-{version}.jar")

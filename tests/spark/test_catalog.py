@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,10 @@ _SCRIPT = """
 import json, os, shutil, sys
 from dataclasses import replace
 from pathlib import Path
-from reput import catalog as module
-from reput.catalog import CatalogOptions, catalog
+from reput.catalog import run as module
+from reput.catalog.options import CatalogOptions
+from reput.catalog.run import catalog
+from reput.catalog.table import Table
 from reput.errors import LogWentBackError, OutputError, ReputError, SettingsError
 from reput.source import read
 from reput.spark import session
@@ -47,7 +50,7 @@ try:
 except BaseException as error:
     said["left by"] = type(error).__name__
 module._Run._commit = commit
-said["left at"] = module._cursor(table)
+said["left at"] = Table(table).cursor
 
 said["second"] = run(max_bytes_per_trigger=100_000)
 segments = sorted((whole / "commitlog").iterdir())
@@ -86,17 +89,25 @@ try:
 except Exception:
     pass
 module._Run._commit = commit
-said["inside a record"] = module._cursor(live)
+said["inside a record"] = Table(live).cursor
 said["live"] = run(table=live)
 module.is_broker_running = lambda root: False
 
 log = sorted((store / "commitlog").iterdir())
 for segment in log[2:]:
     segment.unlink()
-said["cut"] = refused()
-for segment in sorted((whole / "commitlog").iterdir())[6:]:
+said["cut at"] = int(log[2].name)
+said["cut"] = run()
+said["held"] = spark().read.format("delta").load(str(table)).agg({"physicalOffset": "max"}).first()[0]
+before = spark().read.format("delta").option("versionAsOf", said["cut"]["removed_after"]).load(str(table))
+said["had"] = before.count()
+for segment in sorted((whole / "commitlog").iterdir()):
     shutil.copy(segment, store / "commitlog" / segment.name)
-for segment in log[:2]:
+said["regrown"] = run()
+held = spark().read.format("delta").load(str(table))
+said["once"] = [held.count(), held.select("physicalOffset").distinct().count()]
+
+for segment in log[:6]:
     segment.unlink()
 early = Path(str(table) + "-early")
 shutil.copytree(table, early)
@@ -107,24 +118,87 @@ said["with a gap"] = run(table=early, allow_gap=True)
 print(json.dumps(said))
 """
 
+#: A rebuild and a tail that keep a table up to date; the tail's log grows, and then goes back.
+_PIPELINE = """
+import json, shutil, sys, threading
+from pathlib import Path
+from reput.catalog import beside
+from reput.errors import SettingsError
+from reput.format import names
+from reput.job.options import RebuildOptions, TailOptions
+from reput.job.run import rebuild
+from reput.job.tail import tail
+from reput.spark import session
+
+store, whole, place, conf = (Path(word) for word in sys.argv[1:])
+beside.EVERY_SECONDS = 0.2
+said = {}
+
+def spark():
+    return session("a test", "local[2]", delta=True)
+
+def places(table):
+    rows = spark().read.format("delta").load(str(table)).select("physicalOffset").collect()
+    return sorted(row[0] for row in rows)
+
+def no_spark():
+    raise AssertionError("a session for nothing")
+
+built = RebuildOptions(store, place / "built", conf, "5.3.3", catalog=place / "table")
+said["rebuilt"] = rebuild(built, spark).to_dict()
+said["again"] = rebuild(built, no_spark).to_dict()
+for wrong in ({"catalog": place / "built" / "table"}, {"queues": ("Plain",)}):
+    from dataclasses import replace
+    try:
+        rebuild(replace(built, **wrong), no_spark)
+    except SettingsError as error:
+        said.setdefault("refused", []).append(error.problem)
+
+stopping, moves, catalogs = threading.Event(), [], []
+segments = sorted((whole / "commitlog").iterdir())
+there = sorted((store / "commitlog").iterdir())
+table = place / "followed"
+
+def move(writer):
+    at = writer.state.cursor
+    if not moves and writer.state.messages == said["rebuilt"]["messages"]:
+        moves.append(at)
+        for segment in segments:
+            shutil.copy(segment, store / "commitlog" / segment.name)
+    elif len(moves) == 1 and at > moves[0]:
+        threading.Thread(target=cut, args=[at]).start()
+        moves.append(at)
+    elif len(moves) == 2:
+        moves.append(at)
+        stopping.set()
+
+def cut(at):
+    # Only once the table has what is going to be cut.
+    from reput.catalog.table import Table
+    while (Table(table).cursor or 0) < at:
+        stopping.wait(0.1)
+    catalogs.append(places(table))
+    for segment in segments[6:]:
+        (store / "commitlog" / segment.name).unlink()
+    end = store / "commitlog" / segments[5].name
+    said["cut at"] = int(end.name) + 5_000
+    with end.open("r+b") as file:
+        file.seek(5_000)
+        file.write(bytes(end.stat().st_size - 5_000))
+    stopping.wait(15)
+    stopping.set()
+
+followed = TailOptions(store, place / "tailed", conf, "5.3.3", catalog=table)
+said["followed"] = tail(followed, spark, stopping, move).to_dict()
+said["moves"] = moves
+said["had"] = len(catalogs[0])
+said["held"] = places(table)
+print(json.dumps(said))
+"""
+
 
 def test_each_message_is_there_once(tmp_path: Path) -> None:
-    """In a process of its own: the session of the other tests has no Delta, and can't get it any more."""
-    whole, store = unpack("5.3.3-mixed", tmp_path / "whole"), unpack("5.3.3-mixed", tmp_path / "a store")
-    conf = whole.write_broker_conf()
-    for segment in sorted((store.root / "commitlog").iterdir())[4:]:
-        segment.unlink()
-    words = [str(path) for path in (store.root, whole.root, tmp_path / "a table", conf)]
-    ran = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, *words],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout.strip().splitlines()[-1])
+    said = _said(_SCRIPT, tmp_path, tmp_path / "a table")
     assert 0 < said["left at"] <= 80_000 < said["second"]["end"]
     assert said["second"]["start"] == said["left at"]
     assert said["second"]["commits"] > 0
@@ -136,8 +210,50 @@ def test_each_message_is_there_once(tmp_path: Path) -> None:
     assert said["days"]
     assert "body" not in said["columns"]
     assert said["columns"][-1] == "day"
-    assert (said["bodies"], said["other"], said["cut"]) == (
-        "SettingsError",
-        "OutputError",
-        "LogWentBackError",
+    assert (said["bodies"], said["other"]) == ("SettingsError", "OutputError")
+    cut = said["cut"]
+    assert (cut["added"], cut["messages"]) == (0, 847 - cut["removed"])
+    assert 0 < cut["removed"] < 847
+    assert said["held"] < said["cut at"]
+    assert said["had"] == 847
+    assert (said["regrown"]["added"], said["once"]) == (cut["removed"], [847, 847])
+    assert said["inside"] == "OutputError"
+    assert said["inside a record"] < said["live"]["end"]
+    assert said["live"]["messages"] == 847
+    assert said["expired"] == "StoreError"
+    assert said["with a gap"]["added"] > 0
+    assert said["with a gap"]["removed"] == 0
+
+
+def test_rebuild_and_tail_keep_a_table(tmp_path: Path) -> None:
+    said = _said(_PIPELINE, tmp_path, tmp_path)
+    rebuilt, again, followed = said["rebuilt"], said["again"], said["followed"]
+    assert rebuilt["catalog"]["messages"] == rebuilt["catalog"]["added"] == rebuilt["messages"] > 100
+    assert (again["catalog"]["added"], again["catalog"]["commits"]) == (0, 0)
+    assert [text.split()[0] for text in said["refused"]] == ["catalog", "a"]
+    assert said["had"] == 847
+    assert followed["end"] <= said["cut at"]
+    assert (
+        len(said["held"]) == len(set(said["held"])) == followed["messages"] == followed["catalog"]["messages"]
     )
+    assert max(said["held"]) < said["cut at"]
+    assert followed["catalog"]["removed"] >= 847 - followed["messages"] > 0
+
+
+def _said(script: str, directory: Path, table: Path) -> dict[str, Any]:
+    """What a script prints in a process of its own: the tests' session has no Delta, and can't get it."""
+    whole, store = unpack("5.3.3-mixed", directory / "whole"), unpack("5.3.3-mixed", directory / "a store")
+    conf = whole.write_broker_conf()
+    for segment in sorted((store.root / "commitlog").iterdir())[4:]:
+        segment.unlink()
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *(str(path) for path in (store.root, whole.root, table, conf))],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert ran.returncode == 0, ran.stderr
+    said: dict[str, Any] = json.loads(ran.stdout.strip().splitlines()[-1])
+    return said

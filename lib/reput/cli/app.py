@@ -12,6 +12,8 @@ import reput
 from reput.cli.arguments import (
     AsJson,
     BrokerConf,
+    CatalogBodies,
+    CatalogTable,
     KnownTopicsOnly,
     Master,
     NoIndex,
@@ -102,6 +104,8 @@ def rebuild_command(
             help="Log bytes between two commits; an interrupted run repeats at most so many.",
         ),
     ] = "4g",
+    catalog: CatalogTable = None,
+    catalog_bodies: CatalogBodies = False,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -132,13 +136,15 @@ def rebuild_command(
             index=not no_index,
             known_topics_only=known_topics_only,
             max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
+            catalog=catalog,
+            catalog_bodies=catalog_bodies,
         )
         if not is_submitted():
             check_java()
         with ProgressDisplay() as display:
             summary = rebuild(
                 options,
-                lambda: start_spark("reput rebuild", master, display),
+                lambda: start_spark("reput rebuild", master, display, delta=catalog is not None),
                 lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
             )
     output.summary(summary)
@@ -149,15 +155,17 @@ app.command("tail", epilog=TAIL_EXAMPLES)(tail_command)
 app.add_typer(dump_app, name="dump")
 
 
-def start_spark(application: str, master: str | None, display: ProgressDisplay | None = None) -> SparkSession:
-    """The session of a command.
+def start_spark(
+    application: str, master: str | None, display: ProgressDisplay | None = None, *, delta: bool = False
+) -> SparkSession:
+    """The session of a command; ``delta``: with Delta Lake.
 
     Raises:
         ReputError: Spark can't run here.
     """
     if display is not None:
         display.say("starting Spark")
-    return session(application, master)
+    return session(application, master, delta=delta)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -64,6 +64,13 @@ KnownTopicsOnly = Annotated[
     bool,
     typer.Option("--known-topics-only", help="Leave out topics that config/topics.json doesn't name."),
 ]
+CatalogTable = Annotated[
+    Path | None,
+    typer.Option("--catalog", metavar="DIR", help="Put all messages into this Delta table, too."),
+]
+CatalogBodies = Annotated[
+    bool, typer.Option("--catalog-bodies", help="The table of --catalog has the messages' bodies.")
+]
 Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli.app import app
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, counted, printed
 from reput.spark import check_java, is_submitted, session
 from reput.store.space import human
-
-if TYPE_CHECKING:
-    from reput.catalog import Cataloged
 
 _EXAMPLES = """**Examples**
 
@@ -59,7 +57,7 @@ def catalog_command(
 
     Exit code 0: the table is up to the log's end. 2: refused or failed.
     """
-    from reput.catalog import CatalogOptions, catalog
+    from reput.catalog.run import catalog
 
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="the same command goes on from the last commit"):

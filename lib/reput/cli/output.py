@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from reput.catalog.options import Cataloged
 from reput.errors import ReputError
 from reput.sink.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
@@ -190,8 +191,25 @@ def _facts(summary: Summary) -> list[str]:
         new = f"{counted(summary.new_messages, 'message')}, {human(summary.new_bytes)}"
         lines.append(f"  new        {new}; the rest was there already")
         lines.append(f"  took       {summary.seconds:.1f} s, {rate}/s")
+    if summary.catalog is not None:
+        done = summary.catalog
+        lines.append(f"  catalog    {counted(done.messages, 'message')}, {done.added:,} of them new")
+        lines += cataloged_apart(done)
     if summary.kept:
         lines.append(f"  replaced   the old files are kept in {summary.kept}")
+    return lines
+
+
+def cataloged_apart(done: Cataloged) -> list[str]:
+    """What should be known of a run on a table of messages, where there is something."""
+    lines = []
+    if done.removed:
+        taken = f"{counted(done.removed, 'message')} that the log doesn't hold any more"
+        lines.append(f"  taken out  {taken}; version {done.removed_after} of the table has them")
+    if done.expired:
+        lines.append(
+            f"  unread     {human(done.expired)} that the broker had deleted before they were cataloged"
+        )
     return lines
 
 

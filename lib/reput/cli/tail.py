@@ -13,6 +13,8 @@ import typer
 from reput.cli.arguments import (
     AsJson,
     BrokerConf,
+    CatalogBodies,
+    CatalogTable,
     KnownTopicsOnly,
     Master,
     NoIndex,
@@ -39,6 +41,10 @@ Beside a running broker:
 From a disk that the broker needs more, with metrics for Prometheus:
 
     reput tail /data/store --out /data/derived --max-rate 50m --metrics-port 9404
+
+And with all messages in a Delta table, for Spark SQL:
+
+    reput tail /data/store --out /data/derived --catalog /data/messages
 
 End it with a clean state:
 
@@ -83,6 +89,8 @@ def tail_command(
     metrics_address: Annotated[
         str, typer.Option("--metrics-address", metavar="HOST", help="The address that the port is opened on.")
     ] = "127.0.0.1",
+    catalog: CatalogTable = None,
+    catalog_bodies: CatalogBodies = False,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -111,6 +119,8 @@ def tail_command(
             max_rate=None if max_rate is None else size("--max-rate", max_rate),
             metrics_port=metrics_port,
             metrics_address=metrics_address,
+            catalog=catalog,
+            catalog_bodies=catalog_bodies,
         )
         if not is_submitted():
             check_java()
@@ -119,7 +129,7 @@ def tail_command(
 
         def start_spark() -> SparkSession:
             told("starting Spark")
-            spark = session("reput tail", master)
+            spark = session("reput tail", master, delta=catalog is not None)
             _stop_on_signals(stopping)  # Spark has set its own handler for Ctrl-C, which breaks off batches
             return spark
 

@@ -36,8 +36,17 @@ def follow(
     stopping: threading.Event,
     watch: Watch,
     listener: Callable[[BatchWriter], None],
+    went_back: Callable[[int], None] | None = None,
 ) -> dict[str, float]:
     """Follow the log until the end is asked for; the output is then what the journal says.
+
+    Args:
+        plan: the run's.
+        spark: the session.
+        stopping: asks for the end.
+        watch: is told of batches and restarts.
+        listener: is told after each batch.
+        went_back: is told the physical offset up to which the log still stands, when it went back.
 
     Returns:
         Wall time of the stages of all batches, s.
@@ -60,7 +69,8 @@ def follow(
         log = discover(plan.settings)
         with OutputLock(plan.root, plan.owner).exclusive():
             roll_back(target, plan.journal.state)
-            _step_back(target, plan.journal, log)
+            if _step_back(target, plan.journal, log) and went_back is not None:
+                went_back(plan.journal.state.cursor)
         writer = BatchWriter(
             target,
             plan.journal,
@@ -104,8 +114,8 @@ def follow(
         return seconds
 
 
-def _step_back(target: Target, journal: Journal, log: CommitLog) -> None:
-    """Take back what the log doesn't hold any more.
+def _step_back(target: Target, journal: Journal, log: CommitLog) -> bool:
+    """Take back what the log doesn't hold any more; whether there was something.
 
     Raises:
         OutputError: that can't be told any more.
@@ -114,10 +124,12 @@ def _step_back(target: Target, journal: Journal, log: CommitLog) -> None:
     # With nothing in common it is more likely another log than one that went back so far.
     if number is None or (number < journal.state.batches and journal.state_after(number).last_position < 0):
         if number is not None and stands(log, journal.state):
-            return  # only older messages behind newer ones, as after a clock that was set back
+            return False  # only older messages behind newer ones, as after a clock that was set back
         raise too_far(journal, log)
     if number < journal.state.batches:
         _LOG.warning("%s", step_back(target, journal, log, number))
+        return True
+    return False
 
 
 def _begins_at_cursor(plan: Plan, log: CommitLog, checkpoint: Path) -> bool:

@@ -22,6 +22,8 @@ class RebuildOptions:
         known_topics_only: leave out topics that config/topics.json doesn't name.
         max_bytes_per_trigger: bytes of log that one micro-batch takes.
         part_bytes: bytes of log that one task takes.
+        catalog: a Delta table that gets all messages, None for none.
+        catalog_bodies: with their bodies.
     """
 
     store: Path
@@ -33,6 +35,8 @@ class RebuildOptions:
     known_topics_only: bool = False
     max_bytes_per_trigger: int = 4 * GIB
     part_bytes: int = 128 << 20
+    catalog: Path | None = None
+    catalog_bodies: bool = False
 
 
 @dataclass(frozen=True, slots=True)

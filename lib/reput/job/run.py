@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from reput.errors import SparkError
 from reput.format import names
 from reput.job.carry import carry_over, drop_carried
+from reput.job.cataloging import catalog_options
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
 from reput.job.summary import Summary, summarize
@@ -45,17 +47,30 @@ def rebuild(
             with by the same command.
     """
     started = time.perf_counter()
-    with prepare(options) as plan:
+    to_catalog = catalog_options(options)
+    with ExitStack() as stack:
+        plan = stack.enter_context(prepare(options))
+        table = None
+        if to_catalog is not None:
+            from reput.catalog.run import Catalog
+
+            table = stack.enter_context(Catalog(to_catalog))
+            table.check()
         before = replace(plan.journal.state)
         stages = {"check": time.perf_counter() - started}
         kept = plan.swapped
         if kept is None:
             stages |= (stage if plan.in_place else write)(plan, start_spark, listener)
-            if plan.in_place:
-                kept = _swap(plan)
+        cataloged = None
+        if table is not None:
+            began = time.perf_counter()
+            cataloged = table.advance(start_spark, plan.journal.state.cursor)
+            stages["catalog"] = time.perf_counter() - began
         if plan.in_place:
+            kept = _swap(plan) if kept is None else kept
             files.remove_tree(plan.root)
-        return summarize(plan, before, time.perf_counter() - started, kept, stages)
+        summary = summarize(plan, before, time.perf_counter() - started, kept, stages)
+        return replace(summary, catalog=cataloged)
 
 
 def write(

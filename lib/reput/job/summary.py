@@ -14,6 +14,7 @@ from reput.store.last_file import LastFile
 from reput.store.left_alone import left_alone
 
 if TYPE_CHECKING:
+    from reput.catalog.options import Cataloged
     from reput.job.plan import Plan
     from reput.settings import StoreSettings
     from reput.sink.journal import State
@@ -48,6 +49,7 @@ class Summary:
         left_alone: what a store rebuilt in place has beside, and no log tells: timer wheel, compaction.
         kept: the directory that holds what was replaced, None when nothing was.
         stages: wall time by stage, s.
+        catalog: what came of the table of messages, None when none was asked for.
     """
 
     store: str
@@ -78,6 +80,7 @@ class Summary:
     kept: str | None = None
     stages: dict[str, float] = field(default_factory=dict)
     followed: bool = False
+    catalog: Cataloged | None = None
 
     @property
     def exit_code(self) -> int:
@@ -86,9 +89,11 @@ class Summary:
 
     def to_dict(self) -> dict[str, object]:
         """The summary as a JSON-ready mapping."""
-        facts = {name: getattr(self, name) for name in self.__slots__ if name not in ("findings", "stages")}
+        apart = ("findings", "stages", "catalog")
+        facts = {name: getattr(self, name) for name in self.__slots__ if name not in apart}
         findings = [finding.to_dict() for finding in self.findings]
-        return {**facts, "findings": findings, "stages": self.stages}
+        catalog = None if self.catalog is None else self.catalog.to_dict()
+        return {**facts, "findings": findings, "stages": self.stages, "catalog": catalog}
 
 
 def summarize(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.format import names
+from reput.job.cataloging import catalog_options
 from reput.job.first_segment import first_segment
 from reput.job.options import TailOptions
 from reput.job.plan import prepare
@@ -49,12 +50,19 @@ def tail(
     from reput.job.follow import follow
 
     started = time.perf_counter()
+    to_catalog = catalog_options(options)
     with ExitStack() as stack:
         watch = stack.enter_context(watching(options.metrics_port, options.metrics_address))
         log = stack.enter_context(first_segment(options, stopping.is_set, on_wait))
         if not log.is_there:
             return nothing_followed(log.settings, options.out, time.perf_counter() - started)
         plan = stack.enter_context(prepare(options, follows=True, lock=log.lock))
+        table = None
+        if to_catalog is not None:
+            from reput.catalog.beside import CatalogBeside
+
+            journal = plan.journal
+            table = stack.enter_context(CatalogBeside(to_catalog, lambda: journal.state.cursor))
         before = replace(plan.journal.state)
         stop_file = plan.root / names.REPUT / names.STOP
         files.remove_tree(stop_file)
@@ -62,8 +70,13 @@ def tail(
         if watch.url is not None:
             announce(f"metrics are at {watch.url}")
         spark = start_spark()
-        stages = follow(plan, spark, stopping, watch, listener)
+        if table is not None:
+            table.start(spark)
+        went_back = None if table is None else table.went_back
+        stages = follow(plan, spark, stopping, watch, listener, went_back)
+        cataloged = None if table is None else table.finish()
         files.remove_tree(stop_file)
         plan.known = TopicsNow(plan.settings.topics_json).known
         seconds = time.perf_counter() - started
-        return replace(summarize(plan, before, seconds, None, stages), followed=True)
+        summary = summarize(plan, before, seconds, None, stages)
+        return replace(summary, followed=True, catalog=cataloged)

@@ -1,0 +1,81 @@
+"""What a catalog is asked for, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogOptions:
+    """What to catalog.
+
+    Attributes:
+        store: the store.
+        table: the Delta table's directory, on a file system that all see; made when missing.
+        broker_conf: the broker's file, None for RocketMQ's defaults.
+        rocketmq_version: the release that wrote the store, None for the newest.
+        bodies: the table has bodies, too.
+        max_bytes_per_trigger: log bytes in one commit.
+        optimize: compact and cluster the days that are due.
+        allow_gap: go on although the table's last message isn't in the log any more, because it has expired.
+    """
+
+    store: Path
+    table: Path
+    broker_conf: Path | None = None
+    rocketmq_version: str | None = None
+    bodies: bool = False
+    max_bytes_per_trigger: int = 1 << 30
+    optimize: bool = True
+    allow_gap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cataloged:
+    """What a run did.
+
+    Attributes:
+        table: its directory.
+        start, end: half-open range of physical offsets that this run went over.
+        expired: bytes of log that the broker had deleted before they were read.
+        removed: messages taken back, because the log went back before them.
+        removed_after: the version of the table that has them still, None when none was taken back.
+        added: messages that it put into the table.
+        messages: how many the table holds.
+        commits: that it made with messages.
+        clustered: days that it compacted and clustered, as ``YYYY-MM-DD``.
+        seconds: that it took.
+    """
+
+    table: str
+    start: int
+    end: int
+    expired: int
+    removed: int
+    removed_after: int | None
+    added: int
+    messages: int
+    commits: int
+    clustered: tuple[str, ...]
+    seconds: float
+
+    def then(self, later: Cataloged) -> Cataloged:
+        """This run and a later one as one."""
+        return Cataloged(
+            table=later.table,
+            start=min(self.start, later.start),
+            end=later.end,
+            expired=self.expired + later.expired,
+            removed=self.removed + later.removed,
+            removed_after=later.removed_after if self.removed_after is None else self.removed_after,
+            added=self.added + later.added,
+            messages=later.messages,
+            commits=self.commits + later.commits,
+            clustered=tuple(sorted({*self.clustered, *later.clustered})),
+            seconds=self.seconds + later.seconds,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return asdict(self)

@@ -1,0 +1,316 @@
+"""Commits what a log has gained to a table of messages.
+
+A Structured Streaming query goes over the log from where the table ends, and every batch is one commit. Batch
+ids are no identity, and Spark's checkpoint is thrown away: the commit carries the physical offset up to which
+the table holds the log, see :mod:`reput.catalog.table`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from reput.catalog.compaction import Clustered, due
+from reput.catalog.options import Cataloged, CatalogOptions
+from reput.catalog.standing import Standing, stand
+from reput.catalog.table import APPLICATION, DAY, Table
+from reput.errors import OutputError, SegmentGoneError, SettingsError
+from reput.format import names
+from reput.settings import StoreSettings
+from reput.source.columns import MESSAGE_COLUMNS, spark_schema
+from reput.store import files
+from reput.store.lock import OutputLock, is_broker_running
+from reput.store.segments import discover
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Within a day, the messages of a queue lie together.
+ORDERED_BY = ("topic", "queueId", "queueOffset")
+#: The column that is only there when it is asked for.
+_BODY = "body"
+_CHECKPOINT = "catalog-checkpoint"
+_DAY = f"date_from_unix_date(CAST(floor(unix_millis(storeTimestamp) / 86400000) AS INT)) AS {DAY}"
+#: Segments may expire while the table's end is held against the log.
+_TRIES = 3
+
+
+def catalog(options: CatalogOptions, start_spark: Callable[[], SparkSession]) -> Cataloged:
+    """Bring a table up to the log's end.
+
+    Args:
+        options: what to catalog.
+        start_spark: makes a session with Delta Lake (``reput.spark.session(..., delta=True)``); only called
+            when nothing that can be seen without it speaks against the run.
+
+    Raises:
+        ReputError: as :class:`Catalog` and :meth:`Catalog.advance` say.
+    """
+    with Catalog(options) as one:
+        return one.advance(start_spark)
+
+
+def columns(options: CatalogOptions) -> tuple[str, ...]:
+    """The table's columns without the day."""
+    return tuple(name for name in MESSAGE_COLUMNS if options.bodies or name != _BODY)
+
+
+class Catalog:
+    """A table that is brought up to date once or often. A context manager: nobody else writes meanwhile.
+
+    Args:
+        options: what to catalog.
+
+    Raises:
+        SettingsError: the table has bodies and they weren't asked for, or the other way round; broker.conf
+            can't be used.
+        StoreInUseError: another run writes to the table.
+        StoreError: there is no log.
+        OutputError: the table can't be read or made, or lies in the store.
+        UnsupportedError: the store uses a feature that reput doesn't read.
+    """
+
+    def __init__(self, options: CatalogOptions) -> None:
+        self._options = options
+        self._settings = StoreSettings.load(
+            options.store, options.broker_conf, options.rocketmq_version, dledger=True
+        )
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        options = self._options
+        _check_place(options, self._settings)
+        files.make_dirs(options.table)
+        with ExitStack() as stack:
+            stack.enter_context(OutputLock(options.table))
+            self._table = Table(options.table)
+            if self._table.columns and (_BODY in self._table.columns) != options.bodies:
+                raise SettingsError(
+                    "the table was begun otherwise",
+                    path=options.table,
+                    expected="bodies" if _BODY in self._table.columns else "no bodies",
+                    found="bodies" if options.bodies else "no bodies",
+                    next_step="Run it as it was begun, or take another directory",
+                )
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def check(self) -> None:
+        """See that table and log belong together, before anything is done.
+
+        Raises:
+            LogWentBackError, StoreError: as for :meth:`advance`.
+        """
+        self._stand()
+
+    def advance(
+        self, start_spark: Callable[[], SparkSession], end: int | None = None, gone_from: int | None = None
+    ) -> Cataloged:
+        """Commit what the log holds that the table doesn't.
+
+        Args:
+            start_spark: as for :func:`catalog`.
+            end: physical offset that is known to be settled, up to which the log is read; None for the end
+                that it has.
+            gone_from: physical offset of a record from which on the log is known to have changed since the
+                table was brought up to date; None if nothing is known.
+
+        Raises:
+            LogWentBackError: the log has none of the table's messages.
+            StoreError: the log can't be read, or begins behind the table's last message, and no gap is
+                allowed.
+            OutputError: the table can't be written.
+            SparkError: Spark failed.
+        """
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        from reput.spark import spark_error
+
+        began = time.monotonic()
+        self._table.refresh()
+        standing = self._stand()
+        cursor = self._table.cursor
+        if gone_from is not None and cursor is not None and gone_from < cursor:
+            standing = standing.earlier(gone_from)
+        removed, removed_after = self._take_back(standing)
+        before, cursor = self._table.messages, self._table.cursor
+        start = standing.begin if cursor is None else max(cursor, standing.begin)
+        run = _Run(self._options, self._settings, self._table)
+        try:
+            if end is None or cursor is None or cursor < end:
+                run.append(start_spark(), standing, end)
+            clustered = self._cluster(start_spark) if self._options.optimize else ()
+        except (PySparkException, Py4JError, ConnectionError) as error:
+            raise spark_error(error) from None
+        self._table.refresh()
+        messages = self._table.messages
+        return Cataloged(
+            table=str(self._options.table),
+            start=start,
+            end=max(self._table.cursor or start, start),
+            expired=standing.expired + run.expired,
+            removed=removed,
+            removed_after=removed_after,
+            added=messages - before,
+            messages=messages,
+            commits=run.commits,
+            clustered=clustered,
+            seconds=time.monotonic() - began,
+        )
+
+    def _stand(self) -> Standing:
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return stand(self._table, self._settings, allow_gap=self._options.allow_gap)
+            except SegmentGoneError:
+                if not tries_left:
+                    raise
+        raise AssertionError  # the loop returns or raises
+
+    def _take_back(self, standing: Standing) -> tuple[int, int | None]:
+        """Take out what isn't in the log any more; how many messages, and the version that has them still."""
+        if standing.gone_from is None:
+            return 0, None
+        version, before = self._table.version, self._table.messages
+        self._table.step_back(standing.gone_from)
+        return before - self._table.messages, version
+
+    def _cluster(self, start_spark: Callable[[], SparkSession]) -> tuple[str, ...]:
+        """Compact and cluster the days that are due; which ones."""
+        from delta.tables import DeltaTable
+
+        self._table.refresh()
+        before = self._table.files()
+        clustered = Clustered(self._options.table / names.REPUT)
+        days = tuple(day.isoformat() for day in due(before, clustered.files))
+        if days:
+            these = ", ".join(f"'{day}'" for day in days)
+            table = DeltaTable.forPath(start_spark(), str(self._options.table))
+            table.optimize().where(f"{DAY} IN ({these})").executeZOrderBy(*ORDERED_BY)
+            self._table.refresh()
+            clustered.note(before, self._table.files())
+        return days
+
+
+class _Run:
+    """Commits batches, one after the other.
+
+    Args:
+        options: what to catalog.
+        settings: the store's.
+        table: as it is before the first batch.
+
+    Attributes:
+        commits: that were made.
+        expired: bytes of log that were deleted before they were read.
+    """
+
+    def __init__(self, options: CatalogOptions, settings: StoreSettings, table: Table) -> None:
+        self.commits = 0
+        self.expired = 0
+        self._options = options
+        self._settings = settings
+        self._table = table
+        self._checkpoint = options.table / names.REPUT / _CHECKPOINT
+        self._at = 0
+        self._failure: OutputError | None = None
+
+    def append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:
+        """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
+        from reput.source import NAME, register
+
+        register(spark)
+        # What an earlier run left says where its batches ended, and nothing of what was committed.
+        files.remove_tree(self._checkpoint)
+        self._at = standing.begin
+        schema = spark_schema({name: MESSAGE_COLUMNS[name] for name in columns(self._options)})
+        rows = (
+            spark.readStream.format(NAME)
+            .schema(schema)
+            .options(**self._source(standing.begin, end))
+            .load(str(self._options.store))
+            .where(f"physicalOffset > {standing.after}")
+            .selectExpr(*(f"`{name}`" for name in schema.fieldNames()), _DAY)
+        )
+        query = (
+            rows.writeStream.foreachBatch(self._commit)
+            .option("checkpointLocation", str(self._checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+            if self._failure is not None:
+                raise self._failure
+        files.remove_tree(self._checkpoint)
+
+    def _source(self, begin: int, end: int | None) -> dict[str, str]:
+        options: dict[str, object] = {
+            "brokerConf": self._options.broker_conf,
+            "rocketmqVersion": self._options.rocketmq_version,
+            "startOffset": begin,
+            "maxBytesPerTrigger": self._options.max_bytes_per_trigger,
+        }
+        if end is not None:
+            options["endOffset"] = end
+        elif self._settings.dledger is None and is_broker_running(self._settings.root):
+            options["live"] = "true"
+        return {name: str(value) for name, value in options.items() if value is not None}
+
+    def _commit(self, rows: DataFrame, batch: int) -> None:
+        """Append a batch, and its end as the cursor."""
+        expected = self._table.cursor
+        self._table.refresh()
+        found = self._table.cursor
+        if found != expected:
+            self._failure = OutputError(
+                "another run has written to the table meanwhile",
+                path=self._options.table,
+                expected=f"messages up to {expected}",
+                found=f"up to {found}",
+                next_step="Run the same command again when no other runs",
+            )
+            raise self._failure
+        end = self._end_of(batch)
+        self.expired += max(min(discover(self._settings).start, end) - self._at, 0)
+        self._at = end
+        if found is not None and end <= found:
+            # The record that the run began with, as a rule; or a log that was cut in what held no message.
+            first = rows.agg({"physicalOffset": "min"}).first()
+            if first is None or first[0] is None:
+                return
+            self._table.step_back(int(first[0]))
+        writer = rows.write.format("delta").mode("append").partitionBy(DAY)
+        writer.option("txnAppId", APPLICATION).option("txnVersion", end).save(str(self._options.table))
+        self._table.refresh()
+        self.commits += 1
+
+    def _end_of(self, batch: int) -> int:
+        """The physical offset before which the batch's records begin: the last line of its offsets file."""
+        *_, last = (self._checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+        return int(json.loads(last)["offset"])
+
+
+def _check_place(options: CatalogOptions, settings: StoreSettings) -> None:
+    """Refuse a table in the store, where a broker would take its directories for topics and segments."""
+    for directory in (settings.root, *settings.commit_log_dirs):
+        if options.table.resolve().is_relative_to(directory.resolve()):
+            raise OutputError(
+                "a table isn't written into the store",
+                path=options.table,
+                expected=f"a place outside of {directory}",
+                next_step="Name another directory",
+            )

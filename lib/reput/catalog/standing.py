@@ -1,0 +1,178 @@
+"""Where a table of messages and its log part, if they do.
+
+A broker that cuts its log wipes nothing: old messages stand behind the new ones until they are written over,
+so that the table's last message proves nothing. The table's end is held against the log message by message,
+in windows that get larger towards the log's start until one begins with messages that both have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from reput.catalog.table import KNOWN_BY, Table, known_by
+from reput.errors import LogWentBackError, StoreError
+from reput.format import dledger
+from reput.query.log import LogReader
+from reput.settings import StoreSettings
+from reput.source import messages
+from reput.source.parts import cut
+from reput.source.tail import LogEnd
+from reput.store.segments import CommitLog, discover
+
+#: Bytes of log in the first window, and how much larger each one before it is.
+WINDOW = 64 << 20
+_LARGER = 4
+_MOST_WINDOW = 1 << 30
+_PART = 1 << 40  # a segment is one part
+#: A log that begins so much before the table's last message, ms, is another one. Clocks are set back by less.
+_OLDER_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a run goes on from.
+
+    Attributes:
+        after: messages with a greater physicalOffset are missing in the table.
+        begin: physical offset at or before the first one that is missing, where a record begins, or where the
+            log does.
+        gone_from: the table's messages from this physicalOffset on aren't in the log any more; None when all
+            of those are that have not expired.
+        expired: bytes of log between the table's cursor and ``begin`` that the broker has deleted unread.
+    """
+
+    after: int
+    begin: int
+    gone_from: int | None = None
+    expired: int = 0
+
+    def earlier(self, gone_from: int) -> Standing:
+        """The same, if the log is known to have changed from the record at ``gone_from`` on."""
+        if self.gone_from is not None and self.gone_from <= gone_from:
+            return self
+        return replace(self, after=gone_from - 1, begin=min(self.begin, gone_from), gone_from=gone_from)
+
+
+def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing:
+    """Hold the end of a table against the log.
+
+    Damage in the log takes nothing out of the table: only a log that ends before the table's messages, or
+    that holds others in their places, has gone back.
+
+    Args:
+        table: as it is.
+        settings: the store's.
+        allow_gap: whether the table's last message may have expired.
+
+    Raises:
+        LogWentBackError: the log has none of the table's messages: it is another one.
+        StoreError: the log can't be read, or begins behind the table's last message and no gap is allowed.
+        OutputError: the table can't be read.
+    """
+    log = discover(settings)
+    last = table.last()
+    if table.cursor is None or last is None:
+        return Standing(after=-1, begin=log.start)
+    if last < log.start:
+        _check_gap(table, settings, log, last, allow_gap=allow_gap)
+        return Standing(after=last, begin=log.start, expired=max(log.start - table.cursor, 0))
+    lead = dledger.HEADER_LENGTH if log.entries else 0  # an entry's header stands before the record
+    high, size = last + 1, WINDOW
+    strange: int | None = None
+    missing: int | None = None
+    while True:
+        low = max(high - size, log.start)
+        window = _Window(table.between(low, high), _in_log(settings, log, low, high, lead))
+        strange = window.strange if window.strange is not None else strange
+        if window.first_gone is not None:
+            missing = window.first_gone
+        if window.last_common is not None or low == log.start:
+            break
+        high, size = low, min(size * _LARGER, _MOST_WINDOW)
+    if window.last_common is None:
+        raise LogWentBackError(
+            "the log has none of the table's messages: it was cut before them, or is another one",
+            path=settings.root,
+            offset=last,
+            expected=f"the log that the table holds up to {table.cursor}",
+            found=_found(settings, last),
+            next_step="Begin a table of this log in another directory",
+        )
+    if strange is None and (missing is None or LogEnd(settings).find(log) > missing):
+        return Standing(after=last, begin=window.last_common - lead)
+    gone = min(place for place in (strange, missing) if place is not None)
+    return Standing(after=gone - 1, begin=window.last_common - lead, gone_from=gone)
+
+
+class _Window:
+    """The messages of table and log in one range of physical offsets.
+
+    Attributes:
+        strange: physicalOffset of the first message of the log that the table doesn't hold as it is, or of
+            the table's message that it lies in; None without one.
+        last_common: of the last message before it that both hold; None without one.
+        first_gone: of the first message of the table behind it that the log lacks; None without one.
+    """
+
+    def __init__(self, held: pa.Table, found: pa.Table) -> None:
+        places, sizes = (_values(held, name) for name in KNOWN_BY[:2])
+        in_log = _values(found, KNOWN_BY[0])
+        at = np.searchsorted(places, in_log)
+        known = at < len(places)
+        for name in KNOWN_BY:
+            known[known] = _values(held, name)[at[known]] == _values(found, name)[known]
+        self.strange: int | None = None
+        if not known.all():
+            first = int(in_log[~known][0])
+            over = places[places + sizes > first]
+            self.strange = min(first, int(over[0])) if len(over) else first
+            known &= in_log < self.strange
+        common = in_log[known]
+        self.last_common = int(common[-1]) if len(common) else None
+        behind = places[places > (-1 if self.last_common is None else self.last_common)]
+        self.first_gone = int(behind[0]) if len(behind) else None
+
+
+def _values(messages_: pa.Table, name: str) -> NDArray[np.int64]:
+    return np.asarray(messages_.column(name).to_numpy(), np.int64)
+
+
+def _in_log(settings: StoreSettings, log: CommitLog, start: int, end: int, lead: int) -> pa.Table:
+    """The log's messages with a physicalOffset in [start, end), by :data:`KNOWN_BY`."""
+    parts = cut(log, max(start - lead, log.start), end - lead, _PART, None)
+    batches = [batch for part in parts for batch in messages.read(part, settings, KNOWN_BY)]
+    if not batches:
+        return pa.table({name: pa.array([], pa.int64()) for name in KNOWN_BY})
+    return known_by(pa.Table.from_batches(batches))
+
+
+def _check_gap(table: Table, settings: StoreSettings, log: CommitLog, last: int, *, allow_gap: bool) -> None:
+    if not allow_gap:
+        raise StoreError(
+            "the log begins behind the table's last message",
+            path=settings.root,
+            offset=log.start,
+            expected=f"the message at {last}",
+            found="a log without it: it has expired, or this is another store",
+            next_step="If it is the same store, give --allow-gap: the messages between are gone",
+        )
+    first = LogReader(settings).after(log.start - 1)
+    newest = int(_values(table.between(last, last + 1), "storeTimestamp")[0])
+    if first is not None and first.record.store_timestamp < newest - _OLDER_MS:
+        raise LogWentBackError(
+            "the log's first message is older than the table's last one: this is another log",
+            path=settings.root,
+            offset=first.record.physical_offset,
+            expected=f"a storeTimestamp of {newest} ms or later",
+            found=f"{first.record.store_timestamp} ms, of the broker at {first.record.store_host[0]}",
+            next_step="Begin a table of this log in another directory",
+        )
+
+
+def _found(settings: StoreSettings, place: int) -> str:
+    message = LogReader(settings).message(place)
+    return "no message there" if message is None else f"another one, of {message.topic}"

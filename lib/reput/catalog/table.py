@@ -1,0 +1,209 @@
+"""The Delta table of messages as it lies there, by the package deltalake: what needs no Spark.
+
+Its transaction :data:`APPLICATION` carries the cursor: the physical offset up to which the table holds the
+log. Rows and cursor come in one commit, and go in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from reput.errors import OutputError
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+#: The transaction whose version is the cursor.
+APPLICATION = "reput-catalog"
+#: Messages of one day, UTC, lie together.
+DAY = "day"
+#: By these a message of the table is known again in the log.
+KNOWN_BY = ("physicalOffset", "size", "queueId", "queueOffset", "storeTimestamp", "bodyCRC")
+_HELD = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the table.
+
+    Attributes:
+        path: relative to the table.
+        day: its messages' day, None for those that have none.
+        size: bytes.
+        rows: messages.
+        first: the least physicalOffset in it, -1 if it isn't known.
+    """
+
+    path: str
+    day: date | None
+    size: int
+    rows: int
+    first: int
+
+
+class Table:
+    """A table of messages, or the place where one will be.
+
+    Args:
+        path: its directory.
+
+    Attributes:
+        cursor: up to which physical offset it holds the log; None when it isn't there yet.
+
+    Raises:
+        OutputError: there is a table that can't be read, or isn't one of messages.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._delta: DeltaTable | None = None
+        self.cursor: int | None = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at its newest version.
+
+        Raises:
+            OutputError: as for the class.
+        """
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        with self._reported("read"):
+            try:
+                self._delta = DeltaTable(str(self.path))
+            except TableNotFoundError:
+                self._delta, self.cursor = None, None
+                return
+            version = self._delta.transaction_version(APPLICATION)
+        if version is None:
+            raise OutputError(
+                "another table is in the way",
+                path=self.path,
+                expected=f"a table with the transaction {APPLICATION}, or none",
+                found="a Delta table without it",
+                next_step="Take another directory",
+            )
+        self.cursor = int(version)
+
+    @property
+    def version(self) -> int:
+        """The table's version, -1 when it isn't there."""
+        return -1 if self._delta is None else self._delta.version()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns; none when it isn't there."""
+        return () if self._delta is None else tuple(field.name for field in self._delta.schema().fields)
+
+    def files(self) -> list[File]:
+        """The files of this version."""
+        if self._delta is None:
+            return []
+        with self._reported("read"):
+            actions = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
+        return [
+            File(
+                path=each["path"],
+                day=each[f"partition.{DAY}"],
+                size=each["size_bytes"],
+                rows=each["num_records"] or 0,
+                first=each.get("min.physicalOffset") if each.get("min.physicalOffset") is not None else -1,
+            )
+            for each in actions
+        ]
+
+    @property
+    def messages(self) -> int:
+        """How many it holds, by what its log says of its files."""
+        return sum(file.rows for file in self.files())
+
+    def last(self) -> int | None:
+        """The greatest physicalOffset; None when there is no message."""
+        found = self._query(f'SELECT max("physicalOffset") AS last FROM {_HELD}')
+        return None if found is None else found.column("last")[0].as_py()
+
+    def between(self, start: int, end: int) -> pa.Table:
+        """The messages with a physicalOffset in [start, end), in its order, by :data:`KNOWN_BY`.
+
+        storeTimestamp is in ms since the epoch, int64.
+        """
+        names = ", ".join(f'"{name}"' for name in KNOWN_BY)
+        where = f'"physicalOffset" >= {start} AND "physicalOffset" < {end}'
+        found = self._query(f'SELECT {names} FROM {_HELD} WHERE {where} ORDER BY "physicalOffset"')
+        if found is None:
+            raise ValueError("the table isn't there")
+        return known_by(found)
+
+    def step_back(self, offset: int) -> None:
+        """Take the messages from a physical offset on out, and set the cursor there, in one commit.
+
+        Raises:
+            OutputError: the table can't be written.
+        """
+        if self._delta is None:
+            raise ValueError("the table isn't there")
+        with self._reported("written"):
+            found = self._delta.delete(f'"physicalOffset" >= {offset}', commit_properties=_cursor_at(offset))
+            if not found["num_deleted_rows"]:  # then nothing was committed
+                self._delta.create_write_transaction(
+                    actions=[],
+                    mode="append",
+                    schema=self._delta.schema(),
+                    partition_by=[DAY],
+                    commit_properties=_cursor_at(offset),
+                )
+        self.refresh()
+
+    def _query(self, text: str) -> pa.Table | None:
+        """What DataFusion answers; None when there is no table or no message in it."""
+        from deltalake import QueryBuilder
+
+        if self._delta is None or not self.files():
+            return None
+        with self._reported("read"):
+            return pa.table(QueryBuilder().register(_HELD, self._delta).execute(text).read_all())
+
+    @contextmanager
+    def _reported(self, done: str) -> Iterator[None]:
+        """Tell a failure of the package's as what it is.
+
+        Raises:
+            OutputError: in its place.
+        """
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        try:
+            yield
+        except TableNotFoundError:
+            raise
+        except Exception as error:
+            # DataFusion raises the plain class.
+            if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:
+                raise
+            found = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise OutputError(f"the table can't be {done}", path=self.path, found=found) from error
+
+
+def known_by(messages: pa.Table) -> pa.Table:
+    """The columns :data:`KNOWN_BY`, comparable: storeTimestamp in ms, the others as int64."""
+    columns = []
+    for name in KNOWN_BY:
+        column = messages.column(name)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("ms", "UTC"))
+        columns.append(column.cast(pa.int64()))
+    return pa.table(columns, names=list(KNOWN_BY))
+
+
+def _cursor_at(offset: int) -> CommitProperties:
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(app_transactions=[Transaction(APPLICATION, offset)])
