@@ -19,7 +19,7 @@ import numpy as np
 from reput import javaproperties
 from reput.errors import StoreError
 from reput.format import dledger
-from reput.settings import DLedgerSettings
+from reput.logplaces import DLedgerSettings
 from reput.store.holes import extents
 
 CHECKPOINT = "checkpoint"  # DLedgerMmapFileStore.CHECK_POINT_FILE

@@ -1,0 +1,197 @@
+"""Where a store's commit log is: by the paths of broker.conf, the store's present place, and DLedger's own.
+
+STORE wins over ``storePathRootDir``: a copied store is read with the original's file (docs/settings.md).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.brokerconf import JAVA_WHITE, BrokerConf
+from reput.errors import SettingsError
+from reput.javaproperties import Property
+
+#: DLedgerCommitLog takes what follows the first character for a number.
+_MEMBER = re.compile(r"[A-Za-z][0-9]{1,9}", re.ASCII)
+_PATH_SEPARATOR = ","  # MessageStoreConfig.MULTI_PATH_SPLITTER
+
+
+@dataclass(frozen=True, slots=True)
+class DLedgerSettings:
+    """What a store with ``enableDLegerCommitLog`` has beside its segments.
+
+    Attributes:
+        home: ``dledger-SELFID`` in the store, absolute; its ``checkpoint`` tells what is committed.
+        dirs: of the segments that DLedger writes, in the order of broker.conf; the other directories of the
+            commit log hold what was written before it.
+        alone: the group has one member, so that whatever it has written is committed.
+    """
+
+    home: Path
+    dirs: tuple[Path, ...]
+    alone: bool
+
+
+def absolute(path: Path) -> Path:
+    """Absolute, without ``..``; symbolic links stay, so that errors show what the user wrote."""
+    return Path(os.path.normpath(Path.cwd() / path))
+
+
+def commit_log_dirs(root: Path, conf: BrokerConf) -> tuple[Path, ...]:
+    """Where the segments are (``CommitLog``, ``MultiPathMappedFileQueue``), with STORE in its place."""
+    entry = conf.entry("storePathCommitLog")
+    text = conf.text("storePathCommitLog")
+    if entry is None or text is None:
+        return (root / "commitlog",)
+    several = conf.rules.multi_path_commit_log and _PATH_SEPARATOR in text
+    dirs = [_place(part, entry, root, conf) for part in _parts(text, several)]
+    if several:  # only the queue of several paths looks at the read-only ones
+        dirs += _read_only(root, conf)
+    dirs = list(dict.fromkeys(dirs))
+    _refuse_ambiguous(dirs, entry, root, conf, root / "commitlog")
+    return tuple(dirs)
+
+
+def dledger_settings(root: Path, conf: BrokerConf) -> DLedgerSettings | None:
+    """DLedger's own settings: ``DLedgerConfig.getDefaultPath``, ``getDataStorePath``."""
+    if not conf.switch("enableDLegerCommitLog", False):
+        return None
+    entry = conf.entry("dLegerSelfId")
+    member = conf.text("dLegerSelfId")
+    if entry is None or member is None or _MEMBER.fullmatch(member) is None:
+        raise SettingsError(
+            "dLegerSelfId doesn't name a member of the group, so that it isn't known where the commit log is",
+            path=conf.path,
+            expected="n and a number, e.g. n0",
+            found="nothing" if entry is None else f"{entry.key}={entry.value!r}",
+            next_step="Write down the dLegerSelfId of the broker whose store this is.",
+        )
+    home = root / f"dledger-{member}"
+    dirs = [home / "data"]
+    place, text = conf.entry("storePathDLedgerCommitLog"), conf.text("storePathDLedgerCommitLog")
+    if place is not None and text is not None:
+        several = _PATH_SEPARATOR in text
+        dirs = [_place(part, place, root, conf) for part in _parts(text, several)]
+        if several:
+            dirs += _read_only(root, conf)
+        dirs = list(dict.fromkeys(dirs))
+        _refuse_ambiguous(dirs, place, root, conf, home / "data")
+    peers = [peer for peer in (conf.text("dLegerPeers") or "").split(";") if peer.strip(JAVA_WHITE)]
+    return DLedgerSettings(home, tuple(dirs), alone=len(peers) == 1)
+
+
+def dledger_dirs(root: Path, conf: BrokerConf, group: DLedgerSettings) -> tuple[Path, ...]:
+    """DLedger's directories, and those of the commit log from before it, if there are any."""
+    entry, text = conf.entry("storePathCommitLog"), conf.text("storePathCommitLog")
+    dirs = [root / "commitlog"]
+    if entry is not None and text is not None:
+        several = conf.rules.multi_path_commit_log and _PATH_SEPARATOR in text
+        dirs = [_place(part, entry, root, conf) for part in _parts(text, several)]
+    return tuple(dict.fromkeys((*group.dirs, *(path for path in dirs if _holds_anything(path)))))
+
+
+def _read_only(root: Path, conf: BrokerConf) -> list[Path]:
+    entry, text = conf.entry("readOnlyCommitLogStorePaths"), conf.text("readOnlyCommitLogStorePaths")
+    if entry is None or text is None or not text.strip(JAVA_WHITE):
+        return []
+    return [_place(part, entry, root, conf) for part in _parts(text, True)]
+
+
+def _parts(text: str, several: bool) -> list[str]:
+    if not several:
+        return [text]
+    parts = text.strip(JAVA_WHITE).split(_PATH_SEPARATOR)
+    while len(parts) > 1 and not parts[-1]:  # as String.split does
+        parts.pop()
+    return parts
+
+
+def _place(text: str, entry: Property, root: Path, conf: BrokerConf) -> Path:
+    """The directory that a path of broker.conf stands for, now that the store is at ``root``."""
+    if not text or text != text.strip(JAVA_WHITE):
+        raise conf.error(
+            entry,
+            f"{entry.key} has a directory with white space around its name, or without one",
+            "directories, separated by a comma and nothing else",
+            "The broker takes the white space as part of the name.",
+        )
+    if not _can_be_a_name(text):
+        raise conf.error(
+            entry,
+            f"{entry.key} names a directory that can't be",
+            "no NUL, and no half of a surrogate pair",
+            "A broker can't open it, either.",
+        )
+    path = Path(os.path.normpath(text))
+    conf_root = _conf_root(conf)
+    if conf_root is not None and path.is_relative_to(conf_root):
+        return root / path.relative_to(conf_root)
+    if not path.is_absolute():
+        raise conf.error(
+            entry,
+            f"{entry.key} is relative to where the broker was started, which isn't known here",
+            "absolute directories, or ones under storePathRootDir",
+            "Give reput a copy of the file with the whole path.",
+        )
+    return path
+
+
+def _conf_root(conf: BrokerConf) -> Path | None:
+    text = conf.text("storePathRootDir")
+    return Path(os.path.normpath(text)) if text and _can_be_a_name(text) else None
+
+
+def _can_be_a_name(text: str) -> bool:
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: BrokerConf, own: Path) -> None:
+    """Refuse to read the original's commit log beside a copied store, and a commit log that isn't there.
+
+    The directories of broker.conf that lie outside the original's root keep their place: on the original's
+    own machine they are the live broker's, while a copy brings its ``own``.
+    """
+    if any(path.is_relative_to(root) or _same(path, own) for path in dirs):
+        return
+    copied = _holds_anything(own)
+    conf_root = _conf_root(conf)
+    if conf_root is not None and _same(conf_root, root):
+        return
+    if not any(_is_dir(path) for path in dirs):
+        step = f"Remove the line from a copy of the file to read {own}." if copied else None
+        raise conf.error(entry, f"the commit log isn't where {entry.key} says", "a directory here", step)
+    if copied:
+        raise conf.error(
+            entry,
+            f"two commit logs could be meant: the one that {entry.key} names, and {own}",
+            f"storePathRootDir={root}, or no {entry.key}",
+            "Give reput a copy of the file that says which: with storePathRootDir set to the store that you "
+            f"named for the first, without {entry.key} for the second.",
+        )
+
+
+def _is_dir(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that is too long, or a directory that may not be looked into
+        return False
+
+
+def _same(left: Path, right: Path) -> bool:
+    try:
+        return left.samefile(right)
+    except OSError:
+        return absolute(left) == absolute(right)
+
+
+def _holds_anything(directory: Path) -> bool:
+    try:
+        return any(directory.iterdir())
+    except OSError:
+        return False
