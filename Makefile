@@ -34,7 +34,7 @@ demo: install ## rebuild a small store that comes with reput, and show what came
 
 .PHONY: test
 test: $(VENV)/dev browser ## run all tests
-	$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/dev ## check format, style and types
