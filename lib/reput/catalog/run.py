@@ -23,6 +23,7 @@ from reput.settings import StoreSettings
 from reput.source.columns import MESSAGE_COLUMNS, spark_schema
 from reput.store import files
 from reput.store.lock import OutputLock, is_broker_running
+from reput.store.outside import check_outside
 from reput.store.segments import discover
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Catalog:
 
     def __enter__(self) -> Self:
         options = self._options
-        _check_place(options, self._settings)
+        check_outside("a table", options.table, self._settings, "Name another directory")
         files.make_dirs(options.table)
         with ExitStack() as stack:
             stack.enter_context(OutputLock(options.table))
@@ -302,15 +303,3 @@ class _Run:
         """The physical offset before which the batch's records begin: the last line of its offsets file."""
         *_, last = (self._checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
         return int(json.loads(last)["offset"])
-
-
-def _check_place(options: CatalogOptions, settings: StoreSettings) -> None:
-    """Refuse a table in the store, where a broker would take its directories for topics and segments."""
-    for directory in (settings.root, *settings.commit_log_dirs):
-        if options.table.resolve().is_relative_to(directory.resolve()):
-            raise OutputError(
-                "a table isn't written into the store",
-                path=options.table,
-                expected=f"a place outside of {directory}",
-                next_step="Name another directory",
-            )

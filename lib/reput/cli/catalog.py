@@ -12,9 +12,8 @@ from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli.app import app
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, counted, printed
+from reput.cli.output import JsonOutput, Output, TextOutput, cataloged_apart, counted, printed
 from reput.spark import check_java, is_submitted, session
-from reput.store.space import human
 
 _EXAMPLES = """**Examples**
 
@@ -87,8 +86,7 @@ def _lines(done: Cataloged) -> list[str]:
         f"  table      {counted(done.messages, 'message')}, {counted(done.commits, 'new commit')}",
         f"  took       {done.seconds:.1f} s",
     ]
-    if done.expired:
-        lines.insert(
-            2, f"  expired    {human(done.expired)} that the broker had deleted before they were read"
-        )
+    lines[2:2] = cataloged_apart(done)
+    if done.clustered:
+        lines.insert(-1, f"  clustered  {counted(len(done.clustered), 'day')}")
     return lines
