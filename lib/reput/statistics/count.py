@@ -64,6 +64,19 @@ class _Worker:
     block: Frames = field(default_factory=lambda: frames(_BLOCK_ROWS))
 
 
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A segment that was counted.
+
+    Attributes:
+        ends: its first and last message; None without one.
+        reached: physical offset after its last whole record, or BLANK; the log's start without one.
+    """
+
+    ends: Ends | None
+    reached: int
+
+
 def count(
     settings: StoreSettings,
     by: By = By.TOPIC,
@@ -104,16 +117,17 @@ def count(
     wanted = None if topic is None else topic.encode("utf-8", "surrogateescape")
     number = max(min(threads or _processors(), len(segments)), 1)
     workers = [_Worker(Tally(by, wanted, most=most_groups, **bounds)) for _ in range(number)]
-    ends = _count_all(settings, log, segments, (start, end), workers, listener)
+    counted = _count_all(settings, log, segments, (start, end), workers, listener)
     tallies = [worker.tally for worker in workers]
     groups = _merged(tallies, by)
-    backs, most_back, gaps = _times(tallies, [one for one in ends if one is not None])
+    backs, most_back, gaps = _times(tallies, [one.ends for one in counted if one.ends is not None])
     return Statistics(
         store=settings.root,
         rocketmq_version=settings.dialect.name,
         by=by,
         start=start,
-        end=end,
+        end=max(start, min(end, max((one.reached for one in counted), default=start))),
+        allocated=log.end,
         total=_total(tallies),
         groups=groups,
         gaps=gaps,
@@ -148,8 +162,8 @@ def _count_all(
     span: tuple[int, int],
     workers: list[_Worker],
     listener: Listener,
-) -> list[Ends | None]:
-    """Count all segments; what was first and last in each."""
+) -> list[_Counted]:
+    """Count all segments."""
     free: SimpleQueue[_Worker] = SimpleQueue()
     for worker in workers:
         free.put(worker)
@@ -157,7 +171,7 @@ def _count_all(
     total = sum(min(one.base + one.length, span[1]) - max(one.base, span[0]) for one in segments)
     stopped = Event()
 
-    def one(number: int) -> Ends | None:
+    def one(number: int) -> _Counted:
         worker = free.get()
         try:
             return _count(settings, log, segments[number], span, worker, done, number, stopped)
@@ -190,7 +204,7 @@ def _count(
     done: list[int],
     number: int,
     stopped: Event,
-) -> Ends | None:
+) -> _Counted:
     data = map_segment(segment.path, segment.length)
     begin = max(span[0] - segment.base, 0)
     stop = min(segment.length, span[1] - segment.base)
@@ -214,7 +228,7 @@ def _count(
         if worker.block.counts[ROWS]:
             worker.tally.add(data, segment.base, worker.block)
         done[number] = min(max(walk.position, begin), stop) - begin
-    return worker.tally.end_segment()
+    return _Counted(worker.tally.end_segment(), segment.base + walk.end if walk.end else log.start)
 
 
 def _merged(tallies: list[Tally], by: By) -> tuple[Group, ...]:

@@ -101,7 +101,9 @@ class Statistics:
         store: the store.
         rocketmq_version: whose rules.
         by: what the groups are by.
-        start, end: half-open range of physical offsets in which the messages begin.
+        start, end: half-open range of physical offsets in which the messages begin. Where none was asked for,
+            the log's: it ends after its last whole record, or BLANK.
+        allocated: where the log's last segment ends, written or not.
         total: all messages that were counted; None without any.
         groups: by descending bytes, hours in their order.
         gaps: the longest, those with the most ms first.
@@ -116,6 +118,7 @@ class Statistics:
     by: By
     start: int
     end: int
+    allocated: int
     total: Group | None
     groups: tuple[Group, ...]
     gaps: tuple[Gap, ...]
@@ -137,6 +140,7 @@ class Statistics:
             "by": str(self.by),
             "start": self.start,
             "end": self.end,
+            "allocated": self.allocated,
             "total": None if self.total is None else self._group(self.total, ()),
             "groups": [self._group(group, _KEYS[self.by]) for group in self.groups],
             "gaps": [asdict(gap) for gap in self.gaps],
