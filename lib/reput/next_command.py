@@ -7,6 +7,7 @@ others it would look at something else.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ def next_command(
     *options: str,
     broker_conf: str | PathLike[str] | None = None,
     rocketmq_version: str | None = None,
+    last: Iterable[str] = (),
 ) -> str:
     """A command, quoted for a shell.
 
@@ -28,13 +30,14 @@ def next_command(
         place: its argument, a store or an output.
         options: words behind it.
         broker_conf, rocketmq_version: as they were given; None where they weren't.
+        last: words behind these, where they may be many.
     """
     words = ["reput", name, _path(place), *options]
     if broker_conf is not None:
         words += ["--broker-conf", _path(broker_conf)]
     if rocketmq_version is not None:
         words += ["--rocketmq-version", rocketmq_version]
-    return shlex.join(words)
+    return shlex.join([*words, *last])
 
 
 def about(settings: StoreSettings, name: str, *options: str) -> str:

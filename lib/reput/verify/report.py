@@ -234,7 +234,7 @@ def _rebuild(options: VerifyOptions, queues: list[tuple[str, int]]) -> str:
         "rebuild",
         options.store,
         "--in-place",
-        *(chosen if len(queues) <= _MOST_QUEUES else ["--no-index"]),
         broker_conf=options.broker_conf,
         rocketmq_version=options.rocketmq_version,
+        last=chosen if len(queues) <= _MOST_QUEUES else ["--no-index"],
     )
