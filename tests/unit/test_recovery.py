@@ -20,6 +20,7 @@ from reput.format import commitlog, names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.indexfile import IndexHeader
+from reput.query import QueryStore
 from reput.recovery import ahead, batch
 from reput.recovery import queue as queue_module
 from reput.recovery.files import StoreFile, listed, number
@@ -749,3 +750,37 @@ def test_numbers_of_batches_are_read_as_by_the_slow_parser() -> None:
         expected.append((first, count, n + 5))
     found = batch._inner(np.frombuffer(log + bytes(200), np.uint8), np.array(positions))
     assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
+
+
+# --- Files that aren't the broker's -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("directory", [names.COMMIT_LOG, names.CONSUME_QUEUE])
+@pytest.mark.parametrize("name", ["-5", "-00000000000000000005", "5", "+7", str(2**63 - 1)])
+def test_a_file_that_begins_nowhere_is_a_stray_one(
+    name: str, directory: str, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    """A broker takes the number for a place; no file of its own begins there."""
+    source = stores["5.3.3-restart"]
+    root = tmp_path / "store"
+    shutil.copytree(source.root, root)
+    conf = source.write_broker_conf(tmp_path / "broker.conf")
+    conf.write_text(conf.read_text(encoding="utf-8").replace(str(source.root), str(root)), encoding="utf-8")
+    place = root / directory
+    if directory == names.CONSUME_QUEUE:
+        place = next(queue for topic in sorted(place.iterdir()) for queue in sorted(topic.iterdir()))
+    shutil.copy(max(place.iterdir()), place / name)
+    settings = StoreSettings.load(root, conf, source.version)
+    snapshot = take(settings)
+    (problem,) = (one for one in problems(snapshot) if one.path == str(place / name))
+    assert (problem.kind, problem.found, problem.stops) == ("stray-file", name, False)
+    with pytest.raises(UnsupportedError, match="Move it elsewhere"):
+        plan(snapshot)
+    store = QueryStore(settings)
+    view = store.queue("Orders", 0)
+    assert [file.path for file in view.files if file.path is not None and file.path.name == name] == []
+
+
+def test_minus_zero_is_no_queue() -> None:
+    assert all(map(names.is_queue_id, ("0", "-1", "7", str(-(2**31)))))
+    assert not any(map(names.is_queue_id, ("-0", "00", "+1", "\u0663", str(2**31), "notes", "")))

@@ -304,3 +304,15 @@ def test_a_selection_of_queues_leaves_the_rest_alone(place: Path) -> None:
     state = rebuild_locally(store, place / "out", selection=selection, index=False, part_bytes=PART_BYTES)
     assert set(state.queues) == {("B", 0), ("%LMQ%a", 0)}
     assert {path.split("/")[1] for path in outputs(place / "out")} == {"B", "%LMQ%a"}
+
+
+def test_a_directory_that_is_no_queue_is_left_alone(store: Store, place: Path) -> None:
+    out = place / "out"
+    state = rebuild_locally(store, out)
+    kept = next((out / names.CONSUME_QUEUE).iterdir()) / "notes"
+    kept.mkdir()
+    target = target_of(store, out)
+    target.scratch.mkdir(parents=True)
+    roll_back(target, state)
+    assert kept.is_dir()
+    assert not target.scratch.exists()

@@ -35,6 +35,8 @@ OFFSET_DIGITS = 20
 _MAX_OFFSET = (1 << 63) - 1
 _OFFSET_NAME = re.compile(r"\d{20}", re.ASCII)
 _INDEX_NAME = re.compile(r"\d{17}", re.ASCII)
+_QUEUE_ID = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
+_INT_MAX = (1 << 31) - 1
 _MAX_NAME_BYTES = 255
 
 
@@ -70,6 +72,11 @@ def later_index_name(timestamp_ms: int, than: str | None) -> str:
 def is_index_name(name: str) -> bool:
     """Whether a name is one that a broker or reput gives to an index file."""
     return _INDEX_NAME.fullmatch(name) is not None
+
+
+def is_queue_id(name: str) -> bool:
+    """Whether a broker takes a directory of this name for a queue's."""
+    return _QUEUE_ID.fullmatch(name) is not None and -_INT_MAX - 1 <= int(name) <= _INT_MAX
 
 
 def queue_directory(root: Path, topic: str, queue_id: int) -> Path:

@@ -124,5 +124,5 @@ def _queues(root: Path) -> list[tuple[str, int, Path]]:
         return sorted(
             (path.parent.name, int(path.name), path)
             for path in root.glob("*/*")
-            if path.name.isascii() and path.name.isdecimal() and path.is_dir()
+            if names.is_queue_id(path.name) and path.is_dir()
         )

@@ -319,7 +319,7 @@ def _numbers(directory: Path) -> Iterator[int]:
     try:
         with os.scandir(directory) as found:
             for entry in found:
-                if entry.name.isascii() and entry.name.isdecimal():
+                if names.is_queue_id(entry.name) and not entry.name.startswith("-"):
                     yield int(entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return

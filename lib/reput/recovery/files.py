@@ -25,6 +25,8 @@ from reput.recovery.problem import Problem
 # What Long.parseLong takes, of ASCII.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
 _LONG_MAX = 2**63 - 1
+#: The problem of a file that isn't the broker's; one that stops no start is taken for a file all the same.
+STRAY = "stray-file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,8 @@ def listed(directories: Iterable[Path], file_size: int, rules: Recovery, setting
             base = number(entry.path.name)
             if base is None:
                 problems.append(_misnamed(entry))
+            elif base < 0 or base % file_size or base > _LONG_MAX - file_size:
+                problems.append(_out_of_place(entry, base, file_size, setting))
             else:
                 files.append(StoreFile(entry.path, base))
     return Listing(tuple(files), tuple(dropped), tuple(problems))
@@ -194,7 +198,7 @@ def _wrong_length(entry: Entry, file_size: int, setting: str) -> Problem:
         else "Move it elsewhere: it is no file of the store."
     )
     return Problem(
-        kind="wrong-length" if named else "stray-file",
+        kind="wrong-length" if named else STRAY,
         path=str(entry.path),
         expected=f"{file_size} bytes ({setting})",
         found=f"{entry.length} bytes",
@@ -206,13 +210,25 @@ def _wrong_length(entry: Entry, file_size: int, setting: str) -> Problem:
 
 def _misnamed(entry: Entry) -> Problem:
     return Problem(
-        kind="stray-file",
+        kind=STRAY,
         path=str(entry.path),
         expected="a number as its name",
         found=entry.path.name,
         outcome="the broker doesn't start",
         next_step="Move it elsewhere: it is no file of the store.",
         stops=True,
+    )
+
+
+def _out_of_place(entry: Entry, base: int, file_size: int, setting: str) -> Problem:
+    """A broker takes any number for a place, but gives its files no others than these."""
+    return Problem(
+        kind=STRAY,
+        path=str(entry.path),
+        expected=f"a name of 20 digits, a multiple of {file_size} ({setting})",
+        found=entry.path.name,
+        outcome=f"the broker takes it for one that begins at {base}: what it makes of the others isn't known",
+        next_step="Move it elsewhere: it is no file of the store.",
     )
 
 

@@ -7,7 +7,6 @@ What becomes of them was tried with the stores of 4.9.7, 5.3.3 and 5.5.0.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,17 +15,10 @@ from reput.recovery.files import in_order
 from reput.recovery.problem import Problem
 from reput.settings import StoreSettings
 
-_QUEUE_ID = re.compile(r"-?(0|[1-9][0-9]{0,9})", re.ASCII)
-_INT_MAX = 2**31 - 1
 #: ``ConsumeQueue.putMessagePositionInfoWrapper`` tries thirty times, then marks the store not writable.
 _REFUSES = "once it has tried for 30 s, it takes no message any more"
 #: ``IndexService.getAndCreateLastIndexFile`` unlocks what it hasn't locked, and the dispatch begins again.
 _STAYS = "its dispatch stays at the next message with keys, and those behind it get no unit"
-
-
-def is_queue_id(name: str) -> bool:
-    """Whether a broker takes a directory of this name for a queue's."""
-    return _QUEUE_ID.fullmatch(name) is not None and -_INT_MAX - 1 <= int(name) <= _INT_MAX
 
 
 def no_directories(settings: StoreSettings) -> Iterator[Problem]:
@@ -46,7 +38,7 @@ def no_directories(settings: StoreSettings) -> Iterator[Problem]:
             if not topic.is_dir:
                 yield _problem(topic.path, f"can't write queues of a topic of this name: {_REFUSES}")
             for queue in in_order(topic.path):
-                if not queue.is_dir and is_queue_id(queue.path.name):
+                if not queue.is_dir and names.is_queue_id(queue.path.name):
                     yield _problem(queue.path, f"takes it for an empty queue and can't write it: {_REFUSES}")
     if settings.message_index_enable and _is_no_directory(root / names.INDEX):
         yield _problem(root / names.INDEX, f"finds no index file and can't write any: {_STAYS}")

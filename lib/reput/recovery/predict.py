@@ -21,7 +21,7 @@ from reput.next_command import about
 from reput.recovery.batch import BatchModel, inner
 from reput.recovery.begin import begin
 from reput.recovery.ext import ExtModel
-from reput.recovery.files import Listing, StoreFile
+from reput.recovery.files import STRAY, Listing, StoreFile
 from reput.recovery.index import IndexModel, IndexModelFile
 from reput.recovery.problem import Problem, StartFailsError
 from reput.recovery.queue import QueueModel
@@ -402,6 +402,15 @@ def _stuck(snapshot: Snapshot, offset: int) -> Problem:
 
 def _refuse_unknown(snapshot: Snapshot) -> None:
     settings = snapshot.settings
+    for problem in snapshot.problems:
+        if problem.kind == STRAY and not problem.stops:
+            raise UnsupportedError(
+                "it isn't known what a start makes of this file",
+                path=problem.path,
+                expected=problem.expected,
+                found=problem.found,
+                next_step=problem.next_step,
+            )
     for name, there in (
         ("duplicationEnable", settings.duplication_enable),
         ("forceVerifyPropCRC", settings.force_verify_prop_crc),

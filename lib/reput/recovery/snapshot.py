@@ -20,7 +20,7 @@ from reput.next_command import about
 from reput.recovery.config import config_problems
 from reput.recovery.files import Entry, Listing, entries, gaps, in_order, listed, number
 from reput.recovery.index import read_header
-from reput.recovery.layout import is_queue_id, no_directories
+from reput.recovery.layout import no_directories
 from reput.recovery.problem import Problem
 from reput.settings import StoreSettings
 from reput.store.lock import Holder, store_holder
@@ -218,7 +218,7 @@ def _queues(root: Path, settings: StoreSettings, file_size: int, setting: str) -
         )
         for topic in in_order(root)
         for queue in in_order(topic.path)
-        if is_queue_id(queue.path.name)
+        if names.is_queue_id(queue.path.name)
     }
 
 

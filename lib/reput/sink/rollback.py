@@ -44,6 +44,8 @@ def _roll_back_queues(target: Target, state: State) -> None:
     }
     for topic in _directories(root):
         for queue in _directories(topic):
+            if not names.is_queue_id(queue.name):
+                continue  # not reput's
             clear_from(
                 target.root,
                 target.settings.consume_queue_file_size,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,6 @@ from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.swap import is_pending
 from reput.topics import batch_queue_topics, known_topics
 from reput.verify.options import VerifyOptions
-
-_QUEUE_ID = re.compile(r"-?\d{1,10}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +132,7 @@ def queues_on_disk(directory: Path) -> Iterator[tuple[str, int]]:
             if not topic.is_dir():
                 continue
             for queue in sorted(os.scandir(topic.path), key=lambda entry: entry.name):
-                if queue.is_dir() and _QUEUE_ID.fullmatch(queue.name):
+                if queue.is_dir() and names.is_queue_id(queue.name):
                     yield topic.name, int(queue.name)
     except FileNotFoundError:
         return
