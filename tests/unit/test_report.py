@@ -36,6 +36,7 @@ from reput.report.facts import (
     Sizes,
     Stretch,
     Traffic,
+    Verdict,
 )
 from reput.report.gather import GatherOptions, gather
 from reput.report.page import render, visible
@@ -158,7 +159,10 @@ def test_queues_and_index_past_the_logs_end(tmp_path: Path, name: str, level: st
     assert found["past-log-end"].count == facts.queue_totals.past
     (check,) = (one for one in facts.checks if one.name == "queues beside the log")
     assert "don't match the log; the index leads past the log's end" in check.answer
-    assert b"past the log&#39;s end" in render(facts)
+    page = render(facts).decode()
+    assert "past the log&#39;s end" in page
+    assert page.count(", past the log</span>") == page.count('class="beyond"') == 2
+    assert "past the log<" not in render(sound).decode()
     tail = f"{store.root} --broker-conf {conf} --rocketmq-version {store.version}"
     if "dledger" in name:
         assert facts.verdict.next == (f"reput verify {tail}",)
@@ -308,7 +312,7 @@ def test_a_queue_file_between_two_units(tmp_path: Path) -> None:
     facts = _facts(store.root, broker_conf=conf, rocketmq_version="5.5.0")
     (row,) = (one for one in facts.queues if (one.topic, one.queue_id) == ("SCHEDULE_TOPIC_XXXX", 0))
     assert row.problem is not None
-    assert row.problem.startswith("files that aren't a queue's")
+    assert row.problem.startswith(f"{queue / '-5'}: expected a name of 20 digits")
 
 
 def test_no_store_is_refused(tmp_path: Path) -> None:
@@ -506,6 +510,23 @@ def test_a_hundred_thousand_queues_stay_one_readable_page() -> None:
     assert "100,000 queues of 12,500 topics" in text
     assert "The first 1,000 of 100,000 queues" in text
     assert len(render(facts, rows=10)) < 100_000
+
+
+def test_commands_in_a_sentence_show_as_commands() -> None:
+    step = "See to what `reput check /a/b` found: `<i>` is a topic, ` is none."
+    page = render(many_queues(1, verdict=Verdict(BROKEN, "x", (), (step,)))).decode()
+    words = " ".join(f'<span class="whole">{word}</span>' for word in ("reput", "check", "/a/b"))
+    assert f"to what <code>{words}</code> found: " in page
+    assert '<code><span class="whole">&lt;i&gt;</span></code> is a topic, ` is none.' in page
+
+
+def test_what_is_missing_isnt_counted_as_written(tmp_path: Path) -> None:
+    _log(tmp_path, 40)
+    sorted((tmp_path / "commitlog").iterdir())[3].unlink()
+    facts = _facts(tmp_path)
+    assert facts.log is not None
+    page = render(facts).decode()
+    assert f"{units.size(facts.log.end - 1000)} written. Drawn to scale, but for long gaps;" in page
 
 
 def test_visible() -> None:

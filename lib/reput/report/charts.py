@@ -50,6 +50,7 @@ class Bar:
         start: where the log begins.
         value, time: for people.
         is_point: it is a place, not a stretch from the log's start on.
+        past: it lies past the log's end, and what is drawn ends there.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Bar:
     value: str
     time: str
     is_point: bool
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,12 @@ class _Scale:
         return low + share * (high - low)
 
 
-def log_map(log: LogFacts) -> LogMap:
-    """Lay a log out from left to right."""
+def log_map(log: LogFacts, past: frozenset[str] = frozenset()) -> LogMap:
+    """Lay a log out from left to right.
+
+    Args:
+        past: names of reaches that lead past the log's end.
+    """
     scale = _Scale(log)
     boxes: list[Box] = []
     marks: list[Box] = []
@@ -145,6 +151,7 @@ def log_map(log: LogFacts) -> LogMap:
             value="" if one.offset is None else f"{one.offset:,}",
             time=units.moment(one.time),
             is_point=one.name == "next start",
+            past=one.name in past,
         )
         for one in log.reaches
     )

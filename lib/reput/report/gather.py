@@ -160,7 +160,7 @@ class _Gathering:
         self._verify(verify)
         for name in left_alone(settings.root):
             facts.not_seen.append(f"{name}: the commit log alone doesn't hold it, and reput doesn't read it")
-        facts.findings.sort(key=lambda one: (one.level != BROKEN, one.source, one.kind))
+        facts.findings.sort(key=lambda one: (one.level != BROKEN, one.source))
         facts.verdict = verdict(facts, self._options.command, self._next)
 
     def _attempt(self, what: str, work: Callable[[], _T]) -> _T | None:

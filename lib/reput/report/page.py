@@ -106,8 +106,9 @@ def render(facts: Facts, rows: int = ROWS) -> bytes:
         damage=()
         if facts.log is None
         else [one for one in facts.log.stretches if one.kind in (CORRUPT, MISSING, UNWRITTEN)],
-        log_map=None if facts.log is None else log_map(facts.log),
+        log_map=None if facts.log is None else log_map(facts.log, _past(facts)),
         log_summary=_log_summary(facts),
+        written=_written(facts),
         charts=None
         if facts.traffic is None
         else {what: traffic_chart(facts.traffic, what=what) for what in ("messages", "bytes")},
@@ -254,12 +255,24 @@ def _log_summary(facts: Facts) -> str:
     return ", ".join(f"{_STRETCHES[kind]} {units.size(length)}" for kind, length in lengths.items())
 
 
+def _past(facts: Facts) -> frozenset[str]:
+    """Names of what leads past the log's end."""
+    names = {"past-log-end": "queues", "index-ahead": "index"}
+    return frozenset(names[one.kind] for one in facts.findings if one.kind in names)
+
+
+def _written(facts: Facts) -> int:
+    """Bytes of the log that were written, and are there."""
+    stretches = () if facts.log is None else facts.log.stretches
+    return sum(one.end - one.start for one in stretches if one.kind in (WRITTEN, UNREAD, CORRUPT))
+
+
 def _tiles(facts: Facts) -> list[Tile]:
     log, totals = facts.log, facts.queue_totals
     tiles = []
     if log is not None:
-        written = log.end - log.start
-        tiles.append(Tile("Commit log", units.size(written), f"{len(log.segments):,} segments"))
+        segments = count(len(log.segments), "segment")
+        tiles.append(Tile("Commit log", units.size(_written(facts)), segments))
         if log.messages is not None:
             mean = f"{units.size(facts.sizes.mean)} each" if facts.sizes is not None else "none in the log"
             tiles.append(Tile("Messages", units.number(log.messages), mean))

@@ -134,7 +134,7 @@ def past_end(snapshot: Snapshot, rows: Sequence[QueueFacts], end: int) -> Iterat
             source=QUEUES,
             level=level,
             kind="index-ahead",
-            where="index",
+            where="",
             path=str(last.path),
             expected=f"keys of messages before the log's end, {end:,}",
             found=f"one of a message at {last.header.end_physical_offset:,}",

@@ -18,7 +18,7 @@ from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.query.log import LogReader
 from reput.recovery.batch import BatchModel
-from reput.recovery.files import Listing, mapped
+from reput.recovery.files import STRAY, Listing, mapped
 from reput.recovery.problem import StartFailsError
 from reput.recovery.queue import UNIT, QueueFile, QueueModel
 from reput.recovery.snapshot import Queue, Snapshot
@@ -253,9 +253,9 @@ def _count_past(files: Iterable[NDArray[np.bool_]]) -> int:
 
 
 def _stopped_by(listing: Listing) -> str | None:
-    """Why no broker loads these files."""
+    """Why no broker loads these files, or it isn't known what it makes of them."""
     for problem in listing.problems:
-        if problem.stops:
+        if problem.stops or problem.kind == STRAY:
             return f"{problem.path}: expected {problem.expected}, found {problem.found}"
     return None
 
