@@ -56,7 +56,7 @@ class Command:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, spark: Callable[[], SparkSession]) -> None:
         self.sessions = 0
 
-        def start(*_: object) -> SparkSession:
+        def start(*_: object, **__: object) -> SparkSession:
             self.sessions += 1
             return spark()
 
