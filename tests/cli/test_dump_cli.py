@@ -180,7 +180,15 @@ def test_quiet_says_nothing_of_what_does_not_fit(reput: Command, store: GoldenSt
             "there is nothing here; expected a store, a directory of segments, or a segment",
         ),
         ("commitlog STORE/config", "there is no commit log here"),
-        ("commitlog STORE/checkpoint", "can't be told where this file begins in the log"),
+        ("commitlog STORE/checkpoint", "`reput dump checkpoint "),
+        ("commitlog STORE/consumequeue/t/0/00000000000000000000", "`reput dump consumequeue "),
+        ("commitlog STORE/index", "`reput dump index "),
+        ("consumequeue STORE/commitlog", "`reput dump commitlog "),
+        ("consumequeue STORE/commitlog/00000000000000131072", "`reput dump commitlog "),
+        ("index STORE/consumequeue/t", "found consume queues"),
+        ("checkpoint STORE/commitlog/00000000000000131072", "expected the checkpoint, found the commit log"),
+        ("checkpoint STORE/index/20261121103700412", "`reput dump index "),
+        ("checkpoint /dev/null", "this is no checkpoint; expected a file"),
         ("commitlog STORE --start 5 --end 4", "expected --start before --end"),
         ("commitlog STORE --start end", "`end` only with --follow"),
         ("commitlog STORE --start x", "--start can't be understood"),
@@ -204,7 +212,7 @@ def test_quiet_says_nothing_of_what_does_not_fit(reput: Command, store: GoldenSt
         ),
         ("consumequeue STORE/config", "there is no consume queue here"),
         ("consumequeue STORE --queue nosuch:1", "there is no such queue here"),
-        ("consumequeue STORE/checkpoint", "can't be told where this file begins in its queue"),
+        ("consumequeue STORE/checkpoint", "`reput dump checkpoint "),
         ("index STORE", "expected 420000040 bytes"),
         ("index STORE --key order", "expected TOPIC#KEY"),
         ("index STORE --key t#order --headers", "expected one of them"),
@@ -321,6 +329,17 @@ def test_who_closes_the_pipe_ends_it_quietly(tmp_path: Path) -> None:
         running.stdout.close()
         assert running.stderr.read() == ""
         assert running.wait(30) == 0
+
+
+def test_a_full_disk_is_said_and_is_no_bug(store: GoldenStore) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(LIB)}
+    command = [sys.executable, "-m", "reput.cli", "dump", "consumequeue", str(store.root)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "the result can't be written to stdout; found No space left on device" in done.stderr
 
 
 def test_it_follows_until_it_is_interrupted(tmp_path: Path) -> None:

@@ -302,6 +302,14 @@ def test_a_segment_is_the_last_one_unless_its_successor_lies_beside_it(tmp_path:
     assert read_log(log / names.offset_name(0))[-1][:2] == ("damage", "unwritten-range")
 
 
+@pytest.mark.parametrize("name", ["index", "consumequeue", "commitlog"])
+def test_a_store_may_be_called_like_a_part_of_one(tmp_path: Path, name: str) -> None:
+    root = tmp_path / name
+    root.mkdir()
+    write_log(root, (0, lay_out(records(2, 0))))
+    assert [event[0] for event in read_log(root)] == ["row", "row"]
+
+
 def test_entries_of_dledger_are_known_without_broker_conf(tmp_path: Path) -> None:
     data = lay_out_entries([(one, False) for one in records(3, 0)], 0, True, 0)
     log = write_log(tmp_path, (0, data))

@@ -71,18 +71,20 @@ def log_place(
     """
     path = absolute(path)
     check_exists(path, "a store, a directory of segments, or a segment")
+    _refuse_other(path, "commitlog")
     if path.is_file():
         settings = _alone(StoreSettings.load(path.parent, broker_conf, version, dledger=True), path.parent)
         log = _one_segment(path, settings)
         return LogPlace(settings, log, can_grow=False, followed=_is_followed(log.segments[0]))
-    if path.name == names.COMMIT_LOG or any(
+    own = path / names.COMMIT_LOG
+    if (path.name == names.COMMIT_LOG and not own.is_dir()) or any(
         names.parse_offset_name(entry.path.name) is not None and not entry.is_dir for entry in in_order(path)
     ):
         settings = _alone(StoreSettings.load(path, broker_conf, version, dledger=True), path)
         log = _discovered(settings, may_be_empty=may_be_empty)
         return LogPlace(settings, replace(log, entries=any(map(_begins_with_entry, log.segments))), True)
     settings = StoreSettings.load(path, broker_conf, version, dledger=True)
-    if broker_conf is None and not (path / names.COMMIT_LOG).is_dir():
+    if broker_conf is None and not own.is_dir():
         raise StoreError(
             "there is no commit log here",
             path=path,
@@ -117,6 +119,48 @@ def check_exists(path: Path, expected: str) -> None:
             found="no such file or directory",
             next_step="Check PATH",
         )
+
+
+def _refuse_other(path: Path, asked: str) -> None:
+    """Refuse what lies where a store has files of another sort: its bytes would be shown as what they aren't.
+
+    Raises:
+        StoreError: it does; names the command that shows it.
+    """
+    sort = _sort(path)
+    if sort not in (None, asked):
+        raise StoreError(
+            "these are files of another sort",
+            path=path,
+            expected=_SORTS[asked],
+            found=_SORTS[sort or asked],
+            next_step=f"`reput dump {sort} {path}` shows them",
+        )
+
+
+_SORTS = {
+    "commitlog": "the commit log",
+    "consumequeue": "consume queues",
+    "index": "index files",
+    "checkpoint": "the checkpoint",
+}
+
+
+def _sort(path: Path) -> str | None:
+    """Which command shows a path, by where it lies in its store; None where that doesn't tell."""
+    if path.is_file():
+        if names.parse_offset_name(path.name) is not None:
+            if path.parents[min(2, len(path.parents) - 1)].name in names.QUEUES:
+                return "consumequeue"
+            return "commitlog" if path.parent.name == names.COMMIT_LOG else None
+        if path.parent.name == names.INDEX and _is_index(path.name):
+            return "index"
+        return "checkpoint" if path.name == names.CHECKPOINT else None
+    if any((path / name).is_dir() for name in (names.COMMIT_LOG, *names.QUEUES, names.INDEX)):
+        return None  # a store, whatever it is called
+    if any(one.name in names.QUEUES for one in (path, *path.parents[:2])):
+        return "consumequeue"
+    return {names.COMMIT_LOG: "commitlog", names.INDEX: "index"}.get(path.name)
 
 
 def _alone(settings: StoreSettings, directory: Path) -> StoreSettings:
@@ -183,6 +227,7 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
     """
     path = absolute(path)
     check_exists(path, "a store, consumequeue/, a topic in it, a queue, or a file of one")
+    _refuse_other(path, "consumequeue")
     kind = next((name for name in reversed(path.parts) if name in names.QUEUES), None)
     if names.CONSUME_QUEUE_EXT in (kind, path.name):
         raise UnsupportedError(
@@ -274,6 +319,7 @@ def index_files(path: Path) -> list[Path]:
     """
     path = absolute(path)
     check_exists(path, "a store, index/, or an index file")
+    _refuse_other(path, "index")
     if path.is_file():
         return [path]
     inner = path / names.INDEX
@@ -303,4 +349,9 @@ def checkpoint_file(path: Path) -> Path:
     path = absolute(path)
     file = path / names.CHECKPOINT if path.is_dir() else path
     check_exists(file, "a store with a checkpoint, or a checkpoint")
+    _refuse_other(file, "checkpoint")
+    if not file.is_file():
+        raise StoreError(
+            "this is no checkpoint", path=file, expected="a file", found="none", next_step="Check PATH"
+        )
     return file

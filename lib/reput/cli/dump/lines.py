@@ -15,7 +15,7 @@ import typer
 from reput.cli.dump.nothing import Nothing
 from reput.cli.dump.text import damage_line
 from reput.cli.outcome import reported
-from reput.cli.output import TextOutput, inline, let_go_of_stdout, told
+from reput.cli.output import TextOutput, inline, let_go_of_stdout, told, unwritten
 from reput.dump.damage import Damage
 from reput.errors import ReputError
 
@@ -49,11 +49,21 @@ class Lines:
             self.flush()
 
     def flush(self) -> None:
-        """Let everything be seen."""
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            sys.stdout.write("\n".join(waiting) + "\n")
-        sys.stdout.flush()
+        """Let everything be seen.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+            SystemExit: the lines can't be written, to a full disk for instance; 2.
+        """
+        waiting, self._waiting = self._waiting, []
+        try:
+            if waiting:
+                sys.stdout.write("\n".join(waiting) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            unwritten(error)
 
     def nothing(self, nothing: Nothing, *, quiet: bool) -> None:
         """Why nothing is shown: to stderr, with ``--json`` as a line as well.
