@@ -29,7 +29,7 @@ from reput.verify.report import LOG as LOG_AREA
 from reput.verify.report import Report
 from reput.verify.run import check
 from tests import slow_rebuild
-from tests.fuzz import asking
+from tests.fuzz import asking, dumping
 from tests.fuzz.calm import calm
 from tests.fuzz.changes import CUT, Change
 from tests.fuzz.guarded import guarded_segments
@@ -40,6 +40,7 @@ from tests.fuzz.specimen import (
     CHECKPOINT,
     CONF,
     CONFIG,
+    DUMPS,
     EXT,
     INDEX,
     LOG,
@@ -95,6 +96,9 @@ class Cases:
             raise FailedCaseError(f"the unchanged store has findings: {kinds}")
         self._questions = asking.questions(specimen.settings)
         self._answers = asking.asked(specimen.settings, self._questions)
+        self._shown = {what: self._dumped(what) for what in _DUMPED}
+        if any(shown.code for shown in self._shown.values()):
+            raise FailedCaseError(f"a dump of the unchanged store: {self._shown}")
 
     def run(self, part: str, change: Change) -> Counter[str]:
         """Make a change, ask everything that it concerns, and take it back.
@@ -149,6 +153,7 @@ class Cases:
             raise FailedCaseError(f"verify finds {sorted(found)} where a rebuild changes nothing")
         self._plan(specimen.settings)
         self._query(specimen.settings)
+        self._dump(change, dumping.LOG)
 
     def _rebuild(self, settings: StoreSettings) -> tuple[set[str], Files, int]:
         """Kinds of findings, what was written, and how many messages there were."""
@@ -202,6 +207,7 @@ class Cases:
             self._told[f"verify: sound, {why}"] += 1
         self._plan(self._specimen.settings)
         self._query(self._specimen.settings, *_untouched(change))
+        self._dump(change, *_dumped_parts(change))
         if not change.file.endswith(names.CHECKPOINT):
             self._compare()
 
@@ -209,6 +215,8 @@ class Cases:
 
     def _config(self, change: Change) -> None:
         specimen = self._specimen
+        if change.file == CONF:
+            self._dump(change, dumping.LOG, dumping.INDEX)
         try:
             settings = StoreSettings.load(specimen.golden.root, specimen.place / CONF, specimen.version)
         except ReputError as error:
@@ -323,6 +331,26 @@ class Cases:
         if all(own == self._answers[name] for name, own in said.items()):
             self._told["query: equal"] += 1
 
+    def _dumps(self, change: Change) -> None:
+        """Every dump, those of files that nobody touched included."""
+        self._dump(change, *_DUMPED)
+
+    def _dump(self, change: Change, *which: str) -> None:
+        """Show files of these sorts; one that isn't of the changed file says what it said before."""
+        with self._unchanged():
+            said = {what: self._dumped(what) for what in which}
+        touched = _dumped_parts(change)
+        for what, shown in said.items():
+            self._told.update(shown.told())
+            if what not in touched and change.file != CONF and shown != self._shown[what]:
+                raise FailedCaseError(f"dump {what}: another answer than before")
+            if shown == self._shown[what]:
+                self._told[f"dump {what}: equal"] += 1
+
+    def _dumped(self, what: str) -> dumping.Dumped:
+        specimen = self._specimen
+        return dumping.dumped(what, specimen.golden.root, specimen.place / CONF, specimen.version)
+
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
         root = self._specimen.golden.root
@@ -431,6 +459,18 @@ def _untouched(change: Change) -> tuple[str, ...]:
     return _UNTOUCHED.get(path.split("/")[0], ())
 
 
+_DUMPED = (dumping.LOG, dumping.QUEUES, dumping.INDEX, dumping.CHECKPOINT)
+
+
+def _dumped_parts(change: Change) -> tuple[str, ...]:
+    """Which dumps show a changed file."""
+    part = change.file.partition("/")[2].split("/")[0]
+    if part in (names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT, names.BATCH_CONSUME_QUEUE):
+        return (dumping.QUEUES,)
+    own = {names.COMMIT_LOG: dumping.LOG, names.INDEX: dumping.INDEX, names.CHECKPOINT: dumping.CHECKPOINT}
+    return (own[part],) if part in own else ()
+
+
 _ASKED: dict[str, Callable[[Cases, Change], None]] = {
     LOG: Cases._log,
     QUEUE: Cases._derived,
@@ -441,4 +481,8 @@ _ASKED: dict[str, Callable[[Cases, Change], None]] = {
     CONFIG: Cases._config,
 }
 
-_STEPS: dict[str, Callable[[Cases, Change], None]] = {QUERIES: Cases._queries, REPAIRS: Cases._repairs}
+_STEPS: dict[str, Callable[[Cases, Change], None]] = {
+    QUERIES: Cases._queries,
+    REPAIRS: Cases._repairs,
+    DUMPS: Cases._dumps,
+}

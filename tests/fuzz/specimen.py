@@ -29,8 +29,8 @@ PARTS = (LOG, QUEUE, INDEX, CHECKPOINT, CONFIG)
 EXT, BATCH = "ext", "batch"
 ORDERED_PARTS = (QUEUE, EXT, BATCH)
 #: What can be asked of a change by itself.
-QUERIES, REPAIRS = "queries", "repairs"
-STEPS = (QUERIES, REPAIRS)
+QUERIES, REPAIRS, DUMPS = "queries", "repairs", "dumps"
+STEPS = (QUERIES, REPAIRS, DUMPS)
 
 # As the real brokers write them, but short.
 _DELAY_OFFSETS = '{"offsetTable":{1:1,3:0}}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import multiprocessing
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from reput.cli.dump.lines import Lines
 from reput.format import names
 from reput.format.commitlog import BLANK_LENGTH, MIN_RECORD_LENGTH
 from reput.query import QueryStore
@@ -23,6 +25,7 @@ from reput.store.segments import map_segment
 from tests.fuzz.asking import ID, KEY, OFFSET, PLACE, TIME, WrongAnswerError, asked
 from tests.fuzz.cases import Cases, FailedCaseError
 from tests.fuzz.changes import BIT, CUT, Change, bits, cuts
+from tests.fuzz.dumping import WrongDumpError
 from tests.fuzz.guarded import guarded, guarded_segments
 from tests.fuzz.repairs import RepairError
 from tests.fuzz.run import run
@@ -30,6 +33,7 @@ from tests.fuzz.scanning import scan_alike
 from tests.fuzz.specimen import (
     CHECKPOINT,
     CONFIG,
+    DUMPS,
     INDEX,
     LOG,
     ORDERED,
@@ -163,6 +167,22 @@ def test_a_question_whose_files_nobody_touched_has_its_answer(
 def test_every_kind_of_question_finds_something(cases: Cases) -> None:
     found = {said.kind for said in cases._answers.values() if said.how == "found"}
     assert found == {OFFSET, ID, KEY, PLACE, TIME}
+
+
+def test_a_dump_that_keeps_damage_to_itself_or_shows_other_files_is_caught(
+    cases: Cases, specimen: Specimen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cases, "_only", DUMPS)
+    change = Change(specimen.of(names.INDEX)[0], CUT, 100)
+    assert cases.run(INDEX, change)["dump commitlog: equal"] == 1
+    others = {what: replace(shown, text="") for what, shown in cases._shown.items()}
+    with monkeypatch.context() as patched:
+        patched.setattr(cases, "_shown", others)
+        with pytest.raises(FailedCaseError, match="dump commitlog: another answer"):
+            cases.run(INDEX, change)
+    monkeypatch.setattr(Lines, "show", lambda lines, event, text: lines.put(json.dumps(event.to_dict())))
+    with pytest.raises(WrongDumpError, match="exit codes 0 and 0"):
+        cases.run(INDEX, change)
 
 
 def test_a_change_is_taken_back(cases: Cases, specimen: Specimen) -> None:
