@@ -27,15 +27,14 @@ class CatalogBeside:
 
     Args:
         options: what to catalog.
-        committed: tells the physical offset up to which the tail has committed.
 
     Raises:
         ReputError: as for :class:`reput.catalog.run.Catalog`.
     """
 
-    def __init__(self, options: CatalogOptions, committed: Callable[[], int]) -> None:
+    def __init__(self, options: CatalogOptions) -> None:
         self._catalog = Catalog(options)
-        self._committed = committed
+        self._committed: Callable[[], int] = lambda: 0
         self._start_spark: Callable[[], SparkSession] | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reput-catalog", daemon=True)
@@ -45,7 +44,6 @@ class CatalogBeside:
 
     def __enter__(self) -> Self:
         self._catalog.__enter__()
-        self._catalog.check()
         return self
 
     def __exit__(
@@ -54,12 +52,18 @@ class CatalogBeside:
         self._end()
         self._catalog.__exit__(kind, error, trace)
 
-    def start(self, spark: SparkSession) -> None:
+    def check(self) -> None:
+        """See that table and log belong together; see :meth:`reput.catalog.run.Catalog.check`."""
+        self._catalog.check()
+
+    def start(self, spark: SparkSession, committed: Callable[[], int]) -> None:
         """Begin to follow.
 
         Args:
             spark: a session with Delta Lake.
+            committed: tells the physical offset up to which the tail has committed.
         """
+        self._committed = committed
         self._start_spark = lambda: spark
         self._thread.start()
 

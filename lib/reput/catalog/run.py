@@ -81,11 +81,11 @@ class Catalog:
         self._settings = StoreSettings.load(
             options.store, options.broker_conf, options.rocketmq_version, dledger=True
         )
+        check_outside("a table", options.table, self._settings, "Name another directory")
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         options = self._options
-        check_outside("a table", options.table, self._settings, "Name another directory")
         files.make_dirs(options.table)
         with ExitStack() as stack:
             stack.enter_context(OutputLock(options.table))

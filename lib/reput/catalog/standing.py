@@ -158,7 +158,7 @@ def _check_gap(table: Table, settings: StoreSettings, log: CommitLog, last: int,
             offset=log.start,
             expected=f"the message at {last}",
             found="a log without it: it has expired, or this is another store",
-            next_step="If it is the same store, give --allow-gap: the messages between are gone",
+            next_step="If it is the same store, use `reput catalog` with --allow-gap: the rest is gone",
         )
     first = LogReader(settings).after(log.start - 1)
     newest = int(_values(table.between(last, last + 1), "storeTimestamp")[0])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from reput.store.swap import Swap, new_stamp
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from reput.catalog.run import Catalog
     from reput.sink.writer import BatchWriter, Progress
 
 
@@ -48,14 +50,16 @@ def rebuild(
     """
     started = time.perf_counter()
     to_catalog = catalog_options(options)
+    table: Catalog | None = None
+    if to_catalog is not None:
+        from reput.catalog.run import Catalog
+
+        table = Catalog(to_catalog)
+    start_spark = cache(start_spark)
     with ExitStack() as stack:
         plan = stack.enter_context(prepare(options))
-        table = None
-        if to_catalog is not None:
-            from reput.catalog.run import Catalog
-
-            table = stack.enter_context(Catalog(to_catalog))
-            table.check()
+        if table is not None:
+            stack.enter_context(table).check()
         before = replace(plan.journal.state)
         stages = {"check": time.perf_counter() - started}
         kept = plan.swapped

@@ -23,6 +23,7 @@ from reput.watch.run import watching
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from reput.catalog.beside import CatalogBeside
     from reput.sink.writer import BatchWriter
 
 
@@ -51,18 +52,19 @@ def tail(
 
     started = time.perf_counter()
     to_catalog = catalog_options(options)
+    table: CatalogBeside | None = None
+    if to_catalog is not None:
+        from reput.catalog.beside import CatalogBeside
+
+        table = CatalogBeside(to_catalog)
     with ExitStack() as stack:
         watch = stack.enter_context(watching(options.metrics_port, options.metrics_address))
         log = stack.enter_context(first_segment(options, stopping.is_set, on_wait))
         if not log.is_there:
             return nothing_followed(log.settings, options.out, time.perf_counter() - started)
         plan = stack.enter_context(prepare(options, follows=True, lock=log.lock))
-        table = None
-        if to_catalog is not None:
-            from reput.catalog.beside import CatalogBeside
-
-            journal = plan.journal
-            table = stack.enter_context(CatalogBeside(to_catalog, lambda: journal.state.cursor))
+        if table is not None:
+            stack.enter_context(table).check()
         before = replace(plan.journal.state)
         stop_file = plan.root / names.REPUT / names.STOP
         files.remove_tree(stop_file)
@@ -71,7 +73,8 @@ def tail(
             announce(f"metrics are at {watch.url}")
         spark = start_spark()
         if table is not None:
-            table.start(spark)
+            journal = plan.journal
+            table.start(spark, lambda: journal.state.cursor)
         went_back = None if table is None else table.went_back
         stages = follow(plan, spark, stopping, watch, listener, went_back)
         cataloged = None if table is None else table.finish()
