@@ -7,6 +7,7 @@ it for an operator, and the corners that small stores don't reach.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from random import Random
@@ -303,6 +304,24 @@ def test_a_missing_segment_is_not_sound(stores: dict[str, GoldenStore], tmp_path
     result = planned(stores["5.5.0-restart"], no_second_segment, tmp_path)
     assert "missing-segments" in kinds(result)
     assert result.exit_code == 1
+
+
+@pytest.mark.parametrize("name", ["4.9.7-mixed", "5.5.0-mixed"])
+def test_a_log_without_its_last_segments_is_not_sound(name: str, tmp_path: Path) -> None:
+    store = unpack(name, tmp_path / "store")
+    settings = StoreSettings.load(
+        store.root, store.write_broker_conf(tmp_path / "broker.conf"), store.version
+    )
+    assert problems(take(settings)) == []
+    for path in sorted((store.root / names.COMMIT_LOG).iterdir())[-2:]:
+        path.unlink()
+    checkpoint = store.root / names.CHECKPOINT
+    values = StoreCheckpoint.decode(checkpoint.read_bytes()[:48])
+    checkpoint.write_bytes(replace(values, logics_physical_offset=495_000).encode())
+    found = problems(take(settings))
+    only_5_5 = ["checkpoint-ahead"] if name.startswith("5.5") else []
+    assert [one.kind for one in found] == ["index-ahead", *only_5_5]
+    assert f"`reput recover {store.root} --plan" in found[0].next_step
 
 
 def test_any_directory_is_no_store(tmp_path: Path) -> None:

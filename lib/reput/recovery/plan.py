@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from reput.dialect import Dialect
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
+from reput.next_command import about
 from reput.recovery.advice import steps_instead
 from reput.recovery.begin import SAFETY_MS
 from reput.recovery.index_losses import index_gaps, index_losses
@@ -22,6 +23,7 @@ from reput.recovery.survivors import left_from
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
 _RATE_4_9 = 600_000_000
 _RATE_5 = 200_000_000
+_LOGICS_FIELDS = 6  # longs of the checkpoint from which on it holds logicsPhysicalOffset
 #: Bytes of log that a plan reads unless all is asked for: what a 4.9 broker walks after a stop in good order,
 #: three segments of the default size.
 MOST_READ = 3 << 30
@@ -166,8 +168,8 @@ def _ahead(prediction: Prediction) -> Iterator[Loss]:
 
 
 def problems(snapshot: Snapshot) -> list[Problem]:
-    """All that a load meets, what a crash costs the index included."""
-    found = list(snapshot.problems)
+    """All that a load meets, what a crash costs the index included, and what leads past the last segment."""
+    found = [*snapshot.problems, *_past_segments(snapshot)]
     if snapshot.clean:
         return found
     late = snapshot.checkpoint.index_msg_timestamp
@@ -184,3 +186,31 @@ def problems(snapshot: Snapshot) -> list[Problem]:
         if entry.header.end_timestamp > late
     ]
     return found
+
+
+def _past_segments(snapshot: Snapshot) -> Iterator[Problem]:
+    """What was derived from segments that aren't there any more, by headers alone: no unit is read for it."""
+    segments = snapshot.log.files
+    if not segments or snapshot.log.problems or snapshot.holder is not None:
+        return
+    end = segments[-1].base + snapshot.segment_size
+    last = max(
+        (entry for entry in snapshot.index if entry.header.index_count > 1),
+        key=lambda entry: entry.header.end_physical_offset,
+        default=None,
+    )
+    marks = [] if last is None else [("index-ahead", last.path, last.header.end_physical_offset)]
+    if snapshot.settings.dialect.checkpoint_fields >= _LOGICS_FIELDS:
+        checkpoint = snapshot.settings.root / names.CHECKPOINT
+        marks.append(("checkpoint-ahead", checkpoint, snapshot.checkpoint.logics_physical_offset))
+    for kind, path, offset in marks:
+        if offset >= end:
+            yield Problem(
+                kind=kind,
+                path=str(path),
+                expected=f"physical offsets below {end}, where the last segment ends",
+                found=str(offset),
+                outcome="the broker starts without the segments that had these messages, and cuts the queues",
+                next_step="Before a broker starts, look for the log's last segments, on a replica or in a "
+                f"backup; `{about(snapshot.settings, 'recover', '--plan')}` says what a start takes away.",
+            )
