@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from reput import rereading
 from reput.store import lock
 
 
@@ -30,7 +31,7 @@ class _Here(Executor):
 
 @contextmanager
 def calm() -> Iterator[None]:
-    """Pools of threads work in the caller's, and nobody else has the store open."""
+    """Pools of threads work in the caller's, and nobody else has the store open or is writing its files."""
     users = [
         module
         for name, module in list(sys.modules.items())
@@ -39,6 +40,8 @@ def calm() -> Iterator[None]:
     with ExitStack() as stack:
         # To look into /proc takes longer than all the rest.
         stack.enter_context(patch.object(lock, "_opener", lambda _path: None))
+        # A file that can't be understood may be half written: nobody waits for the other half.
+        stack.enter_context(patch.object(rereading, "_WRITING_SECONDS", 0))
         for module in users:
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", _Here))
         yield
