@@ -169,7 +169,7 @@ def _ahead(prediction: Prediction) -> Iterator[Loss]:
 
 def problems(snapshot: Snapshot) -> list[Problem]:
     """All that a load meets, what a crash costs the index included, and what leads past the last segment."""
-    found = [*snapshot.problems, *_past_segments(snapshot)]
+    found = [*snapshot.problems, *past_segments(snapshot)]
     if snapshot.clean:
         return found
     late = snapshot.checkpoint.index_msg_timestamp
@@ -188,7 +188,7 @@ def problems(snapshot: Snapshot) -> list[Problem]:
     return found
 
 
-def _past_segments(snapshot: Snapshot) -> Iterator[Problem]:
+def past_segments(snapshot: Snapshot) -> Iterator[Problem]:
     """What was derived from segments that aren't there any more, by headers alone: no unit is read for it."""
     segments = snapshot.log.files
     if not segments or snapshot.log.problems or snapshot.holder is not None:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from reput.errors import Finding, StoreError
+from reput.recovery.plan import past_segments
+from reput.recovery.problem import Problem
 from reput.recovery.snapshot import Snapshot
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Found
 from reput.report.shown import count
@@ -21,6 +23,8 @@ _MILD = frozenset(
 )
 #: Problems of a start after which something is missing.
 _LOSSES = frozenset({"missing-segments", "missing-log-directory", "no-log", "missing-queue-files"})
+#: Problems that mean messages are gone; after a crash the last ones may never have been flushed.
+_LOST_END = frozenset({"index-ahead", "checkpoint-ahead"})
 
 
 def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
@@ -28,7 +32,7 @@ def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
     found = [
         Found(
             source=CHECK,
-            level=BROKEN if problem.stops or problem.kind in _LOSSES else ATTENTION,
+            level=BROKEN if _is_loss(problem, snapshot) else ATTENTION,
             kind=problem.kind,
             where="keeps the broker from starting" if problem.stops else "",
             path=problem.path,
@@ -37,7 +41,7 @@ def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
             outcome=problem.outcome,
             next=problem.next_step,
         )
-        for problem in snapshot.problems
+        for problem in (*snapshot.problems, *past_segments(snapshot))
     ]
     stops = sum(problem.stops for problem in snapshot.problems)
     if stops:
@@ -48,6 +52,10 @@ def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
     else:
         answer, level = "it starts, and finds nothing odd", SOUND
     return Check(CHECK, asks, True, level, answer, len(found)), found
+
+
+def _is_loss(problem: Problem, snapshot: Snapshot) -> bool:
+    return problem.stops or problem.kind in _LOSSES or (problem.kind in _LOST_END and snapshot.clean)
 
 
 def unreadable(error: StoreError) -> Found:

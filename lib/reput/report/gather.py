@@ -257,7 +257,9 @@ class _Gathering:
             self._facts.checks.append(Check(QUEUES, asks, False, None, why))
             return
         found = seen.findings
-        self._facts.findings += found
+        # An index that leads past the last segment is known from the check.
+        known = {(one.kind, one.path) for one in self._facts.findings}
+        self._facts.findings += [one for one in found if (one.kind, one.path) not in known]
         level = _worst(found) or SOUND
         self._facts.checks.append(Check(QUEUES, asks, True, level, answer(seen.rows, found), len(found)))
 
