@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import date
 from itertools import pairwise
@@ -12,11 +13,14 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from reput.catalog import standing
+from reput.catalog import beside, standing
 from reput.catalog.compaction import MOST_FILES, Clustered, due
+from reput.catalog.options import Cataloged, CatalogOptions
+from reput.catalog.run import Catalog
 from reput.catalog.standing import Standing, stand
 from reput.catalog.table import APPLICATION, DAY, KNOWN_BY, File, Table
-from reput.errors import LogWentBackError, OutputError, StoreError
+from reput.cli.output import cataloged_apart
+from reput.errors import LogWentBackError, OutputError, SettingsError, StoreError, StoreInUseError
 from reput.format import commitlog
 from reput.query.log import LogReader
 from reput.settings import StoreSettings
@@ -26,6 +30,7 @@ from reput.store.segments import discover
 from tests.golden.store import unpack
 
 _TODAY = date(2026, 11, 22)
+_FIRST = date(2026, 11, 1)
 
 
 class _Held:
@@ -113,7 +118,7 @@ def test_a_log_that_was_written_anew_went_back_to_there(
     _write_over(held, range(number, 300))
     place = held.place(number)
     went_back = stand(table, held.settings, allow_gap=False)
-    assert went_back == Standing(after=place - 1, begin=held.place(number - 1), gone_from=place)
+    assert went_back == Standing(held.place(number - 1), held.place(number - 1), gone_from=place)
     table.step_back(place)
     assert (table.cursor, table.messages, table.last()) == (place, number, held.place(number - 1))
     assert stand(table, held.settings, allow_gap=False).gone_from is None
@@ -153,8 +158,12 @@ def test_a_log_that_ends_before_the_tables_messages_was_cut(held: _Held) -> None
     assert stand(table, held.settings, allow_gap=False).gone_from == held.place(260)
 
 
-@pytest.mark.parametrize("numbers", [[299], [290, 299], [250]])
-def test_damage_in_the_log_takes_nothing_out_of_a_table(held: _Held, numbers: list[int]) -> None:
+@pytest.mark.parametrize("numbers", [[299], [290, 299], [250], [0, 1, 299]])
+@pytest.mark.parametrize("window", [1000, 1 << 20])
+def test_damage_in_the_log_takes_nothing_out_of_a_table(
+    held: _Held, numbers: list[int], window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "WINDOW", window)
     table = held.hold(0, 300, held.place(300))
     for number in numbers:
         held.overwrite(held.place(number), b"\xff" * 20)
@@ -162,6 +171,53 @@ def test_damage_in_the_log_takes_nothing_out_of_a_table(held: _Held, numbers: li
     assert (found.after, found.gone_from) == (held.place(299), None)
     assert found.begin in held.places
     assert found.begin <= held.place(299)
+
+
+@pytest.mark.parametrize("byte", [15, 27])
+def test_a_bit_that_no_checksum_guards_makes_no_other_message(held: _Held, byte: int) -> None:
+    """queueId and queueOffset."""
+    table = held.hold(0, 300, held.place(300))
+    path, position = held.segment(held.place(250))
+    with path.open("rb") as file:
+        file.seek(position + byte)
+        value = file.read(1)[0]
+    held.overwrite(held.place(250) + byte, bytes([value ^ 1]))
+    held.overwrite(held.place(249), b"\xff" * 20)
+    assert stand(table, held.settings, allow_gap=False).gone_from is None
+
+
+def test_a_message_that_is_damaged_before_another_one_stays(held: _Held) -> None:
+    table = held.hold(0, 300, held.place(300))
+    held.overwrite(held.place(249), b"\xff" * 20)
+    _write_over(held, range(250, 300))
+    found = stand(table, held.settings, allow_gap=False)
+    assert found == Standing(held.place(248), held.place(248), gone_from=held.place(250))
+
+
+def test_what_somebody_deleted_from_a_table_stays_deleted(held: _Held) -> None:
+    held.hold(0, 300, held.place(300))
+    deleted = [held.place(number) for number in (0, 1, 200, 298)]
+    DeltaTable(str(held.path)).delete(f'"physicalOffset" IN ({", ".join(map(str, deleted))})')
+    found = stand(Table(held.path), held.settings, allow_gap=False)
+    assert found == Standing(after=held.place(299), begin=held.place(299))
+
+
+def test_the_place_of_a_blank_that_got_messages_gives_them(held: _Held) -> None:
+    """The log's messages before the first one that is gone, which the table lacks, are new."""
+    table = held.hold(0, 300, held.place(300))
+    _write_over(held, range(250, 300))
+    # The table lacks 248 and 249, as if a BLANK had stood there when it was written.
+    table.step_back(held.place(248))
+    rest = held.rows.slice(250, 50)
+    days = pa.array([_TODAY] * len(rest), pa.date32())
+    write_deltalake(
+        str(held.path),
+        rest.append_column(DAY, days),
+        mode="append",
+        commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, held.place(300))]),
+    )
+    found = stand(Table(held.path), held.settings, allow_gap=False)
+    assert (found.after, found.gone_from) == (held.place(247), held.place(250))
 
 
 def test_a_log_without_any_of_the_tables_messages_is_another_one(held: _Held, tmp_path: Path) -> None:
@@ -182,6 +238,17 @@ def test_what_expired_is_told_once_it_is_allowed(held: _Held) -> None:
         stand(table, held.settings, allow_gap=False)
     expected = Standing(after=held.place(19), begin=begin, expired=begin - held.place(20))
     assert stand(table, held.settings, allow_gap=True) == expected
+
+
+def test_no_gap_is_none(held: _Held) -> None:
+    """The broker deleted segments that hold nothing after the table's last message."""
+    segments = discover(held.settings).segments
+    begin = segments[3].base
+    count = sum(place < begin for place in held.places)
+    table = held.hold(0, count, begin)
+    for segment in segments[:3]:
+        segment.path.unlink()
+    assert stand(table, held.settings, allow_gap=False) == Standing(after=held.place(count - 1), begin=begin)
 
 
 def test_a_gap_to_a_log_that_is_older_is_another_store(held: _Held) -> None:
@@ -220,22 +287,24 @@ def test_a_table_whose_file_is_gone_is_told_as_such(held: _Held) -> None:
 
 
 def _file(name: str, day: int | None, size: int) -> File:
-    return File(name, None if day is None else date(2026, 11, day), size, 1, 0)
+    return File(name, None if day is None else date(2026, 11, day), size, 1, None)
 
 
 def test_a_day_is_clustered_when_it_pays() -> None:
     new = [_file("a", 1, 100)]
     assert list(due(new, frozenset())) == [date(2026, 11, 1)]
-    assert list(due(new, frozenset("a"))) == []
-    assert list(due([*new, _file("b", 1, 49)], frozenset("a"))) == []
+    assert list(due(new, frozenset("a"), _FIRST)) == []
+    assert list(due([*new, _file("b", 1, 49)], frozenset("a"), _FIRST)) == []
     assert list(due([*new, _file("b", 1, 50)], frozenset("a"))) == [date(2026, 11, 1)]
     many = [_file(f"b{number}", 1, 0) for number in range(MOST_FILES)]
-    assert list(due([*new, *many[1:]], frozenset("a"))) == []
+    assert list(due([*new, *many[1:]], frozenset("a"), _FIRST)) == []
     assert list(due([*new, *many], frozenset("a"))) == [date(2026, 11, 1)]
     assert list(due([_file("n", None, 100)], frozenset())) == []
     # A day that is over gets its rest clustered, and then never again.
     over = [*new, _file("b", 1, 1), _file("c", 2, 100)]
-    assert list(due(over, frozenset("ac"))) == [date(2026, 11, 1)]
+    assert list(due(over, frozenset("ac"), date(2026, 11, 2))) == [date(2026, 11, 1)]
+    # A message of tomorrow, by a clock that is wrong, doesn't make today be over.
+    assert list(due(over, frozenset("ac"), date(2026, 11, 1))) == []
 
 
 def test_what_is_clustered_is_noted_and_forgotten_with_its_file(tmp_path: Path) -> None:
@@ -246,3 +315,67 @@ def test_what_is_clustered_is_noted_and_forgotten_with_its_file(tmp_path: Path) 
     assert Clustered(tmp_path).files == {"c"}
     (tmp_path / "clustered.json").write_text("{")
     assert Clustered(tmp_path).files == frozenset()
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a\\b", "a\tb", "s3://bucket/table"])
+def test_what_delta_lake_takes_for_another_name_is_refused(held: _Held, name: str) -> None:
+    table = Path(name) if ":" in name else held.path.parent / name
+    with pytest.raises(SettingsError, match="leaves as it is"):
+        Catalog(CatalogOptions(held.settings.root, table))
+    assert not table.exists()
+
+
+def test_a_table_in_or_around_the_store_is_refused(held: _Held) -> None:
+    store = held.settings.root
+    for table in (store, store / "commitlog" / "table", store.parent):
+        with pytest.raises(OutputError, match="store"):
+            Catalog(CatalogOptions(store, table, held.settings.broker_conf, "5.3.3"))
+
+
+def test_two_runs_do_not_share_a_table(held: _Held) -> None:
+    options = CatalogOptions(held.settings.root, held.path, held.settings.broker_conf, "5.3.3")
+    with Catalog(options), pytest.raises(StoreInUseError, match="until it is stopped"):
+        Catalog(options).__enter__()
+
+
+def test_runs_are_told_as_one() -> None:
+    first = Cataloged("t", 10, 20, 1, 2, (5,), 3, 100, 1, ("2026-11-21",), 1.0)
+    second = Cataloged("t", 15, 30, 1, 4, (9,), 7, 103, 2, ("2026-11-20",), 2.0)
+    days = ("2026-11-20", "2026-11-21")
+    assert first.then(second) == Cataloged("t", 10, 30, 2, 6, (5, 9), 10, 103, 3, days, 3.0)
+    assert cataloged_apart(first.then(second)) == [
+        "  taken out  6 messages that the log doesn't hold any more; the table has them in version 5, 9",
+        "  unread     2 bytes that the broker had deleted before they were cataloged",
+    ]
+    assert cataloged_apart(Cataloged("t", 0, 0, 0, 0, (), 0, 0, 0, (), 0.0)) == []
+
+
+class _Steps:
+    """Stands for a table that is a step behind, and whose second step fails."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int | None]] = []
+
+    def advance(self, _spark: object, committed: Callable[[], int], most: int | None) -> Cataloged:
+        self.asked.append((committed(), most))
+        if len(self.asked) == 2:
+            raise OutputError("no room")
+        return Cataloged("t", 0, 10 * len(self.asked), 0, 0, (), 1, 1, 1, (), 0.0)
+
+
+def test_a_table_beside_a_tail_goes_on_after_a_failure(
+    held: _Held, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(beside, "EVERY_SECONDS", 0.01)
+    options = CatalogOptions(held.settings.root, held.path, held.settings.broker_conf, "5.3.3")
+    with beside.CatalogBeside(options) as table:
+        steps = _Steps()
+        monkeypatch.setattr(table, "_catalog", steps)
+        monkeypatch.setattr(steps, "__exit__", lambda *_: None, raising=False)
+        table.start(None, lambda: 30)  # type: ignore[arg-type]
+        while len(steps.asked) < 3:
+            time.sleep(0.01)
+        done = table.finish()
+    assert set(steps.asked) == {(30, beside.MOST_BYTES)}
+    assert "stays behind: no room" in caplog.text
+    assert (done.end, done.added) == (10 * len(steps.asked), len(steps.asked) - 1)

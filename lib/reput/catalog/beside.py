@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 #: From the end of one run to the next, seconds.
 EVERY_SECONDS = 60.0
+#: Bytes of log in one step: a tail that is asked to end waits for the one that is under way.
+MOST_BYTES = 1 << 30
+
+_LOG = logging.getLogger(__name__)
 
 
 class CatalogBeside:
@@ -38,8 +42,6 @@ class CatalogBeside:
         self._start_spark: Callable[[], SparkSession] | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reput-catalog", daemon=True)
-        self._lock = threading.Lock()
-        self._gone_from: int | None = None
         self._done: Cataloged | None = None
 
     def __enter__(self) -> Self:
@@ -68,22 +70,24 @@ class CatalogBeside:
         self._thread.start()
 
     def went_back(self, offset: int) -> None:
-        """Take out, before anything else comes, what the table holds of the log from an offset on.
-
-        Args:
-            offset: physical offset at which the log went on otherwise; a record begins there.
-        """
-        with self._lock:
-            self._gone_from = offset if self._gone_from is None else min(offset, self._gone_from)
+        """Take out what isn't in the log any more; see :meth:`reput.catalog.run.Catalog.went_back`."""
+        self._catalog.went_back(offset)
 
     def finish(self) -> Cataloged:
         """Bring the table up to where the tail has ended, and tell what came of all runs.
+
+        So that a tail ends soon, one more step is made, of :data:`MOST_BYTES` of log. What is left is for the
+        next run.
 
         Raises:
             ReputError: as :meth:`reput.catalog.run.Catalog.advance` says; the table is as of its last commit.
         """
         self._end()
-        return self._advance()
+        done = self._advance()
+        left = self._committed() - done.end
+        if left > 0:
+            _LOG.warning("the table of messages is %d bytes of log behind; the next run goes on", left)
+        return done
 
     def _end(self) -> None:
         self._stop.set()
@@ -93,21 +97,21 @@ class CatalogBeside:
     def _run(self) -> None:
         while not self._stop.wait(EVERY_SECONDS):
             try:
-                self._advance()
+                self._catch_up()
             except Exception as error:  # noqa: BLE001 - whatever it is: the tail goes on, and so must the thread
-                logging.getLogger(__name__).warning("the table of messages stays behind: %s", error)
+                _LOG.warning("the table of messages stays behind: %s", error)
+
+    def _catch_up(self) -> None:
+        reached = -1
+        while not self._stop.is_set():
+            end = self._advance().end
+            if end <= reached or end >= self._committed():
+                return  # a log that was cut ends before what was committed
+            reached = end
 
     def _advance(self) -> Cataloged:
         if self._start_spark is None:
             raise ValueError("it was not started")
-        with self._lock:
-            # In this order: what is committed after the log went back is no less than where it went to.
-            gone_from, self._gone_from = self._gone_from, None
-        try:
-            done = self._catalog.advance(self._start_spark, self._committed(), gone_from)
-        except BaseException:
-            if gone_from is not None:
-                self.went_back(gone_from)
-            raise
+        done = self._catalog.advance(self._start_spark, self._committed, MOST_BYTES)
         self._done = done if self._done is None else self._done.then(done)
         return self._done

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from reput.catalog.table import File
@@ -52,21 +52,22 @@ class Clustered:
         files.write_atomically(self._path, json.dumps(sorted(self.files)).encode())
 
 
-def due(live: Iterable[File], clustered: frozenset[str]) -> Iterator[date]:
+def due(live: Iterable[File], clustered: frozenset[str], today: date | None = None) -> Iterator[date]:
     """The days that are due, in order.
 
     Args:
         live: the table's files.
         clustered: the paths of those that are clustered.
+        today: in UTC; None for what the clock says. Messages of later days don't make a day be over.
     """
+    today = datetime.now(UTC).date() if today is None else today
     days: dict[date, list[File]] = {}
     for file in live:
         if file.day is not None:
             days.setdefault(file.day, []).append(file)
+    newest = max((day for day in days if day <= today), default=today)
     for day in sorted(days):
         rest = [file for file in days[day] if file.path not in clustered]
         done = sum(file.size for file in days[day]) - sum(file.size for file in rest)
-        if rest and (
-            2 * sum(file.size for file in rest) >= done or len(rest) >= MOST_FILES or day < max(days)
-        ):
+        if rest and (2 * sum(file.size for file in rest) >= done or len(rest) >= MOST_FILES or day < newest):
             yield day

@@ -40,10 +40,10 @@ class Cataloged:
         start, end: half-open range of physical offsets that this run went over.
         expired: bytes of log that the broker had deleted before they were read.
         removed: messages taken back, because the log went back before them.
-        removed_after: the version of the table that has them still, None when none was taken back.
+        removed_after: the versions of the table that have them still: one each time that it stepped back.
         added: messages that it put into the table.
         messages: how many the table holds.
-        commits: that it made with messages.
+        commits: that it made, without those of stepping back and clustering.
         clustered: days that it compacted and clustered, as ``YYYY-MM-DD``.
         seconds: that it took.
     """
@@ -53,7 +53,7 @@ class Cataloged:
     end: int
     expired: int
     removed: int
-    removed_after: int | None
+    removed_after: tuple[int, ...]
     added: int
     messages: int
     commits: int
@@ -68,7 +68,7 @@ class Cataloged:
             end=later.end,
             expired=self.expired + later.expired,
             removed=self.removed + later.removed,
-            removed_after=later.removed_after if self.removed_after is None else self.removed_after,
+            removed_after=self.removed_after + later.removed_after,
             added=self.added + later.added,
             messages=later.messages,
             commits=self.commits + later.commits,

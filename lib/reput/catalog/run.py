@@ -8,16 +8,19 @@ the table holds the log, see :mod:`reput.catalog.table`.
 from __future__ import annotations
 
 import json
+import logging
+import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from reput.catalog.compaction import Clustered, due
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.standing import Standing, stand
 from reput.catalog.table import APPLICATION, DAY, Table
-from reput.errors import OutputError, SegmentGoneError, SettingsError
+from reput.errors import OutputError, SegmentGoneError, SettingsError, StoreInUseError
 from reput.format import names
 from reput.settings import StoreSettings
 from reput.source.columns import MESSAGE_COLUMNS, spark_schema
@@ -31,12 +34,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+_LOG = logging.getLogger(__name__)
+
 #: Within a day, the messages of a queue lie together.
 ORDERED_BY = ("topic", "queueId", "queueOffset")
 #: The column that is only there when it is asked for.
 _BODY = "body"
 _CHECKPOINT = "catalog-checkpoint"
 _DAY = f"date_from_unix_date(CAST(floor(unix_millis(storeTimestamp) / 86400000) AS INT)) AS {DAY}"
+#: What Spark and deltalake take for something else than a part of a path, or for another one each.
+_NO_PATH = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/|[\x00-\x1f\\]|%[0-9A-Fa-f]{2}")
 #: Segments may expire while the table's end is held against the log.
 _TRIES = 3
 
@@ -81,14 +88,24 @@ class Catalog:
         self._settings = StoreSettings.load(
             options.store, options.broker_conf, options.rocketmq_version, dledger=True
         )
-        check_outside("a table", options.table, self._settings, "Name another directory")
+        _check_place(options.table, self._settings)
         self._stack = ExitStack()
+        # Where the log is known to have gone back to since the table was brought up to date.
+        self._gone_from: list[int] = []
 
     def __enter__(self) -> Self:
         options = self._options
         files.make_dirs(options.table)
         with ExitStack() as stack:
-            stack.enter_context(OutputLock(options.table))
+            try:
+                stack.enter_context(OutputLock(options.table))
+            except StoreInUseError as error:
+                raise StoreInUseError(
+                    "another run writes to the table",
+                    path=options.table,
+                    found=error.found,
+                    next_step="Wait until it has ended; a tail keeps its table until it is stopped",
+                ) from None
             self._table = Table(options.table)
             if self._table.columns and (_BODY in self._table.columns) != options.bodies:
                 raise SettingsError(
@@ -114,17 +131,28 @@ class Catalog:
         """
         self._stand()
 
+    def went_back(self, offset: int) -> None:
+        """Take out, before anything else comes, what the table holds of the log from an offset on.
+
+        Args:
+            offset: physical offset of the record from which on the log is known to be another one. What
+                :meth:`advance` is told as the end after that lies there or behind it.
+        """
+        self._gone_from.append(offset)
+
     def advance(
-        self, start_spark: Callable[[], SparkSession], end: int | None = None, gone_from: int | None = None
+        self,
+        start_spark: Callable[[], SparkSession],
+        committed: Callable[[], int] | None = None,
+        most: int | None = None,
     ) -> Cataloged:
         """Commit what the log holds that the table doesn't.
 
         Args:
             start_spark: as for :func:`catalog`.
-            end: physical offset that is known to be settled, up to which the log is read; None for the end
-                that it has.
-            gone_from: physical offset of a record from which on the log is known to have changed since the
-                table was brought up to date; None if nothing is known.
+            committed: tells the physical offset up to which the log is read, which is known to be settled;
+                None for the end that it has.
+            most: bytes of log that are read at most, before there; None for all.
 
         Raises:
             LogWentBackError: the log has none of the table's messages.
@@ -140,13 +168,21 @@ class Catalog:
 
         began = time.monotonic()
         self._table.refresh()
+        told = len(self._gone_from)
         standing = self._stand()
         cursor = self._table.cursor
-        if gone_from is not None and cursor is not None and gone_from < cursor:
+        if told and cursor is not None and (gone_from := min(self._gone_from[:told])) < cursor:
             standing = standing.earlier(gone_from)
+        if standing.gone_from is not None:
+            start_spark()  # what is taken out shall be followed by what the log has now
         removed, removed_after = self._take_back(standing)
+        del self._gone_from[:told]
         before, cursor = self._table.messages, self._table.cursor
         start = standing.begin if cursor is None else max(cursor, standing.begin)
+        # Asked after what is known to be gone, or an end of before the log went back might be taken.
+        end = None if committed is None else committed()
+        if end is not None and most is not None:
+            end = min(end, start + most)
         run = _Run(self._options, self._settings, self._table)
         try:
             if end is None or cursor is None or cursor < end:
@@ -179,13 +215,24 @@ class Catalog:
                     raise
         raise AssertionError  # the loop returns or raises
 
-    def _take_back(self, standing: Standing) -> tuple[int, int | None]:
+    def _take_back(self, standing: Standing) -> tuple[int, tuple[int, ...]]:
         """Take out what isn't in the log any more; how many messages, and the version that has them still."""
         if standing.gone_from is None:
-            return 0, None
+            return 0, ()
         version, before = self._table.version, self._table.messages
         self._table.step_back(standing.gone_from)
-        return before - self._table.messages, version
+        removed = before - self._table.messages
+        if not removed:
+            return 0, ()
+        # Said at once: the run may still fail, and the next one finds nothing to take out.
+        _LOG.warning(
+            "%s: the log went back to %d; %d messages are taken out, version %d of the table has them",
+            self._options.table,
+            standing.gone_from,
+            removed,
+            version,
+        )
+        return removed, (version,)
 
     def _cluster(self, start_spark: Callable[[], SparkSession]) -> tuple[str, ...]:
         """Compact and cluster the days that are due; which ones."""
@@ -273,6 +320,11 @@ class _Run:
 
     def _commit(self, rows: DataFrame, batch: int) -> None:
         """Append a batch, and its end as the cursor."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        from reput.spark import spark_error
+
         expected = self._table.cursor
         self._table.refresh()
         found = self._table.cursor
@@ -295,7 +347,17 @@ class _Run:
                 return
             self._table.step_back(int(first[0]))
         writer = rows.write.format("delta").mode("append").partitionBy(DAY)
-        writer.option("txnAppId", APPLICATION).option("txnVersion", end).save(str(self._options.table))
+        writer = writer.option("txnAppId", APPLICATION).option("txnVersion", end)
+        try:
+            writer.save(str(self._options.table))
+        except (PySparkException, Py4JError) as error:
+            self._failure = OutputError(
+                "messages can't be added to the table",
+                path=self._options.table,
+                found=spark_error(error).found,
+                next_step="See that it can be written and has room; the same command goes on",
+            )
+            raise self._failure from error
         self._table.refresh()
         self.commits += 1
 
@@ -303,3 +365,30 @@ class _Run:
         """The physical offset before which the batch's records begin: the last line of its offsets file."""
         *_, last = (self._checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
         return int(json.loads(last)["offset"])
+
+
+def _check_place(table: Path, settings: StoreSettings) -> None:
+    """Refuse a directory that isn't one for Spark and deltalake alike, or that has to do with the store.
+
+    Raises:
+        OutputError: it lies in the store, where a broker takes directories for its own, or around it, where
+            VACUUM would take the log's segments for files that nobody needs.
+        SettingsError: it is no path of a directory.
+    """
+    if _NO_PATH.search(str(table)) or _NO_PATH.search(str(table.absolute())):
+        raise SettingsError(
+            "the table needs a directory, with a name that Delta Lake leaves as it is",
+            path=table,
+            expected="a path without %XX, backslashes and control characters, mounted where need be",
+            found=str(table),
+            next_step="Name another directory",
+        )
+    place = check_outside("a table", table, settings, "Name another directory")
+    for directory in (settings.root, *settings.commit_log_dirs):
+        if directory.resolve().is_relative_to(place):
+            raise OutputError(
+                "the store lies in the table's directory",
+                path=table,
+                expected=f"a directory that {directory} isn't in",
+                next_step="Name another directory",
+            )

@@ -27,6 +27,8 @@ from reput.store.segments import CommitLog, discover
 WINDOW = 64 << 20
 _LARGER = 4
 _MOST_WINDOW = 1 << 30
+#: Bytes at the log's start that are looked at before a whole log without a common message is.
+_PROBE = 1 << 20
 _PART = 1 << 40  # a segment is one part
 #: A log that begins so much before the table's last message, ms, is another one. Clocks are set back by less.
 _OLDER_MS = 3_600_000
@@ -37,7 +39,7 @@ class Standing:
     """What a run goes on from.
 
     Attributes:
-        after: messages with a greater physicalOffset are missing in the table.
+        after: messages with a greater physicalOffset are missing in the table, once what is gone is out.
         begin: physical offset at or before the first one that is missing, where a record begins, or where the
             log does.
         gone_from: the table's messages from this physicalOffset on aren't in the log any more; None when all
@@ -60,13 +62,13 @@ class Standing:
 def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing:
     """Hold the end of a table against the log.
 
-    Damage in the log takes nothing out of the table: only a log that ends before the table's messages, or
-    that holds others in their places, has gone back.
+    Damage in the log takes nothing out of the table, nor does what somebody deleted there: only a log that
+    ends before the table's messages, or that holds others in their places, has gone back.
 
     Args:
         table: as it is.
         settings: the store's.
-        allow_gap: whether the table's last message may have expired.
+        allow_gap: whether messages behind the table's last one may have expired.
 
     Raises:
         LogWentBackError: the log has none of the table's messages: it is another one.
@@ -81,19 +83,28 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
         _check_gap(table, settings, log, last, allow_gap=allow_gap)
         return Standing(after=last, begin=log.start, expired=max(log.start - table.cursor, 0))
     lead = dledger.HEADER_LENGTH if log.entries else 0  # an entry's header stands before the record
+
+    def window(low: int, high: int) -> _Window:
+        return _Window(table.between(low, high), _in_log(settings, log, low, high, lead))
+
     high, size = last + 1, WINDOW
     strange: int | None = None
     missing: int | None = None
+    is_known = False
     while True:
         low = max(high - size, log.start)
-        window = _Window(table.between(low, high), _in_log(settings, log, low, high, lead))
-        strange = window.strange if window.strange is not None else strange
-        if window.first_gone is not None:
-            missing = window.first_gone
-        if window.last_common is not None or low == log.start:
+        found = window(low, high)
+        strange = found.strange if found.strange is not None else strange
+        missing = found.first_gone if found.first_gone is not None else missing
+        is_known |= found.is_known
+        if found.last_common is not None or low == log.start:
             break
+        if not is_known and high > last:
+            probe = window(log.start, min(log.start + _PROBE, low))
+            if probe.is_foreign:
+                break
         high, size = low, min(size * _LARGER, _MOST_WINDOW)
-    if window.last_common is None:
+    if not is_known:
         raise LogWentBackError(
             "the log has none of the table's messages: it was cut before them, or is another one",
             path=settings.root,
@@ -102,38 +113,48 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
             found=_found(settings, last),
             next_step="Begin a table of this log in another directory",
         )
+    begin = log.start if found.last_common is None else found.last_common - lead
     if strange is None and (missing is None or LogEnd(settings).find(log) > missing):
-        return Standing(after=last, begin=window.last_common - lead)
-    gone = min(place for place in (strange, missing) if place is not None)
-    return Standing(after=gone - 1, begin=window.last_common - lead, gone_from=gone)
+        return Standing(after=last, begin=begin)
+    gone = strange if strange is not None else missing
+    if gone is None:
+        raise AssertionError  # one of them is there
+    return Standing(gone - 1 if found.last_common is None else found.last_common, begin, gone_from=gone)
 
 
 class _Window:
     """The messages of table and log in one range of physical offsets.
 
     Attributes:
-        strange: physicalOffset of the first message of the log that the table doesn't hold as it is, or of
-            the table's message that it lies in; None without one.
+        is_known: both hold a message.
+        is_foreign: both have messages, and none is the same.
+        strange: physicalOffset of the table's first message that another one of the log lies over; None
+            without one.
         last_common: of the last message before it that both hold; None without one.
-        first_gone: of the first message of the table behind it that the log lacks; None without one.
+        first_gone: of the first message of the table behind ``last_common`` that the log lacks; None without
+            one.
     """
 
     def __init__(self, held: pa.Table, found: pa.Table) -> None:
         places, sizes = (_values(held, name) for name in KNOWN_BY[:2])
-        in_log = _values(found, KNOWN_BY[0])
+        in_log, log_sizes = (_values(found, name) for name in KNOWN_BY[:2])
         at = np.searchsorted(places, in_log)
         known = at < len(places)
         for name in KNOWN_BY:
             known[known] = _values(held, name)[at[known]] == _values(found, name)[known]
-        self.strange: int | None = None
-        if not known.all():
-            first = int(in_log[~known][0])
-            over = places[places + sizes > first]
-            self.strange = min(first, int(over[0])) if len(over) else first
+        self.is_known = bool(known.any())
+        self.is_foreign = bool(len(places) and len(in_log)) and not self.is_known
+        # Of the messages that aren't the same, those that lie over one of the table's.
+        over = np.searchsorted(places + sizes, in_log, "right")
+        lies_over = ~known & (over < len(places))
+        lies_over[lies_over] = places[over[lies_over]] < (in_log + log_sizes)[lies_over]
+        self.strange = int(places[over[lies_over][0]]) if lies_over.any() else None
+        if self.strange is not None:
             known &= in_log < self.strange
         common = in_log[known]
         self.last_common = int(common[-1]) if len(common) else None
-        behind = places[places > (-1 if self.last_common is None else self.last_common)]
+        lacking = places[~np.isin(places, in_log)]
+        behind = lacking[lacking > (-1 if self.last_common is None else self.last_common)]
         self.first_gone = int(behind[0]) if len(behind) else None
 
 
@@ -151,7 +172,7 @@ def _in_log(settings: StoreSettings, log: CommitLog, start: int, end: int, lead:
 
 
 def _check_gap(table: Table, settings: StoreSettings, log: CommitLog, last: int, *, allow_gap: bool) -> None:
-    if not allow_gap:
+    if not allow_gap and log.start > (table.cursor or 0):
         raise StoreError(
             "the log begins behind the table's last message",
             path=settings.root,

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 APPLICATION = "reput-catalog"
 #: Messages of one day, UTC, lie together.
 DAY = "day"
-#: By these a message of the table is known again in the log.
-KNOWN_BY = ("physicalOffset", "size", "queueId", "queueOffset", "storeTimestamp", "bodyCRC")
+#: By these a message of the table is known again in the log. Nothing guards queueId and queueOffset there: a
+#: flipped bit in them would make another message of it.
+KNOWN_BY = ("physicalOffset", "size", "storeTimestamp", "bodyCRC")
+_NO_TIME = -(1 << 63)
 _HELD = "held"
 
 
@@ -38,14 +40,14 @@ class File:
         day: its messages' day, None for those that have none.
         size: bytes.
         rows: messages.
-        first: the least physicalOffset in it, -1 if it isn't known.
+        last: the greatest physicalOffset in it; None if the table's log doesn't tell.
     """
 
     path: str
     day: date | None
     size: int
     rows: int
-    first: int
+    last: int | None
 
 
 class Table:
@@ -115,18 +117,22 @@ class Table:
                 day=each[f"partition.{DAY}"],
                 size=each["size_bytes"],
                 rows=each["num_records"] or 0,
-                first=each.get("min.physicalOffset") if each.get("min.physicalOffset") is not None else -1,
+                last=each.get("max.physicalOffset"),
             )
             for each in actions
         ]
 
     @property
     def messages(self) -> int:
-        """How many it holds, by what its log says of its files."""
+        """How many it holds, by what its log says of its files; rows behind deletion vectors count."""
         return sum(file.rows for file in self.files())
 
     def last(self) -> int | None:
         """The greatest physicalOffset; None when there is no message."""
+        known = [file.last for file in self.files() if file.rows]
+        told = [last for last in known if last is not None]
+        if len(told) == len(known):
+            return max(told, default=None)
         found = self._query(f'SELECT max("physicalOffset") AS last FROM {_HELD}')
         return None if found is None else found.column("last")[0].as_py()
 
@@ -189,17 +195,23 @@ class Table:
             if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:
                 raise
             found = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise OutputError(f"the table can't be {done}", path=self.path, found=found) from error
+            raise OutputError(
+                f"the table can't be {done}",
+                path=self.path,
+                expected="a Delta table whose files are all there",
+                found=found,
+                next_step="Restore it to an earlier version, or begin another one in another directory",
+            ) from error
 
 
 def known_by(messages: pa.Table) -> pa.Table:
-    """The columns :data:`KNOWN_BY`, comparable: storeTimestamp in ms, the others as int64."""
+    """The columns :data:`KNOWN_BY`, comparable: storeTimestamp in ms, the others as int64, nothing null."""
     columns = []
     for name in KNOWN_BY:
         column = messages.column(name)
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("ms", "UTC"))
-        columns.append(column.cast(pa.int64()))
+        columns.append(column.cast(pa.int64()).fill_null(_NO_TIME))
     return pa.table(columns, names=list(KNOWN_BY))
 
 

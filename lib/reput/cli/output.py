@@ -204,8 +204,11 @@ def cataloged_apart(done: Cataloged) -> list[str]:
     """What should be known of a run on a table of messages, where there is something."""
     lines = []
     if done.removed:
-        taken = f"{counted(done.removed, 'message')} that the log doesn't hold any more"
-        lines.append(f"  taken out  {taken}; version {done.removed_after} of the table has them")
+        versions = ", ".join(str(version) for version in done.removed_after)
+        lines.append(
+            f"  taken out  {counted(done.removed, 'message')} that the log doesn't hold any more; "
+            f"the table has them in version {versions}"
+        )
     if done.expired:
         lines.append(
             f"  unread     {human(done.expired)} that the broker had deleted before they were cataloged"

@@ -125,13 +125,13 @@ def java_check() -> Check:
 
 
 def delta() -> Check:
-    """Needed for the ledger as a table in Spark, and for nothing else."""
+    """Needed for the ledger and for messages as tables in Spark, and for nothing else."""
     jar, name = delta_jar()
     if jar is not None:
         return ok("delta", str(jar))
     step = (
-        "Only the ledger in Spark SQL needs it (docs/ledger.md). With Maven Central in reach Spark fetches "
-        "it at the first use; else copy it from a host that has it."
+        "Only the ledger in Spark SQL and a table of messages need it (docs/ledger.md, docs/catalog.md). "
+        "With Maven Central in reach Spark fetches it at the first use; else copy it from a host that has it."
     )
     return warning("delta", f"{name} isn't in an Ivy cache or in Spark's own jars", step)
 
@@ -190,8 +190,9 @@ def scratch() -> Check:
     """Where Spark keeps what it shuffles, and Python its temporary files: the worst of these directories."""
     ours = Path(tempfile.gettempdir())
     spark = os.environ.get("SPARK_LOCAL_DIRS") or _JAVA_TEMPORARY
-    places = dict.fromkeys((*(Path(name.strip()) for name in spark.split(",") if name.strip()), ours))
-    checks = [_temporary(place, "TMPDIR" if place == ours else "SPARK_LOCAL_DIRS") for place in places]
+    names = {Path(name.strip()): ["SPARK_LOCAL_DIRS"] for name in spark.split(",") if name.strip()}
+    names.setdefault(ours, []).append("TMPDIR")
+    checks = [_temporary(place, " and ".join(variables)) for place, variables in names.items()]
     status = worst(checks)
     return next(check for check in checks if check.status is status)
 

@@ -68,7 +68,7 @@ def rebuild(
         cataloged = None
         if table is not None:
             began = time.perf_counter()
-            cataloged = table.advance(start_spark, plan.journal.state.cursor)
+            cataloged = table.advance(start_spark, lambda: plan.journal.state.cursor)
             stages["catalog"] = time.perf_counter() - began
         if plan.in_place:
             kept = _swap(plan) if kept is None else kept
