@@ -50,7 +50,7 @@ _LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
 }
-#: For the ledger and messages as tables; conf/spark-defaults.conf has the same for spark-submit, and the reasons.
+#: For ledger and messages as tables; conf/spark-defaults.conf has the same for spark-submit, and the reasons.
 _DELTA = {
     "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
     "spark.jars.excludes": (
@@ -93,7 +93,8 @@ def session(
         application: shown in Spark's lists.
         master: None leaves it to spark-submit or PYSPARK_SUBMIT_ARGS, and to ``local[*]`` without them.
         settings: more Spark settings; they win.
-        delta: with Delta Lake, for ledgers and messages as tables. Its jars come from Maven Central, the first time.
+        delta: with Delta Lake, for ledger and messages as tables. Its jars come from Maven Central, the first
+            time.
 
     Raises:
         SparkError: there is no Java, or the session doesn't start, or has no Delta.
