@@ -110,7 +110,10 @@ def session(
         wanted |= {"spark.master": chosen, "spark.driver.extraJavaOptions": _LOG4J}
         if chosen.startswith("local"):
             wanted |= _LOCAL_SETTINGS
-            wanted["spark.driver.extraJavaOptions"] += " -XX:TieredStopAtLevel=1"
+            # With one tier Java keeps room for a fifth of the code only, and then stops to compile.
+            wanted["spark.driver.extraJavaOptions"] += (
+                " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+            )
             # Executors are this process's children: they find the package where this process did.
             wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
     if delta:

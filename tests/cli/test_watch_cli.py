@@ -136,10 +136,15 @@ def test_a_tail_from_its_start_to_its_end(store: GoldenStore, tmp_path: Path, re
             time.sleep(0.1)
         assert (status["state"], status["pid"], status["metrics"]) == ("running", tail.pid, url)
         assert status["rocketmq_version"] == "5.3"
-        with urllib.request.urlopen(url) as answer:
-            text = answer.read().decode()
-        metrics = dict(re.findall(r"^(reput_\S+) (\S+)$", text, re.MULTILINE))
-        assert float(metrics["reput_messages_total"]) == status["messages"]
+        while True:
+            with urllib.request.urlopen(url) as answer:
+                text = answer.read().decode()
+            metrics = dict(re.findall(r"^(reput_\S+) (\S+)$", text, re.MULTILINE))
+            # A batch is committed, which status reads, before it is counted.
+            if float(metrics["reput_messages_total"]) == status["messages"]:
+                break
+            assert time.monotonic() < deadline, metrics
+            time.sleep(0.1)
         assert float(metrics["reput_offset"]) == status["offset"]
         assert float(metrics["reput_lag_bytes"]) == 0
         assert float(metrics['reput_trigger_duration_seconds{step="triggerExecution"}']) > 0

@@ -312,6 +312,8 @@ def test_a_signal_stops_everything(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # Where these tests run in the background of a script, Ctrl-C is ignored, and a child inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no other thread yet
     )
     with process:
         assert process.stdout is not None
