@@ -168,13 +168,8 @@ def _locked(settings: StoreSettings) -> Iterator[Owner]:
 def _refuse_problems(problems: list[Problem], settings: StoreSettings) -> None:
     for problem in problems:
         if not (_is_derived(problem, settings) or _is_stray(problem, settings)):
-            raise StoreError(
-                f"a broker doesn't start here, and --apply doesn't mend that: {problem.kind}",
-                path=problem.path,
-                expected=problem.expected,
-                found=problem.found,
-                next_step=problem.next_step,
-            )
+            text = f"a broker doesn't start here, and --apply doesn't mend that: {problem.kind}"
+            raise problem.error(StoreError, text)
 
 
 def _refuse_other_settings(snapshot: Snapshot) -> None:
@@ -221,13 +216,8 @@ def _refuse_without_log(snapshot: Snapshot) -> None:
     """What is gone from the log is not brought back by a rebuild; it would make the loss look mended."""
     for problem in snapshot.problems:
         if problem.kind in LOG_GONE:
-            raise StoreError(
-                f"a part of the commit log isn't there, and --apply doesn't mend that: {problem.kind}",
-                path=problem.path,
-                expected=problem.expected,
-                found=problem.found,
-                next_step=problem.next_step,
-            )
+            text = f"a part of the commit log isn't there, and --apply doesn't mend that: {problem.kind}"
+            raise problem.error(StoreError, text)
 
 
 def _is_derived(problem: Problem, settings: StoreSettings) -> bool:

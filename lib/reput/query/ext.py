@@ -75,11 +75,5 @@ class QueueExt:
         listing = listed([self._directory], self._size, rules, "mappedFileSizeConsumeQueueExt")
         for problem in listing.problems:
             if problem.stops:
-                raise StoreError(
-                    "the queue's tags can't be read",
-                    path=problem.path,
-                    expected=problem.expected,
-                    found=problem.found,
-                    next_step=problem.next_step,
-                )
+                raise problem.error(StoreError, "the queue's tags can't be read")
         return listing.files

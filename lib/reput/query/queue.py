@@ -166,13 +166,7 @@ def check_listing(listing: Listing) -> None:
     """
     for problem in listing.problems:
         if problem.stops:
-            raise StoreError(
-                "the queue can't be read",
-                path=problem.path,
-                expected=problem.expected,
-                found=problem.found,
-                next_step=problem.next_step,
-            )
+            raise problem.error(StoreError, "the queue can't be read")
 
 
 def unreadable(directory: Path, error: OSError) -> StoreError:

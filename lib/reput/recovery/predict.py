@@ -404,13 +404,7 @@ def _refuse_unknown(snapshot: Snapshot) -> None:
     settings = snapshot.settings
     for problem in snapshot.problems:
         if problem.kind == STRAY and not problem.stops:
-            raise UnsupportedError(
-                "it isn't known what a start makes of this file",
-                path=problem.path,
-                expected=problem.expected,
-                found=problem.found,
-                next_step=problem.next_step,
-            )
+            raise problem.error(UnsupportedError, "it isn't known what a start makes of this file")
     for name, there in (
         ("duplicationEnable", settings.duplication_enable),
         ("forceVerifyPropCRC", settings.force_verify_prop_crc),

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+from reput.errors import ReputError
+
+_E = TypeVar("_E", bound=ReputError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,10 @@ class Problem:
             f"{self.kind}: {self.path}: expected {self.expected}, found {self.found}; {self.outcome}. "
             f"{self.next_step}"
         )
+
+    def error(self, kind: type[_E], text: str) -> _E:
+        """The problem as what ends a run: ``text`` says in one sentence what can't be done."""
+        return kind(text, path=self.path, expected=self.expected, found=self.found, next_step=self.next_step)
 
     def to_dict(self) -> dict[str, object]:
         """The problem as a JSON-ready mapping."""
