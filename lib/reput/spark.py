@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from site import getsitepackages
@@ -199,20 +198,21 @@ def java() -> tuple[str | None, int | None]:
 def _delta(told: frozenset[str]) -> dict[str, str]:
     """Delta Lake's settings. Jars that are there already are named: Ivy asks the network, and says much."""
     packages, excludes = "spark.jars.packages", "spark.jars.excludes"
-    cached = next(iter(_delta_jars()), None)
-    if cached is None or not told.isdisjoint((packages, "spark.jars")):
+    cached = _delta_jars()
+    if not cached or not told.isdisjoint((packages, "spark.jars")):
         return _DELTA
     settings = {key: value for key, value in _DELTA.items() if key not in (packages, excludes)}
     return {**settings, "spark.jars": ",".join(str(path) for path in cached)}
 
 
-def _delta_jars() -> Iterator[list[Path]]:
-    """The jars that Ivy would give, of each of its caches that has them all."""
+def _delta_jars() -> list[Path]:
+    """The jars that Ivy would give, of the first of its caches that has them all; else none."""
     group, _, version = _DELTA["spark.jars.packages"].split(":")
     for directory in _ivy_caches():
         jars = [directory / f"{group}_{artifact}-{version}.jar" for artifact in _DELTA_ARTIFACTS]
         if all(jar.is_file() for jar in jars):
-            yield jars
+            return jars
+    return []
 
 
 def _ivy_caches() -> list[Path]:
@@ -222,11 +222,10 @@ def _ivy_caches() -> list[Path]:
 def delta_jar() -> tuple[Path | None, str]:
     """Delta Lake's jar, where Spark has it already, and its file name: see ``delta`` of :func:`session`."""
     group, artifact, version = _DELTA["spark.jars.packages"].split(":")
-    caches = _ivy_caches()
     spec = find_spec("pyspark")
     own = [Path(spec.origin).parent / "jars"] if spec is not None and spec.origin is not None else []
     names = (f"{group}_{artifact}-{version}.jar", f"{artifact}-{version}.jar")
-    places = (directory / name for directory in (*caches, *own) for name in names)
+    places = (directory / name for directory in (*_ivy_caches(), *own) for name in names)
     return next((place for place in places if place.is_file()), None), names[1]
 
 

@@ -66,6 +66,7 @@ class Table:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._delta: DeltaTable | None = None
+        self._files: list[File] | None = None
         self.cursor: int | None = None
         self.refresh()
 
@@ -78,6 +79,7 @@ class Table:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
+        self._files = None
         with self._reported("read"):
             try:
                 self._delta = DeltaTable(str(self.path))
@@ -107,6 +109,11 @@ class Table:
 
     def files(self) -> list[File]:
         """The files of this version."""
+        if self._files is None:
+            self._files = self._listed()
+        return self._files
+
+    def _listed(self) -> list[File]:
         if self._delta is None:
             return []
         with self._reported("read"):
