@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from reput.errors import LogWentBackError, SegmentGoneError, SettingsError
 from reput.format import dledger
-from reput.source import stores, where
+from reput.source import hung_up, stores, where
 from reput.source.columns import (
     MESSAGE_COLUMNS,
     MESSAGE_FILTERS,
@@ -401,6 +401,10 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows."""
         return self._plan.read(partition, self._wanted, follows=True)
+
+    def stop(self) -> None:
+        """Nothing is held; but Spark may be gone already, which isn't worth a traceback."""
+        hung_up.say_nothing_to_nobody()
 
     def _look(self, begin: int) -> tuple[CommitLog, int] | None:
         """The log and its end; None while a live log has no segment."""
