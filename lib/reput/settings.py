@@ -238,6 +238,16 @@ class StoreSettings:
             "rocketmq_releases": list(self.dialect.versions),
             "commit_log_dirs": [str(path) for path in self.commit_log_dirs],
             "segment_size": self.segment_size,
+            **self._deciding(),
+            "fingerprint": self.fingerprint(),
+            **({} if self.dledger is None else {"dledger": str(self.dledger.home)}),
+            **self.recovery.deciding(),
+            **self._filters(),
+        }
+
+    def _deciding(self) -> dict[str, object]:
+        """What decides bytes in every store, JSON-ready."""
+        return {
             "consume_queue_file_size": self.consume_queue_file_size,
             "max_hash_slot_num": self.max_hash_slot_num,
             "max_index_num": self.max_index_num,
@@ -247,10 +257,6 @@ class StoreSettings:
             "enable_lmq": self.enable_lmq,
             "duplication_enable": self.duplication_enable,
             "force_verify_prop_crc": self.force_verify_prop_crc,
-            "fingerprint": self.fingerprint(),
-            **({} if self.dledger is None else {"dledger": str(self.dledger.home)}),
-            **self.recovery.deciding(),
-            **self._filters(),
         }
 
     def _filters(self) -> dict[str, object]:
@@ -267,15 +273,7 @@ class StoreSettings:
         broker that changes no rule, keep their fingerprint.
         """
         facts = {
-            "consume_queue_file_size": self.consume_queue_file_size,
-            "max_hash_slot_num": self.max_hash_slot_num,
-            "max_index_num": self.max_index_num,
-            "message_index_enable": self.message_index_enable,
-            "delay_levels_ms": list(self.delay_levels_ms),
-            "enable_multi_dispatch": self.enable_multi_dispatch,
-            "enable_lmq": self.enable_lmq,
-            "duplication_enable": self.duplication_enable,
-            "force_verify_prop_crc": self.force_verify_prop_crc,
+            **self._deciding(),
             "dialect": self.dialect.rules(),
             **({"dledger": True} if self.entries else {}),
             **self.recovery.deciding(),
