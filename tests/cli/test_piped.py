@@ -66,10 +66,35 @@ def test_who_closes_the_pipe_has_seen_enough(
     assert capfd.readouterr() == ("", "")
 
 
-def test_help_into_a_closed_pipe_is_quiet(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("--help", 0),
+        ("dump -h", 0),
+        ("dump commitlog --help", 0),
+        ("--show-completion bash", 0),
+        ("--version", 0),
+        ("", 2),
+        ("dump", 2),
+    ],
+)
+def test_help_into_a_closed_pipe_ends_as_it_does_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: str, code: int
 ) -> None:
-    ended(monkeypatch, closed_pipe(), "--help")
+    with pytest.raises(SystemExit) as read:
+        cli.main(words.split())
+    assert (read.value.code, bool(capfd.readouterr().out)) == (code, True)
+    assert ended(monkeypatch, closed_pipe(), *words.split()) == code
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("words", ["nosuch", "nosuch --help", "query", "dump commitlog --nosuch"])
+def test_wrong_usage_is_no_finding_though_nobody_reads_of_it(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: str
+) -> None:
+    with suppress(OSError), os.fdopen(closed_pipe(), "w") as nobody, monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", nobody)
+        assert ended(monkeypatch, closed_pipe(), *words.split()) == 2
     assert capfd.readouterr() == ("", "")
 
 

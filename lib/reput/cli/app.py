@@ -23,8 +23,18 @@ from reput.cli.arguments import (
     size,
 )
 from reput.cli.dump import dump_app
+from reput.cli.interrupts import as_before
 from reput.cli.outcome import INTERRUPTED, REFUSED, reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, printed, told, unwritten
+from reput.cli.output import (
+    JsonOutput,
+    Output,
+    ProgressDisplay,
+    TextOutput,
+    let_go_of_stdout,
+    printed,
+    told,
+    unwritten,
+)
 from reput.cli.submitted import part_stderr
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
@@ -165,7 +175,22 @@ def start_spark(
     """
     if display is not None:
         display.say("starting Spark")
-    return session(application, master, delta=delta)
+    with as_before():
+        return session(application, master, delta=delta)
+
+
+def _code(ended: SystemExit, words: list[str]) -> int | str | None:
+    """The exit code of a command; of help and of wrong usage the same when nobody reads what they say.
+
+    Rich and typer end with 1 where a pipe is closed, which would mean findings. Commands don't come here:
+    they print by themselves.
+    """
+    if not isinstance(ended.__context__, BrokenPipeError):
+        return ended.code
+    let_go_of_stdout()
+    is_wrong_usage = ended.__context__.__context__ is not None
+    # Without any option it is the help of a group that was given no command, which is wrong usage, too.
+    return 0 if not is_wrong_usage and any(word.startswith("-") for word in words) else REFUSED
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -178,7 +203,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         told("interrupted")
         code = INTERRUPTED
     except SystemExit as ended:
-        code = ended.code
+        code = _code(ended, sys.argv[1:] if arguments is None else arguments)
     except OSError as error:  # of help; commands print by themselves
         unwritten(error)
     printed()  # what is still in buffers, while it can be told that it can't be written
