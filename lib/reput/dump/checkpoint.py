@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple
 from pathlib import Path
 
+from reput.dump.reading import read_bytes
 from reput.errors import StoreError
 from reput.format.checkpoint import FIELDS, LENGTH, StoreCheckpoint
 
@@ -24,18 +25,9 @@ def read(path: Path) -> dict[str, int]:
     """The fields by name, in the order of the file.
 
     Raises:
-        StoreError: the file can't be read, or is too short for them.
+        SegmentGoneError, StoreError: the file can't be read, or is too short for them.
     """
-    try:
-        with open(path, "rb") as file:
-            data = file.read(LENGTH)
-    except OSError as error:
-        raise StoreError(
-            "the checkpoint can't be read",
-            path=path,
-            found=error.strerror,
-            next_step="Check the file and its permissions",
-        ) from error
+    data = read_bytes("the checkpoint", path, 0, LENGTH)
     if len(data) < 8 * FIELDS:
         raise StoreError(
             "the checkpoint is too short",

@@ -13,6 +13,7 @@ from reput.recovery.files import in_order
 from reput.scan.reference import Frame, frame
 from reput.settings import StoreSettings
 from reput.store.segments import CommitLog, Segment, discover, map_segment, without_unwritten_end
+from reput.store.unreadable import unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ def _one_segment(path: Path, settings: StoreSettings) -> CommitLog:
     try:
         length = path.stat().st_size
     except OSError as error:
-        raise StoreError("the segment can't be read", path=path, found=error.strerror) from error
+        raise unreadable("the segment", path, error) from error
     if not length:
         raise StoreError(
             "the segment is empty", path=path, expected="records", found="0 bytes", next_step="Check PATH"

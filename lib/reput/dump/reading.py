@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.errors import SegmentGoneError, StoreError
+from reput.store.unreadable import unreadable
 
 
 def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
@@ -26,7 +26,8 @@ def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) ->
         SegmentGoneError, StoreError: it can't be read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Of a pipe nobody may ever open the other end: it is refused by the read.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             data = os.pread(descriptor, count * kind.itemsize, offset)
         finally:
@@ -43,16 +44,3 @@ def read_bytes(what: str, path: Path, offset: int, count: int) -> bytes:
         SegmentGoneError, StoreError: the file can't be read.
     """
     return read(what, path, np.dtype("u1"), offset, count).tobytes()
-
-
-def unreadable(what: str, path: Path, error: OSError) -> StoreError:
-    """Why a file can't be read: SegmentGoneError where it isn't there any more."""
-    gone = isinstance(error, FileNotFoundError)
-    return (SegmentGoneError if gone else StoreError)(
-        f"{what} can't be read",
-        path=path,
-        found=error.strerror,
-        next_step="A running broker deletes what has expired: run the same command again"
-        if gone
-        else "Check the file and its permissions",
-    )

@@ -14,10 +14,11 @@ from reput.errors import SettingsError
 from reput.format import names
 from reput.format.batchconsumequeue import UNIT, UNIT_LENGTH
 from reput.format.consumequeueext import place_of
-from reput.query.queue import Unit, check_listing, unreadable
+from reput.query.queue import WHAT, Unit, check_listing
 from reput.recovery.batch import BatchFile, BatchModel
 from reput.recovery.files import listed
 from reput.settings import StoreSettings
+from reput.store.unreadable import unreadable
 
 _SETTING = "mapperFileSizeBatchConsumeQueue"
 _POSITION, _SIZE, _TAGS, _TIME, _BASE, _MESSAGES = range(6)
@@ -59,7 +60,7 @@ class BatchQueueView:
             model.recover()
             model.correct_min(log_start)
         except OSError as error:
-            raise unreadable(self._directory, error) from error
+            raise unreadable(WHAT, self._directory, error) from error
         self._files = [_Units(file) for file in model.files]
         self.min_offset, self.max_offset = model.min_offset, model.max_offset
 

@@ -17,6 +17,7 @@ from reput.format import indexfile, javastring, names
 from reput.next_command import about
 from reput.recovery.files import entries, number
 from reput.recovery.index import read_header
+from reput.store.unreadable import unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +31,7 @@ MOST_OFFSETS = 64
 #: ``MessageConst.INDEX_TAG_TYPE``: from 5.4 on, keys that are tags.
 TAG_TYPE = "T"
 
+_WHAT = "the index file"
 _ENTRY = struct.Struct(">iqii")
 _SLOT = struct.Struct(">i")
 
@@ -94,7 +96,7 @@ class IndexReader:
             try:
                 self._files.append(_File(entry.path, read_header(entry.path)))
             except OSError as error:
-                raise _unreadable(entry.path, error) from error
+                raise unreadable(_WHAT, entry.path, error) from error
         # A shorter one is torn, and a broker fills it up with zeros. All of them shorter: other settings.
         if found_lengths and max(found_lengths) < length:
             raise _wrong_length(self._files[-1].path, length, max(found_lengths))
@@ -168,7 +170,7 @@ class IndexReader:
                         )
                     ordinal = self._entry(fd, header, ordinal, key_hash, begin, end, found)
         except OSError as error:
-            raise _unreadable(file.path, error) from error
+            raise unreadable(_WHAT, file.path, error) from error
 
     def _entry(
         self,
@@ -228,12 +230,3 @@ def _wrong_length(path: Path, expected: int, found: int) -> StoreError:
 
 def _pread(fd: int, length: int, at: int) -> bytes:
     return os.pread(fd, length, at).ljust(length, b"\0")
-
-
-def _unreadable(path: Path, error: OSError) -> StoreError:
-    return StoreError(
-        "the index file can't be read",
-        path=path,
-        found=error.strerror,
-        next_step="A running broker deletes what has expired: run the same command again",
-    )

@@ -6,19 +6,22 @@ getMaxOffsetInQueue, rollNextFile (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytec
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.errors import SegmentGoneError, StoreError
+from reput.errors import StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.query.ext import QueueExt
 from reput.recovery.files import Listing, listed
 from reput.recovery.queue import UNIT, QueueFile, QueueModel
 from reput.settings import StoreSettings
+from reput.store.unreadable import unreadable
+
+#: What isn't to be read, in errors.
+WHAT = "the queue"
 
 
 class Unit(NamedTuple):
@@ -73,7 +76,7 @@ class QueueView:
             model.recover()
             model.correct_min(log_start, searches=rules.searches_min_offset)
         except OSError as error:
-            raise unreadable(self._directory, error) from error
+            raise unreadable(WHAT, self._directory, error) from error
         self.files = tuple(model.files)
         self.min_logic = model.min_logic
         self.min_offset = model.min_offset
@@ -116,7 +119,7 @@ class QueueView:
         try:
             return np.fromfile(file.path, UNIT, count, offset=position)
         except OSError as error:
-            raise unreadable(self._directory, error) from error
+            raise unreadable(WHAT, self._directory, error) from error
 
     def unit(self, file: QueueFile, position: int) -> tuple[int, int, int]:
         """Physical offset, size and tagsCode of the unit at a byte position of a file, which counts it.
@@ -126,7 +129,7 @@ class QueueView:
         """
         found = self.units(file, position, 1)
         if not len(found):
-            raise unreadable(self._directory, FileNotFoundError("it was cut meanwhile"))
+            raise unreadable(WHAT, self._directory, FileNotFoundError("it was cut meanwhile"))
         offset, size, tags = found[0].tolist()
         return offset, size, tags
 
@@ -166,15 +169,4 @@ def check_listing(listing: Listing) -> None:
     """
     for problem in listing.problems:
         if problem.stops:
-            raise problem.error(StoreError, "the queue can't be read")
-
-
-def unreadable(directory: Path, error: OSError) -> StoreError:
-    """The error for a file of a queue that can't be read."""
-    kind = SegmentGoneError if isinstance(error, FileNotFoundError) else StoreError
-    return kind(
-        "the queue can't be read",
-        path=error.filename or directory,
-        found=error.strerror or str(error),
-        next_step="A running broker deletes what has expired: run the same command again",
-    )
+            raise problem.error(StoreError, f"{WHAT} can't be read")

@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.errors import StoreError
 from reput.source.touched import Touched
 from reput.store.holes import extents
+from reput.store.unreadable import unreadable
 
 #: Pieces in one batch of rows.
 BATCH = 1 << 16
@@ -57,7 +57,7 @@ def opened(path: str | Path, what: str, touched: Touched) -> Iterator[int]:
         touched: where it is counted.
 
     Raises:
-        StoreError: it can't be opened, or the block can't read it.
+        SegmentGoneError, StoreError: it can't be opened, or the block can't read it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -67,12 +67,7 @@ def opened(path: str | Path, what: str, touched: Touched) -> Iterator[int]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise StoreError(
-            f"{what} can't be read",
-            path=path,
-            found=error.strerror,
-            next_step="Run the same query again: a broker that runs may have removed the file",
-        ) from error
+        raise unreadable(what, path, error) from error
 
 
 def stretches(
