@@ -8,7 +8,9 @@ from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -18,16 +20,18 @@ from reput.catalog.compaction import MOST_FILES, Clustered, due
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.run import Catalog
 from reput.catalog.standing import Standing, stand
-from reput.catalog.table import APPLICATION, DAY, KNOWN_BY, File, Table
+from reput.catalog.table import APPLICATION, DAY, KNOWN_BY, File, Table, known_by
 from reput.cli.output import cataloged_apart
 from reput.errors import LogWentBackError, OutputError, SettingsError, StoreError, StoreInUseError
 from reput.format import commitlog
+from reput.format.commitlog import Record
 from reput.query.log import LogReader
 from reput.settings import StoreSettings
 from reput.source import messages
 from reput.source.parts import cut
-from reput.store.segments import discover
+from reput.store.segments import CommitLog, discover
 from tests.golden.store import unpack
+from tests.stores import LogWriter
 
 _TODAY = date(2026, 11, 22)
 _FIRST = date(2026, 11, 1)
@@ -122,6 +126,110 @@ def test_a_log_that_was_written_anew_went_back_to_there(
     table.step_back(place)
     assert (table.cursor, table.messages, table.last()) == (place, number, held.place(number - 1))
     assert stand(table, held.settings, allow_gap=False).gone_from is None
+
+
+def _end_in(held: _Held, number: int) -> int:
+    """Delete the segments behind that of a message; how many messages there are then."""
+    base = held.place(number) - held.segment(held.place(number))[1]
+    for segment in discover(held.settings).segments:
+        if segment.base > base:
+            segment.path.unlink()
+    return sum(place < base + discover(held.settings).segment_size for place in held.places)
+
+
+@pytest.mark.parametrize("most", [3000, 1 << 30])
+@pytest.mark.parametrize("behind", ["nothing", "a segment made ahead", "messages of the table"])
+def test_old_messages_that_fill_windows_behind_new_ones_prove_nothing(
+    held: _Held, behind: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker deletes the segments behind the place where it cuts its log, and wipes nothing before them."""
+    monkeypatch.setattr(standing, "WINDOW", 1000)
+    monkeypatch.setattr(standing, "MOST_WINDOW", most)
+    length = held.segment(held.place(300))[0].stat().st_size
+    end = _end_in(held, 300)
+    first = next(number for number in range(300, 0, -1) if held.segment(held.place(number))[1] == 0) + 3
+    assert held.place(end - 1) - held.place(first + 2) > 3 * 3000
+    table = held.hold(0, end + (20 if behind == "messages of the table" else 0), held.place(end))
+    if behind != "nothing":
+        base = held.place(first) - held.segment(held.place(first))[1] + length
+        (held.settings.commit_log_dirs[0] / f"{base:020d}").write_bytes(bytes(length))
+    _write_over(held, [first, first + 1])
+    found = stand(table, held.settings, allow_gap=False)
+    assert found == Standing(held.place(first - 1), held.place(first - 1), gone_from=held.place(first))
+
+
+class _Rows:
+    """A table in memory."""
+
+    def __init__(self, rows: pa.Table, cursor: int) -> None:
+        self.rows, self.cursor = rows, cursor
+        self._places = np.asarray(rows.column("physicalOffset"))
+
+    def last(self) -> int | None:
+        return int(self._places[-1]) if len(self._places) else None
+
+    def first(self, start: int) -> int:
+        return int(self._places[self._places >= start][0])
+
+    def between(self, start: int, end: int) -> pa.Table:
+        low, high = np.searchsorted(self._places, [start, end])
+        return self.rows.slice(low, high - low)
+
+
+def _scanned(settings: StoreSettings) -> pa.Table:
+    log = discover(settings)
+    parts = cut(log, log.start, log.end, 1 << 40, None)
+    batches = [batch for part in parts for batch in messages.read(part, settings, KNOWN_BY)]
+    return known_by(pa.Table.from_batches(batches))
+
+
+def _append(log: LogWriter, random: Random, count: int) -> None:
+    """Messages of a few lengths, so that new ones often end where old ones did."""
+    for _ in range(count):
+        time = (log.records[-1].store_timestamp if log.records else 0) + 1
+        body = b"%d" % random.randrange(10) * random.choice([20, 20, 20, 60, 90])
+        log.append(Record(b"T", body, queue_offset=0, store_timestamp=time))
+
+
+def _cut(log: LogWriter, place: int) -> None:
+    """As ``MappedFileQueue.truncateDirtyFiles`` does; a broker then makes two segments ahead of time."""
+    log.end = place
+    base = place - place % log.segment_size
+    for path in (log.root / "commitlog").iterdir():
+        if int(path.name) > base:
+            path.unlink()
+    for ahead in (1, 2):
+        log.preallocate(base + ahead * log.segment_size)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_a_broker_cuts_and_writes_the_table_has_each_message_once(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of the table and what is added to it then are the log's messages, as a scan finds them."""
+    random = Random(seed)
+    monkeypatch.setattr(standing, "WINDOW", random.choice([200, 700, 3000]))
+    monkeypatch.setattr(standing, "MOST_WINDOW", random.choice([200, 1500, 1 << 30]))
+    log = LogWriter(tmp_path, segment_size=2000)
+    _append(log, random, random.randrange(20, 80))
+    settings = StoreSettings.load(tmp_path, None, "5.3.3")
+    rows = _scanned(settings)
+    table = _Rows(rows, log.end)
+    for _ in range(random.randrange(1, 4)):
+        places = _scanned(settings).column("physicalOffset").to_pylist()
+        kept = [place for place in places if place < log.end]
+        _cut(log, random.choice(kept[1:]))
+        _append(log, random, random.choice([1, 2, 5, random.randrange(60)]))
+    if int(rows.column("physicalOffset")[1].as_py()) >= log.end:
+        pytest.fail("a log that has nothing of the table is another test's")
+    found = stand(table, settings, allow_gap=False)  # type: ignore[arg-type]
+    gone = table.cursor if found.gone_from is None else found.gone_from
+    left = [row for row in rows.to_pylist() if row["physicalOffset"] < gone]
+    now = _scanned(settings).to_pylist()
+    added = [row for row in now if row["physicalOffset"] > found.after]
+    assert left + added == now
+    assert found.begin in {row["physicalOffset"] for row in now}
+    assert found.begin <= found.after + 1
 
 
 def test_old_messages_behind_a_new_one_prove_nothing(held: _Held) -> None:
@@ -226,6 +334,63 @@ def test_a_log_without_any_of_the_tables_messages_is_another_one(held: _Held, tm
     settings = StoreSettings.load(other.root, other.write_broker_conf(), "5.3.3")
     with pytest.raises(LogWentBackError, match="none of the table's messages"):
         stand(table, settings, allow_gap=True)
+
+
+def test_another_log_is_told_by_the_tables_first_message_that_it_should_have(
+    held: _Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what lies between that and the segment that the log ends in, nothing is read."""
+    monkeypatch.setattr(standing, "WINDOW", 1000)
+    monkeypatch.setattr(standing, "_PROBE", 1000)
+    segments = discover(held.settings).segments
+    begin = sum(place < segments[2].base for place in held.places) + 5
+    table = held.hold(begin, 800, held.place(800))
+    _write_over(held, range(800))
+    read: list[tuple[int, int]] = []
+    in_log = standing._in_log
+
+    def counted(settings: StoreSettings, log: CommitLog, start: int, end: int, lead: int) -> pa.Table:
+        read.append((start, end))
+        return in_log(settings, log, start, end, lead)
+
+    monkeypatch.setattr(standing, "_in_log", counted)
+    with pytest.raises(LogWentBackError, match="none of the table's messages"):
+        stand(table, held.settings, allow_gap=True)
+    assert read == [(segments[-1].base, held.place(799) + 1), (held.place(begin), held.place(begin) + 1000)]
+
+
+def test_nothing_before_a_table_is_held_against_the_log(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose messages are all damaged or another log's."""
+    table = held.hold(500, 520, held.place(520))
+    _write_over(held, range(500, 520))
+    started: list[int] = []
+    in_log = standing._in_log
+
+    def counted(settings: StoreSettings, log: CommitLog, start: int, end: int, lead: int) -> pa.Table:
+        started.append(start)
+        return in_log(settings, log, start, end, lead)
+
+    monkeypatch.setattr(standing, "_in_log", counted)
+    monkeypatch.setattr(standing, "WINDOW", 1000)
+    with pytest.raises(LogWentBackError, match="none of the table's messages"):
+        stand(table, held.settings, allow_gap=True)
+    assert min(started) == held.place(500)
+
+
+def test_a_message_that_a_segments_end_lies_over_is_gone(tmp_path: Path) -> None:
+    """A BLANK is no message, and damage it isn't, either."""
+    log = LogWriter(tmp_path, segment_size=1000)
+    record = Record(b"T", b"x" * 20, store_timestamp=1)
+    while log.segment_size - log.end % log.segment_size > 2 * len(commitlog.encode(record)):
+        log.append(record)
+    log.append(record)
+    settings = StoreSettings.load(tmp_path, None, "5.3.3")
+    table = _Rows(_scanned(settings), log.end)
+    place = log.records[-1].physical_offset
+    _cut(log, place)
+    log.append(replace(record, body=b"y" * 400, store_timestamp=2))
+    found = stand(table, settings, allow_gap=False)  # type: ignore[arg-type]
+    assert found.gone_from == place
 
 
 def test_what_expired_is_told_once_it_is_allowed(held: _Held) -> None:

@@ -1,8 +1,12 @@
 """Where a table of messages and its log part, if they do.
 
-A broker that cuts its log wipes nothing: old messages stand behind the new ones until they are written over,
-so that the table's last message proves nothing. The table's end is held against the log message by message,
-in windows that get larger towards the log's start until one begins with messages that both have.
+A broker cuts its log at a start: it deletes the segments behind the place, and wipes nothing in the one that
+holds it (``MappedFileQueue.truncateDirtyFiles``; rocketmq-all-4.9.7, 5.3.3). What it writes then takes the
+place of old messages, and old ones stand behind that until they are written over. So in the last segment that
+has begun, old and new messages may take turns, and all of it is held against the table, message by message.
+An earlier segment was written to its end before the next one began: what the log has in common with the table
+there is its beginning, and one common message stands for all before it. Where none is found, the comparison
+goes back, in windows that get larger; it reads as much as was cut.
 """
 
 from __future__ import annotations
@@ -16,18 +20,21 @@ from numpy.typing import NDArray
 from reput.catalog.table import KNOWN_BY, Table, known_by
 from reput.errors import LogWentBackError, StoreError
 from reput.format import dledger
+from reput.format.commitlog import BLANK_LENGTH
 from reput.query.log import LogReader
+from reput.scan.reference import frame
+from reput.scan.status import Status
 from reput.settings import StoreSettings
 from reput.source import messages
 from reput.source.parts import cut
 from reput.source.tail import LogEnd
-from reput.store.segments import CommitLog, discover
+from reput.store.segments import CommitLog, Segment, discover, map_segment
 
 #: Bytes of log in the first window, and how much larger each one before it is.
 WINDOW = 64 << 20
 _LARGER = 4
-_MOST_WINDOW = 1 << 30
-#: Bytes at the log's start that are looked at before a whole log without a common message is.
+MOST_WINDOW = 1 << 30
+#: Bytes from the table's first message on that tell another log from one that was cut.
 _PROBE = 1 << 20
 _PART = 1 << 40  # a segment is one part
 #: A log that begins so much before the table's last message, ms, is another one. Clocks are set back by less.
@@ -83,28 +90,8 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
         _check_gap(table, settings, log, last, allow_gap=allow_gap)
         return Standing(after=last, begin=log.start, expired=max(log.start - table.cursor, 0))
     lead = dledger.HEADER_LENGTH if log.entries else 0  # an entry's header stands before the record
-
-    def window(low: int, high: int) -> _Window:
-        return _Window(table.between(low, high), _in_log(settings, log, low, high, lead))
-
-    high, size = last + 1, WINDOW
-    strange: int | None = None
-    missing: int | None = None
-    is_known = False
-    while True:
-        low = max(high - size, log.start)
-        found = window(low, high)
-        strange = found.strange if found.strange is not None else strange
-        missing = found.first_gone if found.first_gone is not None else missing
-        is_known |= found.is_known
-        if found.last_common is not None or low == log.start:
-            break
-        if not is_known and high > last:
-            probe = window(log.start, min(log.start + _PROBE, low))
-            if probe.is_foreign:
-                break
-        high, size = low, min(size * _LARGER, _MOST_WINDOW)
-    if not is_known:
+    found = _compare(table, settings, log, last, lead)
+    if not found.is_known:
         raise LogWentBackError(
             "the log has none of the table's messages: it was cut before them, or is another one",
             path=settings.root,
@@ -113,13 +100,86 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
             found=_found(settings, last),
             next_step="Begin a table of this log in another directory",
         )
-    begin = log.start if found.last_common is None else found.last_common - lead
-    if strange is None and (missing is None or LogEnd(settings).find(log) > missing):
-        return Standing(after=last, begin=begin)
-    gone = strange if strange is not None else missing
+    begin = log.start if found.common is None else found.common - lead
+    gone, missing = found.strange, found.missing
+    if missing is not None and (gone is None or missing < gone):
+        # Either a BLANK was written over it, which is no message, or nothing was written there since a cut.
+        is_over = gone is None and LogEnd(settings).find(log) <= missing
+        if is_over or _is_blank(settings, log, missing - lead):
+            gone = missing
     if gone is None:
-        raise AssertionError  # one of them is there
-    return Standing(gone - 1 if found.last_common is None else found.last_common, begin, gone_from=gone)
+        return Standing(after=last, begin=begin)
+    return Standing(gone - 1 if found.common is None else found.common, begin, gone_from=gone)
+
+
+@dataclass(slots=True)
+class _Compared:
+    """What table and log have in common at their ends; each a physicalOffset, None without such a message.
+
+    Attributes:
+        is_known: both hold a message.
+        strange: of the table's first message that another one of the log lies over.
+        common: of the last message before it that both hold.
+        missing: of the table's first message behind ``common`` that the log lacks.
+    """
+
+    is_known: bool = False
+    strange: int | None = None
+    common: int | None = None
+    missing: int | None = None
+
+    def add(self, window: _Window) -> None:
+        """Take a window in that ends where the one before it began."""
+        self.is_known |= window.is_known
+        if window.strange is not None:
+            self.strange, self.common, self.missing = window.strange, window.last_common, window.first_gone
+        elif self.common is None:
+            self.common = window.last_common
+            self.missing = self.missing if window.first_gone is None else window.first_gone
+
+
+def _compare(table: Table, settings: StoreSettings, log: CommitLog, last: int, lead: int) -> _Compared:
+    """Hold the end of a table, whose last message the log doesn't begin behind, against the log."""
+
+    def window(low: int, high: int) -> _Window:
+        return _Window(table.between(low, high), _in_log(settings, log, low, high, lead))
+
+    doubtful = _last_begun(log).base
+    found = _Compared()
+    high, size = last + 1, min(max(WINDOW, last + 1 - doubtful), MOST_WINDOW)
+    bottom: int | None = None
+    while True:
+        low = max(high - size, log.start if bottom is None else bottom)
+        found.add(window(low, high))
+        if low == log.start or (found.common is not None and low <= doubtful):
+            return found
+        if bottom is None:
+            bottom = table.first(log.start)
+            if not found.is_known and bottom < low:
+                probe = window(bottom, min(bottom + _PROBE, low))
+                if probe.strange is not None and not probe.is_known:
+                    return found
+        if low <= bottom:
+            return found
+        high, size = low, min(size * _LARGER, MOST_WINDOW)
+
+
+def _last_begun(log: CommitLog) -> Segment:
+    """The last segment that something was written to; a broker makes the next ones ahead of time."""
+    for segment in reversed(log.segments):
+        if map_segment(segment.path, min(segment.length, BLANK_LENGTH)).any():
+            return segment
+    return log.segments[0]
+
+
+def _is_blank(settings: StoreSettings, log: CommitLog, place: int) -> bool:
+    """Whether a segment's closing record stands at a physical offset."""
+    segment = log.segment_at(place)
+    if segment is None or place >= segment.base + segment.length:
+        return False
+    data = map_segment(segment.path, segment.length).data
+    found = frame(data, segment.base, place - segment.base, settings.dialect.topic_length_v2, log.entries)
+    return found is Status.BLANK
 
 
 class _Window:
@@ -127,7 +187,6 @@ class _Window:
 
     Attributes:
         is_known: both hold a message.
-        is_foreign: both have messages, and none is the same.
         strange: physicalOffset of the table's first message that another one of the log lies over; None
             without one.
         last_common: of the last message before it that both hold; None without one.
@@ -143,7 +202,6 @@ class _Window:
         for name in KNOWN_BY:
             known[known] = _values(held, name)[at[known]] == _values(found, name)[known]
         self.is_known = bool(known.any())
-        self.is_foreign = bool(len(places) and len(in_log)) and not self.is_known
         # Of the messages that aren't the same, those that lie over one of the table's.
         over = np.searchsorted(places + sizes, in_log, "right")
         lies_over = ~known & (over < len(places))

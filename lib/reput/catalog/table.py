@@ -143,6 +143,19 @@ class Table:
         found = self._query(f'SELECT max("physicalOffset") AS last FROM {_HELD}')
         return None if found is None else found.column("last")[0].as_py()
 
+    def first(self, start: int) -> int:
+        """The least physicalOffset from ``start`` on.
+
+        Raises:
+            ValueError: there is no such message.
+        """
+        where = f'"physicalOffset" >= {start}'
+        found = self._query(f'SELECT min("physicalOffset") AS first FROM {_HELD} WHERE {where}')
+        first = None if found is None else found.column("first")[0].as_py()
+        if first is None:
+            raise ValueError(f"the table holds nothing from {start} on")
+        return int(first)
+
     def between(self, start: int, end: int) -> pa.Table:
         """The messages with a physicalOffset in [start, end), in its order, by :data:`KNOWN_BY`.
 
