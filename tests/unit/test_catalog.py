@@ -25,6 +25,8 @@ from reput.cli.output import cataloged_apart
 from reput.errors import LogWentBackError, OutputError, SettingsError, StoreError, StoreInUseError
 from reput.format import commitlog
 from reput.format.commitlog import Record
+from reput.job.cataloging import catalog_options
+from reput.job.options import RebuildOptions
 from reput.query.log import LogReader
 from reput.settings import StoreSettings
 from reput.source import messages
@@ -495,6 +497,20 @@ def test_a_table_in_or_around_the_store_is_refused(held: _Held) -> None:
     for table in (store, store / "commitlog" / "table", store.parent):
         with pytest.raises(OutputError, match="store"):
             Catalog(CatalogOptions(store, table, held.settings.broker_conf, "5.3.3"))
+
+
+def test_a_table_and_an_output_lie_beside_each_other(tmp_path: Path) -> None:
+    """Whatever links lead there; a link to itself leads nowhere, and is no reason to fail."""
+    (tmp_path / "out" / "here").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for table, out in (("out/here", "out"), ("link/new", "out"), ("out", "link/here"), ("out", "link")):
+        with pytest.raises(SettingsError, match="can't lie in each other"):
+            catalog_options(RebuildOptions(tmp_path, tmp_path / out, catalog=tmp_path / table))
+    for table in ("output", "loop", "loop/table"):
+        options = catalog_options(RebuildOptions(tmp_path, tmp_path / "out", catalog=tmp_path / table))
+        assert options is not None
+        assert options.table == tmp_path / table
 
 
 def test_two_runs_do_not_share_a_table(held: _Held) -> None:

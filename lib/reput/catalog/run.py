@@ -26,7 +26,7 @@ from reput.settings import StoreSettings
 from reput.source.columns import MESSAGE_COLUMNS, spark_schema
 from reput.store import files
 from reput.store.lock import OutputLock, is_broker_running
-from reput.store.outside import check_outside
+from reput.store.outside import check_outside, lies_in
 from reput.store.segments import discover
 
 if TYPE_CHECKING:
@@ -383,9 +383,9 @@ def _check_place(table: Path, settings: StoreSettings) -> None:
             found=str(table),
             next_step="Name another directory",
         )
-    place = check_outside("a table", table, settings, "Name another directory")
+    check_outside("a table", table, settings, "Name another directory")
     for directory in (settings.root, *settings.commit_log_dirs):
-        if directory.resolve().is_relative_to(place):
+        if lies_in(directory, table):
             raise OutputError(
                 "the store lies in the table's directory",
                 path=table,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import SettingsError
 from reput.job.options import RebuildOptions
+from reput.store.outside import lies_in
 
 if TYPE_CHECKING:
     from reput.catalog.options import CatalogOptions
@@ -31,7 +31,7 @@ def catalog_options(options: RebuildOptions) -> CatalogOptions | None:
             next_step="Run `reput catalog` by itself",
         )
     out = options.out
-    if out is not None and (_lies_in(options.catalog, out) or _lies_in(out, options.catalog)):
+    if out is not None and (lies_in(options.catalog, out) or lies_in(out, options.catalog)):
         raise SettingsError(
             "catalog and output can't lie in each other",
             path=options.catalog,
@@ -47,7 +47,3 @@ def catalog_options(options: RebuildOptions) -> CatalogOptions | None:
         rocketmq_version=options.rocketmq_version,
         bodies=options.catalog_bodies,
     )
-
-
-def _lies_in(one: Path, other: Path) -> bool:
-    return one.resolve().is_relative_to(other.resolve())

@@ -1,4 +1,4 @@
-"""What isn't written into a store: a broker takes what it finds there for its own."""
+"""Which path lies in which, and what isn't written into a store: a broker takes what it finds for its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from pathlib import Path
 
 from reput.errors import OutputError
 from reput.settings import StoreSettings
+
+
+def lies_in(one: Path, other: Path) -> bool:
+    """Whether a path is a directory or lies in it, with links followed; either may be yet to be made."""
+    return Path(os.path.realpath(one)).is_relative_to(os.path.realpath(other))
 
 
 def check_outside(
@@ -30,12 +35,11 @@ def check_outside(
     """
     target = Path(os.path.realpath(path))
     for directory in (settings.root, *settings.commit_log_dirs) if places is None else places:
-        inside = Path(os.path.realpath(directory))
-        if target.is_relative_to(inside):
+        if lies_in(target, directory):
             raise OutputError(
                 f"{what} isn't written into the store",
                 path=path,
-                expected=f"a place outside of {inside}",
+                expected=f"a place outside of {os.path.realpath(directory)}",
                 found=str(target),
                 next_step=next_step,
             )
