@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from site import getsitepackages
+from types import FrameType
 from typing import IO, TYPE_CHECKING
 
 from reput.errors import SettingsError, SparkError
@@ -322,9 +326,38 @@ def _gateway(conf: object):  # type: ignore[no-untyped-def]
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(os.fdopen(reading, "rb"),), daemon=True).start()
     try:
-        return launch_gateway(conf, popen_kwargs={"stderr": writing, "start_new_session": True})  # type: ignore[no-untyped-call]
+        with _ctrl_c_put_off():
+            return launch_gateway(conf, popen_kwargs={"stderr": writing, "start_new_session": True})  # type: ignore[no-untyped-call]
     finally:
         os.close(writing)
+
+
+@contextmanager
+def _ctrl_c_put_off() -> Iterator[None]:
+    """Let Ctrl-C count after the block; one more counts at once.
+
+    A JVM whose start is given up finds no place to say its port, and with that forgets to end (PySpark's
+    launch_gateway and PythonGatewayServer in 4.2.0): it would stay, and keep this process's stdout open.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield
+        return
+    came = False
+
+    def put_off(_number: int, _frame: FrameType | None) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    signal.signal(signal.SIGINT, put_off)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _pass_on(lines: IO[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +92,24 @@ def test_workers_load_what_is_installed_and_not_archives() -> None:
         check=True,
     )
     assert told.stdout == "/opt/a place:/opt/other.zip ['a b', '']\n"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_waits_for_a_jvm_that_starts_unless_it_comes_again(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launch(*_: object, **__: object) -> None:
+        for _number in range(times):
+            signal.raise_signal(signal.SIGINT)
+        started.append(True)
+
+    started: list[bool] = []
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            spark._gateway(None)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert started == [True] * (times == 1)

@@ -23,6 +23,7 @@ from reput.cli.arguments import (
     WrittenAs,
     size,
 )
+from reput.cli.interrupts import as_before
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TailDisplay, TextOutput, told
 from reput.spark import check_java, is_submitted, session
@@ -129,8 +130,9 @@ def tail_command(
 
         def start_spark() -> SparkSession:
             told("starting Spark")
-            spark = session("reput tail", master, delta=catalog is not None)
-            _stop_on_signals(stopping)  # Spark has set its own handler for Ctrl-C, which breaks off batches
+            with as_before():
+                spark = session("reput tail", master, delta=catalog is not None)
+            _stop_on_signals(stopping)
             return spark
 
         def on_wait(directory: Path) -> None:

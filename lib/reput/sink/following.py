@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from reput.errors import LogWentBackError, OutputError, ReputError, SparkError
+from reput.sink.cut_short import in_few_words
 from reput.sink.spark_checkpoint import planned_end
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
@@ -68,7 +69,7 @@ class Following:
             stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
             self._query = (
                 observed(stream)
-                .writeStream.foreachBatch(self._write)
+                .writeStream.foreachBatch(in_few_words(lambda: self._closed)(self._write))
                 .option("checkpointLocation", f"file://{checkpoint}")
                 .start()
             )

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from reput.errors import ReputError
+from reput.sink.cut_short import in_few_words
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark import spark_error
@@ -75,7 +76,9 @@ def run_available(
     failures: list[ReputError] = []
     asked = -1
     last = log.segments[-1].base
+    stopped = threading.Event()
 
+    @in_few_words(stopped.is_set)
     def write(rows: DataFrame, batch_id: int) -> None:
         nonlocal asked
         try:
@@ -103,6 +106,7 @@ def run_available(
         try:
             _await(query)
         finally:
+            stopped.set()
             query.stop()
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise failures[0] if failures else spark_error(error) from None

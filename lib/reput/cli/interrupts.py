@@ -1,0 +1,40 @@
+"""Ctrl-C while Spark's JVM is called.
+
+A Spark session sets its own handler (SparkContext._do_init in PySpark 4.2.0), which calls the JVM to have
+jobs cancelled. Mostly Ctrl-C comes while the main thread waits for an answer from there: then the second call
+fails in the middle of the first, and py4j logs fifty lines of traceback ahead of what the command has to say.
+Python's own handler leaves the first call at once; what was begun in Spark ends with its JVM.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def as_before() -> Iterator[None]:
+    """For the start of a session: Ctrl-C means afterwards what it meant before, and py4j doesn't log it."""
+    _quiet_py4j()
+    if threading.current_thread() is not threading.main_thread():
+        yield  # where no handler can be set, Spark sets none
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _quiet_py4j() -> None:
+    logging.getLogger().addFilter(_is_news)
+    # What py4j logs by the root logger gives that a handler, by which its own loggers would be heard, too.
+    logging.getLogger("py4j").propagate = False
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether it isn't what py4j says of an interrupted call (GatewayClient.send_command in 0.10.9.9)."""
+    return record.msg != "KeyboardInterrupt while sending command."

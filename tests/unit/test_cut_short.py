@@ -1,0 +1,104 @@
+"""A query that is stopped while Spark works for a batch. Spark is played here: it takes an unlucky moment."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+
+from reput.sink import following, streaming
+from reput.sink.cut_short import in_few_words
+from reput.sink.following import Following
+from reput.sink.streaming import run_available
+from tests.local import open_store
+from tests.stores import LogWriter
+
+WORDS = "py4j.protocol.Py4JJavaError: An error occurred while calling o97.collectToPython"
+
+
+class Query:
+    """A query and all that leads to it: one batch, whose job lasts until the query is stopped."""
+
+    def __init__(self) -> None:
+        self.begun, self.stopped = threading.Event(), threading.Event()
+        self.failure: BaseException | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return self  # readStream, writeStream
+
+    def __call__(self, *_: object, **__: object) -> Query:
+        return self  # format, options, load, option, trigger
+
+    def foreachBatch(self, batch: Callable[[Any, int], None]) -> Query:  # noqa: N802 - Spark's
+        self.batch = batch
+        return self
+
+    def start(self) -> Query:
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+        return self
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self.thread.join()
+
+    def collect(self) -> list[Any]:
+        self.begun.set()
+        self.stopped.wait()
+        raise Py4JError(
+            f"{WORDS}.\n: org.apache.spark.SparkException: Job 3 cancelled part of cancelled job group"
+        )
+
+    def _run(self) -> None:
+        try:
+            self.batch(self, 0)
+        except InterruptedError as error:
+            self.failure = error
+
+    def told(self) -> str:
+        """What Spark goes over."""
+        assert self.failure is not None
+        return "".join(traceback.format_exception(self.failure))
+
+
+@pytest.fixture
+def query(monkeypatch: pytest.MonkeyPatch) -> Query:
+    query = Query()
+    for module in (streaming, following):
+        monkeypatch.setattr(module, "register", lambda _: None)
+    monkeypatch.setattr(following, "observed", lambda stream: stream)
+    return query
+
+
+def test_a_rebuild_that_is_interrupted(query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: object) -> None:
+        query.begun.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(streaming, "_await", interrupt)
+    writer = LogWriter(tmp_path / "store")
+    writer.preallocate(0)
+    log = open_store(writer.root).log
+    with pytest.raises(KeyboardInterrupt):
+        run_available(query, SimpleNamespace(), tmp_path / "checkpoint", log, {})  # type: ignore[arg-type]
+    assert WORDS not in query.told()
+
+
+def test_a_tail_that_fails_in_a_batch(query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tail = Following(query, SimpleNamespace(), tmp_path / "spark", {"stopFile": str(tmp_path / "stop")})  # type: ignore[arg-type]
+    query.begun.wait()
+    monkeypatch.setattr(tail, "_check", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        tail.run(threading.Event())
+    assert WORDS not in query.told()
+
+
+def test_what_a_batch_fails_with_by_itself_is_told() -> None:
+    with pytest.raises(Py4JError, match="calling o97"), in_few_words(lambda: False):
+        raise Py4JError(WORDS)

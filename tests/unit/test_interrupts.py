@@ -1,0 +1,80 @@
+"""Ctrl-C in the middle of a call into Spark's JVM; py4j's own client, without a JVM."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+from py4j.java_gateway import GatewayClient
+
+from reput.cli.interrupts import as_before
+
+
+class Interrupted:
+    """A connection on which an answer is waited for when Ctrl-C comes."""
+
+    socket = None
+
+    def send_command(self, command: str) -> str:
+        signal.raise_signal(signal.SIGINT)
+        return command
+
+    def shutdown_socket(self, *_: object) -> None:
+        pass
+
+
+class Client(GatewayClient):  # type: ignore[misc] # py4j has no types
+    def _get_connection(self) -> Interrupted:
+        return Interrupted()
+
+    def _give_back_connection(self, connection: Interrupted) -> None:
+        pass
+
+
+def sparks_own(_number: int, _frame: FrameType | None) -> None:
+    raise AssertionError("it calls the JVM")
+
+
+@pytest.fixture(autouse=True)
+def python_as_it_starts() -> Iterator[None]:
+    """Where a script runs these tests in its background, Ctrl-C is ignored."""
+    root, py4j, handler = logging.getLogger(), logging.getLogger("py4j"), signal.getsignal(signal.SIGINT)
+    filters, propagate = list(root.filters), py4j.propagate
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+    root.filters[:], py4j.propagate = filters, propagate
+
+
+def test_ctrl_c_leaves_a_call_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    with as_before():
+        signal.signal(signal.SIGINT, sparks_own)
+    with pytest.raises(KeyboardInterrupt):
+        Client().send_command("c\n")
+    logging.getLogger("py4j.clientserver").error("a call of Python's failed")
+    logging.getLogger().warning("something else")
+    assert [record.getMessage() for record in caplog.records] == ["something else"]
+
+
+def test_ctrl_c_while_a_session_starts(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(KeyboardInterrupt), as_before():
+        Client().send_command("c\n")
+    assert caplog.records == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_thread_sets_no_handler() -> None:
+    def start() -> None:
+        with as_before():
+            pass
+        ended.append(True)
+
+    ended: list[bool] = []
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert ended
