@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,9 @@ from reput.dump import commitlog as dump
 from reput.dump import places
 from reput.dump.commitlog import Blank, Block, Event, Reader, Unwritten
 from reput.dump.damage import Damage
+from reput.dump.extent import LogExtent, of_log
 from reput.dump.following import follow
+from reput.dump.places import LogPlace
 from reput.dump.rows import body, row
 from reput.dump.statistics import Statistics
 from reput.dump.wanted import Transaction, Wanted
@@ -26,7 +29,7 @@ from reput.format.commitlog import Record
 from reput.query.message import Message
 from reput.scan.rules import rules
 from reput.settings import StoreSettings
-from reput.store.segments import Segment
+from reput.store.segments import CommitLog, Segment
 from tests.property.logs import lay_out, lay_out_entries, segments
 from tests.slow_dump import segment_events
 
@@ -125,6 +128,58 @@ def _touches(event: tuple[object, ...], start: int, end: int) -> bool:
     assert isinstance(offset, int)
     assert isinstance(stop, int)
     return offset < end and (offset >= start or (stop > start and not taken))
+
+
+def _several(entries: bool) -> st.SearchStrategy[tuple[bool, list[tuple[int, np.ndarray]]]]:
+    parts = st.lists(segments(damaged=True, entries=entries), min_size=1, max_size=3)
+    return st.tuples(st.just(entries), parts)
+
+
+@given(st.booleans().flatmap(_several))
+@settings(max_examples=40)
+def test_a_log_ends_where_its_last_record_does(log: tuple[bool, list[tuple[int, np.ndarray]]]) -> None:
+    entries, parts = log
+    rows, found = [], []
+    with TemporaryDirectory() as directory:
+        for number, (base, array) in enumerate(parts):
+            data = array.tobytes()
+            path = Path(directory, str(number))
+            path.write_bytes(data)
+            found.append(Segment(path, base, len(data)))
+            told = segment_events(base, data, RULES._replace(entries=entries or None), last=True)
+            rows += [(number, *event[1:]) for event in told if event[0] == "row"]
+        size = max(segment.length for segment in found)
+        extent = of_log(LogPlace(SETTINGS, CommitLog(tuple(found), size, entries=entries), can_grow=True))
+        if not rows:
+            assert (extent.start, extent.end) == (found[0].base, found[0].base)
+            return
+
+        def time(number: int, start: int) -> int:
+            return commitlog.decode(parts[number][1].tobytes(), start - found[number].base).store_timestamp
+
+        (first, begun, _), (last, final, end) = rows[0], rows[-1]
+        assert extent == LogExtent(found[0].base, end, time(first, begun), time(last, final))
+
+
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("broken", [0, 4, 90, 4096])
+@pytest.mark.parametrize("size", [4096, 4000, 4200])
+def test_a_hole_of_a_file_is_as_good_as_zeros(tmp_path: Path, size: int, broken: int, last: bool) -> None:
+    """Whether the last record ends before the hole, where it begins, or in it; ``broken``: bytes of it."""
+    data = lay_out([Record(b"t", b"", store_timestamp=5)])
+    data = lay_out([Record(b"t", bytes(size - 2 * len(data)), store_timestamp=5), Record(b"t")])
+    data = data[: len(data) - 91 + broken] if broken else data
+    path = tmp_path / names.offset_name(0)
+    told = []
+    for is_sparse in (False, True):
+        path.write_bytes(data if is_sparse else data.ljust(1 << 16, b"\0"))
+        os.truncate(path, 1 << 16)
+        reader = Reader(SETTINGS, entries=False, wanted=Wanted())
+        told.append(seen(reader.segment(Segment(path, 0, 1 << 16), 1 << 16, last=last)))
+        place = LogPlace(SETTINGS, CommitLog((Segment(path, 0, 1 << 16),), 1 << 16), can_grow=True)
+        told[-1].append(("ends", of_log(place).end))
+    assert path.stat().st_blocks * 512 < 1 << 15
+    assert told[0] == told[1]
 
 
 _VALUES = ["TopicA", "TopicB", "%RETRY%group", "a", "key", "x", ""]

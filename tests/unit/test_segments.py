@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from reput.errors import SettingsError, StoreError
+from reput.errors import SegmentGoneError, SettingsError, StoreError
 from reput.format import names
 from reput.settings import StoreSettings
-from reput.store.segments import discover, is_zero, likely_end, map_segment, without_unwritten_end
+from reput.store.segments import (
+    Segment,
+    discover,
+    is_zero,
+    likely_end,
+    map_segment,
+    without_unwritten_end,
+    written_ranges,
+)
 from tests.local import kinds
 
 
@@ -131,6 +140,19 @@ def test_segments_that_were_only_made_ahead(tmp_path: Path) -> None:
     assert [segment.base for segment in trimmed.segments] == [0, 100]
     assert trimmed.findings == (), "what is said of those left out is left out, too"
     assert (trimmed.segment_size, trimmed.end) == (100, 200)
+
+
+def test_holes_of_a_segment_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / names.offset_name(0)
+    path.write_bytes(b"x" * 4096)
+    os.truncate(path, 1 << 20)
+    with path.open("r+b") as file:
+        file.seek(1 << 19)
+        file.write(b"y")
+    assert written_ranges(Segment(path, 0, 1 << 20)) == [(0, 4096), (1 << 19, (1 << 19) + 4096)]
+    assert written_ranges(Segment(path, 0, 100)) == [(0, 100)]
+    with pytest.raises(SegmentGoneError, match="the segment can't be read"):
+        written_ranges(Segment(tmp_path / "gone", 0, 100))
 
 
 def test_what_is_said_of_a_segment_that_stays_stays(tmp_path: Path) -> None:

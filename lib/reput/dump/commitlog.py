@@ -28,7 +28,7 @@ from reput.scan.rules import rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from reput.settings import StoreSettings
-from reput.store.segments import CommitLog, Segment, map_segment
+from reput.store.segments import CommitLog, Segment, map_segment, written_ranges
 
 #: Bytes of records in one block, and how many; a larger record is a block of its own.
 _BLOCK_BYTES = 8 << 20
@@ -98,7 +98,7 @@ class _Scan:
     """One segment, while it is gone over.
 
     Attributes:
-        part: from where the scan begins to the segment's end.
+        part: from where the scan begins to where only a hole of the file follows.
         data: uint8[bytes], the segment.
         walk: gives the columns.
         tail: physical offset after the last record or damage.
@@ -198,36 +198,26 @@ class Reader:
             yield from self._events(scan, stop, findings)
             if stop > self._end:
                 return
-        yield from self._events(scan, segment.base + len(scan.data), outcome.findings[seen:])
+        # Zeros in a hole of the file aren't gone over: that would fill the page cache with them.
+        yield from self._events(scan, scan.part.end, outcome.findings[seen:])
         self.timestamp = scan.walk.timestamp
+        written_end = segment.base + len(scan.data)
+        if outcome.status is Status.END and outcome.end < written_end:
+            outcome.status, outcome.rest_is_zero = Status.UNWRITTEN, True  # a hole of the file
         if not grows:
             yield from self._close(scan, outcome)
         elif outcome.status is not Status.END:
             rest = missing_range(
-                scan.part, scan.data, outcome.end, scan.part.end, outcome.status, entries=self._entries
+                scan.part, scan.data, outcome.end, written_end, outcome.status, entries=self._entries
             )
             yield from self._damage(replace(rest, outcome="passed over: the log went on behind it"))
 
     def _begin(self, segment: Segment, segment_size: int, *, last: bool, exact: int | None) -> _Scan | None:
         data = map_segment(segment.path, segment.length)
-        view = data.data
-
-        def is_whole(position: int) -> bool:
-            return has_stored_crc(view, position, property_crc_only=self._crc_only)
-
         first = 0 if exact is None else exact - segment.base
-        walk = FrameWalk(
-            data,
-            segment.base,
-            segment_size,
-            len(data),
-            last=last,
-            topic_length_v2=self._rules.topic_length_v2,
-            is_whole=is_whole,
-            position=first,
-            timestamp=0 if exact is None else self.timestamp,
-            entries=self._entries,
-        )
+        limit = max((end for _, end in written_ranges(segment)), default=0)
+        walk = self.walk(segment, segment_size, data, last=last, limit=limit, position=first)
+        walk.timestamp = 0 if exact is None else self.timestamp
         # A record is asked for by its own place, which lies behind its entry's header.
         header = dledger.HEADER_LENGTH if self._entries else 0
         walk.advance(self._start - segment.base - header)
@@ -241,12 +231,49 @@ class Reader:
             segment_length=len(data),
             segment_size=segment_size,
             start=begin,
-            end=segment.base + len(data),
+            end=segment.base + limit,
             exact=True,
             last=last,
             after_timestamp=walk.timestamp,
         )
         return _Scan(part, data, walk, begin)
+
+    def walk(
+        self,
+        segment: Segment,
+        segment_size: int,
+        data: NDArray[np.uint8],
+        *,
+        last: bool,
+        limit: int,
+        position: int = 0,
+    ) -> FrameWalk:
+        """A walk over the records of a segment.
+
+        Args:
+            segment: the segment.
+            segment_size: bytes that it spans in the log.
+            data: its bytes, uint8[bytes].
+            last: no segment follows.
+            limit: everything from this position on is zero.
+            position: where a record begins, or the entry that it stands in.
+        """
+        view = data.data
+
+        def is_whole(position: int) -> bool:
+            return has_stored_crc(view, position, property_crc_only=self._crc_only)
+
+        return FrameWalk(
+            data,
+            segment.base,
+            segment_size,
+            limit,
+            last=last,
+            topic_length_v2=self._rules.topic_length_v2,
+            is_whole=is_whole,
+            position=position,
+            entries=self._entries,
+        )
 
     def _events(self, scan: _Scan, stop: int, findings: list[Finding]) -> Iterator[Event]:
         """Records up to the physical offset ``stop``, and between them what was found."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from reput.dump.batchqueue import batch_extent
-from reput.dump.commitlog import Block, Reader
+from reput.dump.commitlog import Reader
 from reput.dump.consumequeue import is_of_batches, unit_extent
 from reput.dump.index import IndexPlace, read_header
 from reput.dump.places import LogPlace, QueuePlace
 from reput.dump.wanted import Wanted
+from reput.format import commitlog
+from reput.scan.frames import FrameWalk
+from reput.store.segments import Segment, map_segment, written_ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,28 +36,47 @@ class LogExtent:
 def of_log(place: LogPlace) -> LogExtent:
     """Where a log begins and ends. Read from both sides up to the first segment that has a record.
 
+    Only the heads of records are looked at, of the last segment's all: what lies behind half a record tells
+    whether the log goes on there or was cut.
+
     Raises:
         SegmentGoneError, StoreError: a segment can't be read.
     """
     log = place.log
-    reader = Reader(place.settings, entries=log.entries, wanted=Wanted())
-    found: LogExtent | None = None
-    for segment in reversed(log.segments):
-        for event in reader.segment(segment, log.segment_size, last=True):
-            if isinstance(event, Block):
-                data, rows = event.frames, event.rows
-                end = event.base + int(data.position[rows[-1]] + data.size[rows[-1]])
-                found = LogExtent(log.start, end, 0, int(data.store_timestamp[rows[-1]]))
-        if found is not None:
-            break
+    ends = (_last(place, segment) for segment in reversed(log.segments))
+    found = next((end for end in ends if end is not None), None)
     if found is None:
         return LogExtent(log.start, log.start)
-    for segment in log.segments:
-        for event in reader.segment(segment, log.segment_size, last=True):
-            if isinstance(event, Block):
-                first = int(event.frames.store_timestamp[event.rows[0]])
-                return LogExtent(found.start, found.end, first, found.last)
-    return found
+    end, last = found
+    times = (_first(place, segment) for segment in log.segments)
+    first = next((time for time in times if time is not None), last)
+    return LogExtent(log.start, end, first, last)
+
+
+def _last(place: LogPlace, segment: Segment) -> tuple[int, int] | None:
+    """Of a segment's last record the end, a physical offset, and its storeTimestamp, ms."""
+    walk, data = _walk(place, segment)
+    walk.advance(len(data))
+    if walk.last_record < 0:
+        return None
+    record = commitlog.decode(data.data, walk.last_record)
+    size = int.from_bytes(data[walk.last_record : walk.last_record + 4].tobytes(), "big")
+    return segment.base + walk.last_record + size, record.store_timestamp
+
+
+def _first(place: LogPlace, segment: Segment) -> int | None:
+    """Of a segment's first record the storeTimestamp, ms."""
+    walk, data = _walk(place, segment)
+    while walk.last_record < 0 and walk.position < len(data):
+        walk.advance(walk.position + 1)
+    return walk.timestamp if walk.last_record >= 0 else None
+
+
+def _walk(place: LogPlace, segment: Segment) -> tuple[FrameWalk, NDArray[np.uint8]]:
+    data = map_segment(segment.path, segment.length)
+    limit = max((end for _, end in written_ranges(segment)), default=0)
+    reader = Reader(place.settings, entries=place.log.entries, wanted=Wanted())
+    return reader.walk(segment, place.log.segment_size, data, last=True, limit=limit), data
 
 
 def of_queue(place: QueuePlace) -> tuple[int, int] | None:

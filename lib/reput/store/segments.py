@@ -23,6 +23,8 @@ from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
 from reput.format import names
 from reput.settings import StoreSettings
 from reput.store import committed
+from reput.store.holes import extents
+from reput.store.unreadable import unreadable
 
 _LOOK_AT = 1 << 20
 #: No segment begins behind it: a mapped file has up to 2 GiB, and offsets are longs.
@@ -177,7 +179,7 @@ def without_unwritten_end(log: CommitLog) -> CommitLog:
         StoreError: a segment can't be read.
     """
     segments = log.segments
-    while len(segments) > 1 and is_zero(map_segment(segments[-1].path, segments[-1].length)):
+    while len(segments) > 1 and _is_unwritten(segments[-1]):
         segments = segments[:-1]
     dropped = {str(segment.path) for segment in log.segments[len(segments) :]}
     findings = tuple(finding for finding in log.findings if finding.path not in dropped)
@@ -235,9 +237,29 @@ def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
     return np.frombuffer(mapped, np.uint8)
 
 
+def written_ranges(segment: Segment) -> list[tuple[int, int]]:
+    """The half-open ranges of positions in a segment that are no holes of its file: all else is zeros.
+
+    Raises:
+        SegmentGoneError: the file isn't there any more.
+        StoreError: it can't be read.
+    """
+    try:
+        with open(segment.path, "rb", buffering=0) as file:
+            return list(extents(file.fileno(), 0, segment.length))
+    except OSError as error:
+        raise unreadable("the segment", segment.path, error) from error
+
+
 def is_zero(data: NDArray[np.uint8]) -> bool:
     """Whether all bytes are zero; stops at the first megabyte that isn't."""
     return not any(data[at : at + _LOOK_AT].any() for at in range(0, len(data), _LOOK_AT))
+
+
+def _is_unwritten(segment: Segment) -> bool:
+    """Whether a segment holds nothing but zeros; those of a file's holes aren't read."""
+    data = map_segment(segment.path, segment.length)
+    return all(is_zero(data[start:end]) for start, end in written_ranges(segment))
 
 
 def _files(settings: StoreSettings) -> Iterator[Segment]:
