@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 LENGTH = 4096
 FIELDS = 6
+#: Longs that a release's checkpoint has at least if it holds confirmPhyOffset, and logicsPhysicalOffset.
+CONFIRM_FIELDS, LOGICS_FIELDS = 5, 6
 _FIELDS = struct.Struct(f">{FIELDS}q")
 
 

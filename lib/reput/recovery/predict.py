@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.errors import SettingsError, UnsupportedError
-from reput.format.checkpoint import StoreCheckpoint
+from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.next_command import about
 from reput.recovery.batch import BatchModel, inner
@@ -35,8 +35,6 @@ from reput.scan.table import QueueTable
 from reput.topics import batch_queue_topics
 
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.decode()
-_CONFIRM_FIELDS = 5  # longs of the checkpoint from which on it holds confirmPhyOffset
-_LOGICS_FIELDS = 6  # and logicsPhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,11 +372,11 @@ class _Start:
             timestamp = store_timestamp(snapshot.log.files, snapshot.segment_size, self._last_unit)
             if timestamp > 0 or not self._rules.flushes_logics_later:
                 values = replace(values, logics_msg_timestamp=timestamp)
-            if fields >= _LOGICS_FIELDS and self._last_unit > 0:
+            if fields >= LOGICS_FIELDS and self._last_unit > 0:
                 values = replace(values, logics_physical_offset=self._last_unit)
         if result.index.filled:
             values = replace(values, index_msg_timestamp=result.index.filled[-1])
-        if fields >= _CONFIRM_FIELDS and result.recovered is not None and result.began_at is not None:
+        if fields >= CONFIRM_FIELDS and result.recovered is not None and result.began_at is not None:
             confirmed = result.recovered.last_valid
             if confirmed < 0 and snapshot.clean:
                 confirmed = snapshot.log.files[-1].base + snapshot.segment_size

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from reput.errors import StoreError
 from reput.format import names
-from reput.format.checkpoint import LENGTH, StoreCheckpoint
+from reput.format.checkpoint import LENGTH, LOGICS_FIELDS, StoreCheckpoint
 from reput.verify.report import CHECKPOINT, Difference
 
 
@@ -29,6 +29,9 @@ class Reached:
 
 def check_checkpoint(root: Path, reached: Reached, fields: int) -> list[Difference]:
     """What of the checkpoint is ahead of the data: a broker that recovers by it would pass over messages.
+
+    To the millisecond, and of the data as they lie there. What is ahead after a restart, by more than a start
+    takes off, :mod:`reput.recovery.plan` says.
 
     Args:
         fields: how many longs this version's checkpoint has.
@@ -54,7 +57,7 @@ def check_checkpoint(root: Path, reached: Reached, fields: int) -> list[Differen
     ):
         if value > most:
             found.append(_ahead(path, 8 * at, f"{name} of at most {most}", value))
-    if fields > 5 and stored.logics_physical_offset > max(reached.last_unit, 0):
+    if fields >= LOGICS_FIELDS and stored.logics_physical_offset > max(reached.last_unit, 0):
         expected = f"logicsPhysicalOffset of at most {max(reached.last_unit, 0)}"
         found.append(_ahead(path, 40, expected, stored.logics_physical_offset))
     if len(data) not in (0, LENGTH):
