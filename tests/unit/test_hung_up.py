@@ -1,20 +1,38 @@
-"""The process that runs a stream reader, when Spark hangs up on it: PySpark's own, over a socket."""
+"""PySpark's own processes when Spark hangs up on them: one that runs a stream reader, and a worker."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import psutil
 import pytest
-from pyspark.serializers import CPickleSerializer, read_int, write_int, write_with_length
+from pyspark.serializers import (
+    CPickleSerializer,
+    UTF8Deserializer,
+    read_int,
+    write_int,
+    write_with_length,
+)
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from reput.source import CommitLogDataSource, hung_up
 from tests.stores import LogWriter
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """For a socket, whose path may have 107 bytes: a test's own directory may have more."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield Path(directory)
 
 
 def runner(connection: Path) -> subprocess.Popen[str]:
@@ -44,22 +62,61 @@ def make_reader(stream: BinaryIO, source: CommitLogDataSource) -> None:
     assert read_int(stream) == 0, "the reader is made"
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_nobody_listens(tmp_path: Path, place: Path) -> None:
     """Not even when what it writes then can't be sent: here always, over TCP when it comes too late."""
     log = LogWriter(tmp_path / "store", segment_size=1000)
     log.preallocate(0)
     source = CommitLogDataSource(CaseInsensitiveDict({"path": str(log.root)}))
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "spark"))
+        listener.bind(str(place / "spark"))
         listener.listen()
-        listener.settimeout(30)
-        process = runner(tmp_path / "spark")
+        listener.settimeout(120)
+        process = runner(place / "spark")
         connection, _ = listener.accept()
         with connection, connection.makefile("rwb") as stream:
             make_reader(cast(BinaryIO, stream), source)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=120)
     assert (stdout, stderr) == ("", "")
     assert process.returncode != 0, "it was no orderly end"
+
+
+@pytest.mark.parametrize(
+    ("module", "shown"), [("busy", "^$"), ("gone", "ModuleNotFoundError: No module named 'pyspark.gone'\n$")]
+)
+def test_a_worker(module: str, shown: str, place: Path) -> None:
+    """One has something to say when its job is over; another fails by itself."""
+    program = (
+        "import runpy, sys, types\n"
+        "def main(infile, outfile):\n"
+        "    infile.read()\n"
+        "    outfile.write(b'done')\n"
+        "sys.modules['pyspark.busy'] = types.SimpleNamespace(main=main)\n"
+        "runpy.run_module('reput.worker_daemon', run_name='__main__')"
+    )
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", program, f"pyspark.{module}"],
+        env={
+            **os.environ,
+            "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+            "PYTHON_WORKER_FACTORY_SOCK_DIR": str(place),
+            "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with daemon:
+        assert daemon.stdout is not None
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(UTF8Deserializer().loads(daemon.stdout))
+            with connection.makefile("rb") as stream:
+                worker = read_int(stream)
+        deadline = time.monotonic() + 60
+        while psutil.pid_exists(worker):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        _, said = daemon.communicate(timeout=60)  # its input ends, and with it the daemon
+    assert re.search(shown, said.decode()), said
 
 
 def test_other_errors_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

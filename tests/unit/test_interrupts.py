@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import signal
-import threading
 from collections.abc import Iterator
 from types import FrameType
 
 import pytest
 from py4j.java_gateway import GatewayClient
+from pyspark.core import context
 
 from reput.cli.interrupts import as_before
 
@@ -52,7 +53,9 @@ def python_as_it_starts() -> Iterator[None]:
 
 def test_ctrl_c_leaves_a_call_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
     with as_before():
-        signal.signal(signal.SIGINT, sparks_own)
+        context.signal.signal(context.signal.SIGINT, sparks_own)
+        with pytest.raises(KeyboardInterrupt):
+            Client().send_command("c\n")
     with pytest.raises(KeyboardInterrupt):
         Client().send_command("c\n")
     logging.getLogger("py4j.clientserver").error("a call of Python's failed")
@@ -60,21 +63,11 @@ def test_ctrl_c_leaves_a_call_without_a_word(caplog: pytest.LogCaptureFixture) -
     assert [record.getMessage() for record in caplog.records] == ["something else"]
 
 
-def test_ctrl_c_while_a_session_starts(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_session_that_did_not_start_leaves_spark_as_it_was() -> None:
     with pytest.raises(KeyboardInterrupt), as_before():
         Client().send_command("c\n")
-    assert caplog.records == []
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert context.signal is signal
 
 
-def test_a_thread_sets_no_handler() -> None:
-    def start() -> None:
-        with as_before():
-            pass
-        ended.append(True)
-
-    ended: list[bool] = []
-    thread = threading.Thread(target=start)
-    thread.start()
-    thread.join()
-    assert ended
+def test_spark_sets_its_handler_where_it_is_kept_from_it() -> None:
+    assert "signal.signal(signal.SIGINT, " in inspect.getsource(context.SparkContext._do_init)

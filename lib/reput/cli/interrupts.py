@@ -10,29 +10,25 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """For the start of a session: Ctrl-C means afterwards what it meant before, and py4j doesn't log it."""
-    _quiet_py4j()
-    if threading.current_thread() is not threading.main_thread():
-        yield  # where no handler can be set, Spark sets none
-        return
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    """For the start of a session: Ctrl-C goes on to mean what it means, and py4j doesn't log it."""
+    from pyspark.core import context
 
-
-def _quiet_py4j() -> None:
     logging.getLogger().addFilter(_is_news)
     # What py4j logs by the root logger gives that a handler, by which its own loggers would be heard, too.
     logging.getLogger("py4j").propagate = False
+    # Not set, rather than set back: a session calls the JVM a hundred times more until it is there.
+    context.signal = SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda *_: None)  # type: ignore[attr-defined,assignment]
+    try:
+        yield
+    finally:
+        context.signal = signal  # type: ignore[attr-defined]
 
 
 def _is_news(record: logging.LogRecord) -> bool:
