@@ -47,17 +47,22 @@ def options(store: GoldenStore) -> list[str | Path]:
     return [store.root, "--broker-conf", broker_conf(store), "--rocketmq-version", store.version]
 
 
+def taken_apart(line: str) -> tuple[str, dict[str, Any]]:
+    """A command line, by its own parser: its name, a group's before it, and what was given."""
+    program, *words = shlex.split(line)
+    assert program == "reput"
+    group: Any = typer.main.get_command(cli.app)
+    with group.make_context(program, list(words), resilient_parsing=True) as context:
+        name, command, rest = group.resolve_command(context, words)
+        if hasattr(command, "commands"):
+            inner, command, rest = command.resolve_command(context, rest)
+            name = f"{name} {inner}"
+        return name, command.make_context(name, rest, parent=context).params
+
+
 def parsed(text: str) -> list[tuple[str, dict[str, Any]]]:
     """The commands in what was printed, each taken apart by the command line's own parser."""
-    commands = []
-    for line in [one or other for one, other in _COMMAND.findall(text)]:
-        program, *words = shlex.split(line)
-        assert program == "reput"
-        group: Any = typer.main.get_command(cli.app)
-        with group.make_context(program, list(words), resilient_parsing=True) as context:
-            name, command, rest = group.resolve_command(context, words)
-            commands.append((name, command.make_context(name, rest, parent=context).params))
-    return commands
+    return [taken_apart(one or other) for one, other in _COMMAND.findall(text)]
 
 
 def about(store: GoldenStore, text: str, root: Path | None = None) -> list[str]:
@@ -159,6 +164,65 @@ def test_an_output_in_use(store: GoldenStore) -> None:
 def test_a_chain_without_an_end(store: GoldenStore) -> None:
     settings = StoreSettings.load(store.root, broker_conf(store), store.version)
     assert about(store, f"`{IndexReader(settings)._verify}`") == ["verify"]
+
+
+def test_a_dump_of_files_of_another_sort(reput: Command, store: GoldenStore) -> None:
+    conf = ["--broker-conf", broker_conf(store)]
+    queue = min((store.root / names.CONSUME_QUEUE).iterdir())
+    for asked, path, sort in (
+        ("commitlog", queue, "consumequeue"),
+        ("commitlog", store.root / names.INDEX, "index"),
+        ("consumequeue", store.root / names.COMMIT_LOG, "commitlog"),
+        ("index", store.root / names.CHECKPOINT, "checkpoint"),
+    ):
+        refused = reput("dump", asked, path, *(conf if asked != "consumequeue" else ()))
+        ((name, given),) = parsed(refused.stderr)
+        assert (refused.code, name, Path(given["path"])) == (2, f"dump {sort}", path)
+        if sort == "index":
+            assert Path(given["broker_conf"]) == broker_conf(store)
+        again = [str(given["path"]), *(conf if sort == "index" else ()), "--json"]
+        assert reput(*name.split(), *again).code == 0
+
+
+def test_a_dump_of_what_units_lead_to(reput: Command, store: GoldenStore) -> None:
+    topic = min((store.root / names.CONSUME_QUEUE).iterdir())
+    queue = min(topic.iterdir())
+    file = store.root / names.CONSUME_QUEUE_EXT / topic.name / queue.name / names.offset_name(0)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(bytes(100))
+    for asked in ("commitlog", "consumequeue"):
+        ((name, given),) = parsed(reput("dump", asked, file).stderr)
+        assert (name, Path(given["path"])) == ("dump consumequeue", queue)
+    shutil.rmtree(queue)
+    said = reput("dump", "consumequeue", file).stderr
+    assert parsed(said) == []
+    assert "A dump of their store's consumequeue/ shows each with the unit that leads there" in said
+
+
+def test_a_dump_of_a_queue_that_is_not_there(reput: Command, store: GoldenStore) -> None:
+    asked = ["--queue", "it's lost:3", "--queue", "-t"]
+    elsewhere = store.root.parent / "elsewhere"
+    shutil.copytree(store.root / names.CONSUME_QUEUE, elsewhere)
+    for path in (store.root, min((store.root / names.CONSUME_QUEUE).iterdir())):
+        ((name, given),) = parsed(reput("dump", "consumequeue", path, *asked).stderr)
+        assert (name, Path(given["path"])) == ("dump commitlog", store.root)
+        assert given["queue"] == asked[1::2]
+    said = reput("dump", "consumequeue", elsewhere, *asked).stderr
+    assert parsed(said) == []
+    assert "A dump of the commit log finds messages that no queue leads to" in said
+
+
+def test_a_dump_of_a_checkpoint_that_is_too_short(reput: Command, store: GoldenStore) -> None:
+    file = store.root / names.CHECKPOINT
+    file.write_bytes(b"short")
+    copy = store.root.parent / names.CHECKPOINT
+    shutil.copy(file, copy)
+    for path in (store.root, file):
+        ((name, given),) = parsed(reput("dump", "checkpoint", path).stderr)
+        assert (name, Path(given["store"])) == ("check", store.root)
+    said = reput("dump", "checkpoint", copy).stderr
+    assert parsed(said) == []
+    assert "A check of its store says what a broker makes of it when it starts" in said
 
 
 def test_a_path_is_never_an_option() -> None:

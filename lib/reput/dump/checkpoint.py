@@ -6,8 +6,10 @@ from dataclasses import astuple
 from pathlib import Path
 
 from reput.dump.reading import read_bytes
+from reput.dump.whose import store_of
 from reput.errors import StoreError
 from reput.format.checkpoint import FIELDS, LENGTH, StoreCheckpoint
+from reput.next_command import next_command
 
 #: By the names of docs/formats/checkpoint.md; the first three are times in ms, the others physical offsets.
 NAMES = (
@@ -28,6 +30,7 @@ def read(path: Path) -> dict[str, int]:
         SegmentGoneError, StoreError: the file can't be read, or is too short for them.
     """
     data = read_bytes("the checkpoint", path, 0, LENGTH)
+    store = store_of(path)
     if len(data) < 8 * FIELDS:
         raise StoreError(
             "the checkpoint is too short",
@@ -35,6 +38,8 @@ def read(path: Path) -> dict[str, int]:
             offset=len(data),
             expected=f"{FIELDS} fields in {LENGTH} bytes",
             found=f"{len(data)} bytes",
-            next_step="`reput check` says what a broker makes of it when it starts",
+            next_step=f"`{next_command('check', store)}` says what a broker makes of it when it starts"
+            if store is not None
+            else "A check of its store says what a broker makes of it when it starts",
         )
     return dict(zip(NAMES, astuple(StoreCheckpoint.decode(data)), strict=True))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
+from reput.next_command import next_command
 from reput.recovery.files import in_order
 from reput.scan.reference import Frame, frame
 from reput.settings import StoreSettings
@@ -72,7 +73,7 @@ def log_place(
     """
     path = absolute(path)
     check_exists(path, "a store, a directory of segments, or a segment")
-    _refuse_other(path, "commitlog")
+    _refuse_other(path, "commitlog", broker_conf, version)
     if path.is_file():
         settings = _alone(StoreSettings.load(path.parent, broker_conf, version, dledger=True), path.parent)
         log = _one_segment(path, settings)
@@ -122,21 +123,43 @@ def check_exists(path: Path, expected: str) -> None:
         )
 
 
-def _refuse_other(path: Path, asked: str) -> None:
+def _refuse_other(
+    path: Path, asked: str, broker_conf: Path | None = None, version: str | None = None
+) -> None:
     """Refuse what lies where a store has files of another sort: its bytes would be shown as what they aren't.
 
     Raises:
         StoreError: it does; names the command that shows it.
     """
     sort = _sort(path)
-    if sort not in (None, asked):
-        raise StoreError(
-            "these are files of another sort",
-            path=path,
-            expected=_SORTS[asked],
-            found=_SORTS[sort or asked],
-            next_step=f"`reput dump {sort} {path}` shows them",
-        )
+    if sort in (None, asked):
+        return
+    if sort != "index":
+        broker_conf = version = None  # the others take none, or need none
+    command = next_command("dump", sort, str(path), broker_conf=broker_conf, rocketmq_version=version)
+    raise StoreError(
+        "these are files of another sort",
+        path=path,
+        expected=_SORTS[asked],
+        found=_SORTS[sort],
+        next_step=_with_their_units(path) if _is_ext(path) else f"`{command}` shows them",
+    )
+
+
+def _is_ext(path: Path) -> bool:
+    """Whether a path is one of records that units of queues lead to, not one of queues."""
+    kind = next((name for name in reversed(path.parts) if name in names.QUEUES), None)
+    return kind == names.CONSUME_QUEUE_EXT
+
+
+def _with_their_units(path: Path) -> str:
+    """What shows such records."""
+    root = next(one for one in (path, *path.parents) if one.name == names.CONSUME_QUEUE_EXT)
+    inner = (path.parent if path.is_file() else path).relative_to(root)
+    units = root.with_name(names.CONSUME_QUEUE) / inner
+    if not units.is_dir():
+        return f"A dump of their store's {names.CONSUME_QUEUE}/ shows each with the unit that leads there"
+    return f"`{next_command('dump', 'consumequeue', str(units))}` shows each with the unit that leads there"
 
 
 _SORTS = {
@@ -229,12 +252,9 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
     path = absolute(path)
     check_exists(path, "a store, consumequeue/, a topic in it, a queue, or a file of one")
     _refuse_other(path, "consumequeue")
-    kind = next((name for name in reversed(path.parts) if name in names.QUEUES), None)
-    if names.CONSUME_QUEUE_EXT in (kind, path.name):
+    if _is_ext(path):
         raise UnsupportedError(
-            "these are what units point to, no units",
-            path=path,
-            next_step=f"Dump {names.CONSUME_QUEUE}/: each unit is shown with its record in {path.name}",
+            "these are what units point to, no units", path=path, next_step=_with_their_units(path)
         )
     if path.is_file():
         base = names.parse_offset_name(path.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +12,9 @@ from reput.cli.dump.nothing import in_queues
 from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, in_order, queue_of
 from reput.cli.dump.text import queue_line
 from reput.dump.damage import Damage
+from reput.dump.whose import store_of
 from reput.errors import SettingsError
+from reput.next_command import next_command
 
 EXAMPLES = """**Examples**
 
@@ -86,7 +89,16 @@ def consumequeue_command(
                 path=path,
                 expected="files of " + ", ".join(queue or ()),
                 found="none",
-                next_step="`reput dump commitlog --queue` finds messages that no queue leads to",
+                next_step=_in_the_log(places.absolute(path), queue or []),
             )
         if not anything:
             lines.nothing(in_queues(asked, start, end), quiet=quiet)
+
+
+def _in_the_log(path: Path, queues: list[str]) -> str:
+    store = store_of(path)
+    if store is None:
+        return "A dump of the commit log finds messages that no queue leads to"
+    asked = [word for queue in queues for word in ("--queue", queue)]
+    command = next_command("dump", "commitlog", str(store), *asked)
+    return f"`{command}` finds messages that no queue leads to"
