@@ -48,7 +48,7 @@ from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
 from reput.verify.run import check
 from reput.verify.units import units_of
-from reput.watch.note import RunNote
+from reput.watch.note import RunNote, TableNote
 from reput.watch.progress import _offset
 from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike
@@ -490,21 +490,23 @@ def test_a_ledger_is_read_or_no_table(output: Path, data: st.DataObject) -> None
 
 
 NOTE = b'{"pid": 1, "started_ms": 5, "broker_conf": "/b", "metrics": "http://127.0.0.1:1"}'
+TABLE = b'{"table": "/t", "failures": 1, "last_success_ms": 5, "last_failure": "x"}'
 OFFSETS = b'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"offset": 123}'
 COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 
 
 @settings(max_examples=300)
-@given(any_of(NOTE), any_of(OFFSETS), any_of(COMMIT), any_of(b'{"id":"x"}'))
-@example(b'{"pid": 1, "started_ms": 5, "broker_conf": 7}', OFFSETS, COMMIT, b'{"id":1}')
-@example(NOTE, b'v1\n{}\n{"offset": Infinity}', COMMIT, b'{"id":1}')
-@example(_DEEP, b"v1\n" + _DEEP + b"\n", COMMIT, b'{"id":1}')
+@given(any_of(NOTE), any_of(TABLE), any_of(OFFSETS), any_of(COMMIT), any_of(b'{"id":"x"}'))
+@example(b'{"pid": 1, "started_ms": 5, "broker_conf": 7}', b'{"table": 7}', OFFSETS, COMMIT, b'{"id":1}')
+@example(NOTE, b'{"table": "/\\ud800"}', b'v1\n{}\n{"offset": Infinity}', COMMIT, b'{"id":1}')
+@example(_DEEP, _DEEP, b"v1\n" + _DEEP + b"\n", COMMIT, b'{"id":1}')
 def test_notes_and_checkpoints_are_read_or_none(
-    place: Path, note: bytes, offsets: bytes, commit: bytes, metadata: bytes
+    place: Path, note: bytes, table: bytes, offsets: bytes, commit: bytes, metadata: bytes
 ) -> None:
     root = place / "tail"
     for name, content in (
         (f"{names.REPUT}/{names.RUN}", note),
+        (f"{names.REPUT}/{names.TABLE}", table),
         ("offsets/0", offsets),
         ("commits/0", commit),
         ("metadata", metadata),
@@ -513,6 +515,8 @@ def test_notes_and_checkpoints_are_read_or_none(
         (root / name).write_bytes(content)
     found = RunNote.read(root)
     assert found is None or found.broker_conf is None or Path(found.broker_conf)
+    kept = TableNote.read(root)
+    assert kept is None or Path(kept.table).is_absolute()
     last_planned(root)
     planned_end(root, 0)
 

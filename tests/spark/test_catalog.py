@@ -128,6 +128,7 @@ from reput.job.options import RebuildOptions, TailOptions
 from reput.job.run import rebuild
 from reput.job.tail import tail
 from reput.spark import session
+from reput.watch.status import look
 
 store, whole, place, conf = (Path(word) for word in sys.argv[1:])
 beside.EVERY_SECONDS = 0.2
@@ -189,6 +190,7 @@ def cut(at):
 
 followed = TailOptions(store, place / "tailed", conf, "5.3.3", catalog=table)
 said["followed"] = tail(followed, spark, stopping, move).to_dict()
+said["status"] = look(place / "tailed").to_dict()["catalog"]
 said["moves"] = moves
 said["had"] = len(catalogs[0])
 said["held"] = places(table)
@@ -238,6 +240,10 @@ def test_rebuild_and_tail_keep_a_table(tmp_path: Path) -> None:
     )
     assert max(said["held"]) < said["cut at"]
     assert followed["catalog"]["removed"] >= 847 - followed["messages"] > 0
+    status = said["status"]
+    assert (status["table"], status["offset"]) == (followed["catalog"]["table"], followed["end"])
+    assert (status["lag_bytes"], status["failures"], status["problem"]) == (0, 0, None)
+    assert status["last_success_ms"] > 0
 
 
 def _said(script: str, directory: Path, table: Path) -> dict[str, Any]:

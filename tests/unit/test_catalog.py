@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -12,10 +13,11 @@ from random import Random
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from reput.catalog import beside, standing
+from reput.catalog import beside, run, standing
 from reput.catalog.compaction import MOST_FILES, Clustered, due
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.run import Catalog
@@ -53,16 +55,19 @@ class _Held:
 
     def hold(self, start: int, stop: int, cursor: int) -> Table:
         """A table of the messages with these numbers."""
-        rows = self.rows.slice(start, stop - start)
+        self.add(self.rows.slice(start, stop - start), cursor)
+        return Table(self.path)
+
+    def add(self, rows: pa.Table, cursor: int) -> None:
+        """Add rows to the table, in one commit with the cursor."""
         days = pa.array([_TODAY] * len(rows), pa.date32())
         write_deltalake(
             str(self.path),
             rows.append_column(DAY, days),
             partition_by=[DAY],
-            mode="overwrite",
+            mode="append",
             commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, cursor)]),
         )
-        return Table(self.path)
 
     def place(self, number: int) -> int:
         return int(self.places[number])
@@ -318,14 +323,7 @@ def test_the_place_of_a_blank_that_got_messages_gives_them(held: _Held) -> None:
     _write_over(held, range(250, 300))
     # The table lacks 248 and 249, as if a BLANK had stood there when it was written.
     table.step_back(held.place(248))
-    rest = held.rows.slice(250, 50)
-    days = pa.array([_TODAY] * len(rest), pa.date32())
-    write_deltalake(
-        str(held.path),
-        rest.append_column(DAY, days),
-        mode="append",
-        commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, held.place(300))]),
-    )
+    held.add(held.rows.slice(250, 50), held.place(300))
     found = stand(Table(held.path), held.settings, allow_gap=False)
     assert (found.after, found.gone_from) == (held.place(247), held.place(250))
 
@@ -484,7 +482,7 @@ def test_what_is_clustered_is_noted_and_forgotten_with_its_file(tmp_path: Path) 
     assert Clustered(tmp_path).files == frozenset()
 
 
-@pytest.mark.parametrize("name", ["a%20b", "a\\b", "a\tb", "s3://bucket/table"])
+@pytest.mark.parametrize("name", ["a%20b", "a\\b", "a\tb", "a\udcff", "s3://bucket/table"])
 def test_what_delta_lake_takes_for_another_name_is_refused(held: _Held, name: str) -> None:
     table = Path(name) if ":" in name else held.path.parent / name
     with pytest.raises(SettingsError, match="leaves as it is"):
@@ -511,6 +509,109 @@ def test_a_table_and_an_output_lie_beside_each_other(tmp_path: Path) -> None:
         options = catalog_options(RebuildOptions(tmp_path, tmp_path / "out", catalog=tmp_path / table))
         assert options is not None
         assert options.table == tmp_path / table
+
+
+class _Comparing:
+    """Counts how often a table and its log are compared, and stands for Spark: appends the rows itself."""
+
+    def __init__(self, held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.held = held
+        self.count = 0
+        self.options = CatalogOptions(
+            held.settings.root, held.path, held.settings.broker_conf, "5.3.3", optimize=False
+        )
+        monkeypatch.setattr(run, "stand", self._stand)
+        monkeypatch.setattr(run._Run, "append", self._append)
+
+    def _stand(self, table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing:
+        self.count += 1
+        return stand(table, settings, allow_gap=allow_gap)
+
+    def _append(self, _spark: object, standing: Standing, end: int) -> None:
+        if standing.gone_from is None:
+            assert standing == stand(Table(self.held.path), self.held.settings, allow_gap=False)
+        rows = self.held.rows.filter(pc.greater(self.held.rows.column("physicalOffset"), standing.after))
+        self.held.add(rows.filter(pc.less(rows.column("physicalOffset"), end)), end)
+        self.ran.commits += 1
+
+    def advance(self, catalog: Catalog, number: int) -> Cataloged:
+        """Up to the message with this number."""
+        made = run._Run.__init__
+
+        def keep(ran: run._Run, *args: object) -> None:
+            self.ran = ran
+            made(ran, *args)  # type: ignore[arg-type]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run._Run, "__init__", keep)
+            return catalog.advance(lambda: None, lambda: self.held.place(number))  # type: ignore[arg-type,return-value]
+
+
+@pytest.fixture
+def comparing(held: _Held, monkeypatch: pytest.MonkeyPatch) -> _Comparing:
+    held.hold(0, 300, held.place(300))
+    return _Comparing(held, monkeypatch)
+
+
+def _touch(held: _Held) -> None:
+    """Do as if the broker had written."""
+    path = discover(held.settings).segments[-1].path
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+
+
+def test_a_run_compares_once_unless_the_log_was_written_to(comparing: _Comparing) -> None:
+    with Catalog(comparing.options) as catalog:
+        catalog.check()
+        assert comparing.advance(catalog, 400).added == 100
+        assert comparing.advance(catalog, 400).added == 0
+        assert comparing.count == 1
+        _touch(comparing.held)
+        assert comparing.advance(catalog, 450).added == 50
+        assert comparing.count == 2
+
+
+def test_a_run_that_is_told_compares_once(comparing: _Comparing) -> None:
+    """As that of a tail does, whatever is written to the log, unless somebody else changed the table."""
+    held = comparing.held
+    with beside.CatalogBeside(comparing.options) as table:
+        catalog = table._catalog
+        table.check()
+        assert table.reached() == held.place(300)
+        for number in range(350, 600, 50):
+            _touch(held)
+            assert comparing.advance(catalog, number).added == 50
+            assert table.reached() == held.place(number)
+        assert comparing.count == 1
+        table.went_back(held.place(520))
+        done = comparing.advance(catalog, 540)
+        assert (done.removed, done.added) == (30, 20)
+        assert comparing.advance(catalog, 560).added == 20
+        assert comparing.count == 1
+        DeltaTable(str(held.path)).delete(f'"physicalOffset" = {held.place(7)}')
+        assert comparing.advance(catalog, 570).added == 10
+        assert comparing.count == 2
+
+
+def test_a_run_that_failed_compares_again(comparing: _Comparing, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Catalog(comparing.options, is_told=True) as catalog:
+        catalog.check()
+        with monkeypatch.context() as patch:
+            patch.setattr(comparing, "held", None)
+            with pytest.raises(AttributeError):
+                comparing.advance(catalog, 350)
+        assert comparing.advance(catalog, 350).added == 50
+        assert comparing.count == 2
+
+
+def test_a_run_whose_last_message_expires_compares_again(comparing: _Comparing) -> None:
+    held = comparing.held
+    with Catalog(comparing.options, is_told=True) as catalog:
+        catalog.check()
+        for segment in discover(held.settings).segments:
+            if segment.base <= held.place(299):
+                segment.path.unlink()
+        with pytest.raises(StoreError, match="--allow-gap"):
+            comparing.advance(catalog, 600)
 
 
 def test_two_runs_do_not_share_a_table(held: _Held) -> None:
@@ -544,6 +645,19 @@ class _Steps:
         return Cataloged("t", 0, 10 * len(self.asked), 0, 0, (), 1, 1, 1, (), 0.0)
 
 
+class _Told:
+    """Stands for who watches a table."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def succeeded(self) -> None:
+        self.told.append("succeeded")
+
+    def failed(self, error: BaseException) -> None:
+        self.told.append(str(error))
+
+
 def test_a_table_beside_a_tail_goes_on_after_a_failure(
     held: _Held, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -553,10 +667,13 @@ def test_a_table_beside_a_tail_goes_on_after_a_failure(
         steps = _Steps()
         monkeypatch.setattr(table, "_catalog", steps)
         monkeypatch.setattr(steps, "__exit__", lambda *_: None, raising=False)
-        table.start(None, lambda: 30)  # type: ignore[arg-type]
+        watch = _Told()
+        table.start(None, lambda: 30, watch)  # type: ignore[arg-type]
         while len(steps.asked) < 3:
             time.sleep(0.01)
         done = table.finish()
     assert set(steps.asked) == {(30, beside.MOST_BYTES)}
     assert "stays behind: no room" in caplog.text
     assert (done.end, done.added) == (10 * len(steps.asked), len(steps.asked) - 1)
+    assert watch.told[:3] == ["succeeded", "no room", "succeeded"]
+    assert len(watch.told) == len(steps.asked)

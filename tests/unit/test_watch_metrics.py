@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -17,13 +19,13 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import reput
-from reput.errors import Finding, SettingsError
+from reput.errors import Finding, OutputError, SettingsError
 from reput.format import names
 from reput.format.commitlog import Record
 from reput.sink.journal import State, read_state
 from reput.watch.lag import LagProbe
-from reput.watch.metrics import Metrics, served
-from reput.watch.note import RunNote
+from reput.watch.metrics import Metrics, TableMetrics, served
+from reput.watch.note import RunNote, TableNote
 from reput.watch.progress import TriggerCollector, facts
 from reput.watch.run import watching
 from tests.local import open_store, rebuild_locally
@@ -215,6 +217,7 @@ def known(log: LogWriter) -> dict[str, str]:
     found = State(cursor=1, batches=1, findings=[Finding("bad-magic", "x", 0, 1, "", "", "")])
     metrics.batch(found, {"scan": 1.0})
     registry.register(TriggerCollector(lambda: StreamingQueryProgress.fromJson(PROGRESS)))
+    TableMetrics(registry, metrics, lambda: 0)
     return {sample.name: family.type for family in registry.collect() for sample in family.samples}
 
 
@@ -270,6 +273,47 @@ def test_the_dashboard_is_laid_out() -> None:
         assert panel["datasource"]["uid"] == "${datasource}"
         refs = [target["refId"] for target in panel["targets"]]
         assert len(set(refs)) == len(refs)
+
+
+def test_a_table_of_messages_is_watched(log: LogWriter, state: State, tmp_path: Path) -> None:
+    settings, out = open_store(log.root).settings, tmp_path / "out"
+    reached = [100]
+    with watching(0) as watch:
+        watch.begin(settings, out, state)
+        assert watch.url is not None
+        assert not [name for name in scraped(watch.url) if name.startswith("reput_catalog")], "none is kept"
+        table = watch.table(tmp_path / "table", lambda: reached[0])
+        before = scraped(watch.url)
+        assert before["reput_catalog_lag_bytes"] == log.end - 100
+        assert before["reput_catalog_last_success_timestamp_seconds"] == 0
+        assert before["reput_catalog_failures_total"] == 0
+        assert TableNote.read(out) == TableNote(str(tmp_path / "table"))
+
+        table.failed(OutputError("no room", path=tmp_path, next_step="Make\nroom"))
+        table.failed(ValueError("x"))
+        reached[0] = log.end + 5
+        table.succeeded()
+        after = scraped(watch.url)
+        assert after["reput_catalog_lag_bytes"] == 0, "the output has stepped back, the table not yet"
+        assert time.time() - 60 < after["reput_catalog_last_success_timestamp_seconds"] <= time.time()
+        assert after["reput_catalog_failures_total"] == 2
+        note = TableNote.read(out)
+        assert note is not None
+        assert (note.failures, note.last_failure) == (2, "x")
+        assert note.last_success_ms is not None
+
+        shutil.rmtree(out / names.REPUT)
+        (out / names.REPUT).write_text("a note can't be written")
+        table.failed(ValueError("y"))
+        assert scraped(watch.url)["reput_catalog_failures_total"] == 3
+        (out / names.REPUT).unlink()
+        (out / names.REPUT).mkdir()
+    with watching(None) as watch:
+        watch.begin(settings, out, state)
+        watch.table(tmp_path / "table", lambda: 0).failed(OutputError("no\nroom"))
+        assert TableNote.read(out) == TableNote(str(tmp_path / "table"), 1, None, "no room")
+        watch.begin(settings, out, state)
+        assert TableNote.read(out) is None, "a tail without a table has no note of one"
 
 
 def test_a_run_is_watched(log: LogWriter, state: State, tmp_path: Path) -> None:

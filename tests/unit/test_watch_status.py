@@ -7,14 +7,19 @@ import shutil
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
 
+from reput.catalog.table import APPLICATION
+from reput.cli.watch import _lines
 from reput.errors import JournalError, OutputError
 from reput.format import names
 from reput.format.commitlog import Record, encode
 from reput.store.lock import OutputLock
+from reput.store.space import human
 from reput.watch.lag import Lag, LagProbe
-from reput.watch.note import RunNote
+from reput.watch.note import RunNote, TableNote
 from reput.watch.status import DIED, RUNNING, STOPPED, Status, look
 from tests.local import open_store, rebuild_locally, tree
 from tests.stores import LogWriter
@@ -159,7 +164,55 @@ def test_a_ledger_that_cannot_be_read(out: Path) -> None:
     assert look(out).ledger_batches == 0
 
 
+def said(status: Status) -> str:
+    """The text of ``reput status``."""
+    return "\n".join(_lines(status))
+
+
+def test_the_table_of_messages(out: Path, tmp_path: Path) -> None:
+    """What it holds is asked of the table, for others may have brought it further than the tail did."""
+    status = look(out)
+    assert (status.catalog, status.to_dict()["catalog"]) == (None, None)
+    place = tmp_path / "table"
+    TableNote(str(place), 2, NOW, "no room").write(out)
+    begun = look(out).catalog
+    assert begun is not None
+    assert (begun.offset, begun.lag_bytes, begun.problem) == (None, status.offset, None)
+    TableNote(str(place)).write(out)
+    assert "behind the offset; not yet brought up to date by this tail\n" in said(look(out))
+    TableNote(str(place), 2, NOW, "no room").write(out)
+    write_deltalake(
+        str(place),
+        pa.table({"physicalOffset": [0]}),
+        commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, 500)]),
+    )
+    assert look(out).to_dict()["catalog"] == {
+        "table": str(place),
+        "offset": 500,
+        "lag_bytes": status.offset - 500,
+        "last_success_ms": NOW,
+        "failures": 2,
+        "last_failure": "no room",
+        "problem": None,
+    }
+    text = said(look(out))
+    behind = human(status.offset - 500)
+    assert f"  catalog    {place}: {behind} behind the offset; last brought up to date at 20" in text
+    assert "    2 failures since the tail began, the last one: no room" in text
+    for path in (place / "_delta_log").iterdir():
+        path.write_text("{")
+    unread = look(out)
+    assert unread.catalog is not None
+    assert (unread.catalog.offset, unread.catalog.lag_bytes) == (None, None)
+    assert "the table can't be read" in str(unread.catalog.problem)
+    assert f"  catalog    {place}: can't be read: {unread.catalog.problem}; last brought" in said(unread)
+    assert unread.exit_code == 0
+
+
 def test_a_note_that_cannot_be_read(out: Path) -> None:
+    for text in ("", "[]", "{}", '{"table": 1}', '{"table": "a\\u0000"}', '{"table": "a", "failures": "1"}'):
+        (out / names.REPUT / names.TABLE).write_text(text)
+        assert look(out).catalog is None
     for text in ("", "[]", '{"pid": 1, "what": 2}', '{"pid": 1, "started_ms": 2, "broker_conf": 3}'):
         (out / names.REPUT / names.RUN).write_text(text)
         assert look(out).note is None

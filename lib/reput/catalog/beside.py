@@ -18,6 +18,8 @@ from reput.catalog.run import Catalog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from reput.watch.table import TableWatch
+
 #: From the end of one run to the next, seconds.
 EVERY_SECONDS = 60.0
 #: Bytes of log in one step: a tail that is asked to end waits for the one that is under way.
@@ -32,14 +34,19 @@ class CatalogBeside:
     Args:
         options: what to catalog.
 
+    Attributes:
+        path: the table's directory.
+
     Raises:
         ReputError: as for :class:`reput.catalog.run.Catalog`.
     """
 
     def __init__(self, options: CatalogOptions) -> None:
-        self._catalog = Catalog(options)
+        self.path = options.table
+        self._catalog = Catalog(options, is_told=True)
         self._committed: Callable[[], int] = lambda: 0
         self._start_spark: Callable[[], SparkSession] | None = None
+        self._watch: TableWatch | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reput-catalog", daemon=True)
         self._done: Cataloged | None = None
@@ -58,14 +65,20 @@ class CatalogBeside:
         """See that table and log belong together; see :meth:`reput.catalog.run.Catalog.check`."""
         self._catalog.check()
 
-    def start(self, spark: SparkSession, committed: Callable[[], int]) -> None:
+    def reached(self) -> int:
+        """Physical offset up to which the table holds the log."""
+        return self._catalog.reached()
+
+    def start(self, spark: SparkSession, committed: Callable[[], int], watch: TableWatch) -> None:
         """Begin to follow.
 
         Args:
             spark: a session with Delta Lake.
             committed: tells the physical offset up to which the tail has committed.
+            watch: is told what comes of each step.
         """
         self._committed = committed
+        self._watch = watch
         self._start_spark = lambda: spark
         self._thread.start()
 
@@ -110,8 +123,13 @@ class CatalogBeside:
             reached = end
 
     def _advance(self) -> Cataloged:
-        if self._start_spark is None:
+        if self._start_spark is None or self._watch is None:
             raise ValueError("it was not started")
-        done = self._catalog.advance(self._start_spark, self._committed, MOST_BYTES)
+        try:
+            done = self._catalog.advance(self._start_spark, self._committed, MOST_BYTES)
+        except Exception as error:
+            self._watch.failed(error)
+            raise
+        self._watch.succeeded()
         self._done = done if self._done is None else self._done.then(done)
         return self._done

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -21,7 +22,7 @@ from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.standing import Standing, stand
 from reput.catalog.table import APPLICATION, DAY, Table
 from reput.errors import OutputError, SegmentGoneError, SettingsError, StoreInUseError
-from reput.format import names
+from reput.format import dledger, names
 from reput.settings import StoreSettings
 from reput.source.columns import MESSAGE_COLUMNS, spark_schema
 from reput.store import files
@@ -43,7 +44,7 @@ _BODY = "body"
 _CHECKPOINT = "catalog-checkpoint"
 _DAY = f"date_from_unix_date(CAST(floor(unix_millis(storeTimestamp) / 86400000) AS INT)) AS {DAY}"
 #: What Spark and deltalake take for something else than a part of a path, or for another one each.
-_NO_PATH = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/|[\x00-\x1f\\]|%[0-9A-Fa-f]{2}")
+_NO_PATH = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/|[\x00-\x1f\\\ud800-\udfff]|%[0-9A-Fa-f]{2}")
 #: Segments may expire while the table's end is held against the log.
 _TRIES = 3
 
@@ -68,11 +69,28 @@ def columns(options: CatalogOptions) -> tuple[str, ...]:
     return tuple(name for name in MESSAGE_COLUMNS if options.bodies or name != _BODY)
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Where a run goes on from, as long as table and log are what they were, but for what the log has gained.
+
+    Attributes:
+        standing: that.
+        version: the table's.
+        log: what the segments' files looked like before the two were compared.
+    """
+
+    standing: Standing
+    version: int
+    log: tuple[tuple[int, ...], ...]
+
+
 class Catalog:
     """A table that is brought up to date once or often. A context manager: nobody else writes meanwhile.
 
     Args:
         options: what to catalog.
+        is_told: whoever brings it up to date calls :meth:`went_back` when the log did. Table and log are then
+            compared once, and not each time that the log was written to meanwhile.
 
     Raises:
         SettingsError: the table has bodies and they weren't asked for, or the other way round; broker.conf
@@ -83,8 +101,11 @@ class Catalog:
         UnsupportedError: the store uses a feature that reput doesn't read.
     """
 
-    def __init__(self, options: CatalogOptions) -> None:
+    def __init__(self, options: CatalogOptions, *, is_told: bool = False) -> None:
         self._options = options
+        self._is_told = is_told
+        self._known: _Known | None = None
+        self._begin = 0
         self._settings = StoreSettings.load(
             options.store, options.broker_conf, options.rocketmq_version, dledger=True
         )
@@ -129,7 +150,15 @@ class Catalog:
         Raises:
             LogWentBackError, StoreError: as for :meth:`advance`.
         """
-        self._stand()
+        self._known = self._look()
+
+    def reached(self) -> int:
+        """Physical offset up to which the table holds the log, after :meth:`check` or :meth:`advance`.
+
+        Before its first commit, that where it will begin. May be asked while a run is under way.
+        """
+        cursor = self._table.cursor
+        return self._begin if cursor is None else cursor
 
     def went_back(self, offset: int) -> None:
         """Take out, before anything else comes, what the table holds of the log from an offset on.
@@ -169,7 +198,11 @@ class Catalog:
         began = time.monotonic()
         self._table.refresh()
         told = len(self._gone_from)
-        standing = self._stand()
+        # Forgotten first: after a failure, table and log are compared.
+        known, self._known = self._known, None
+        if known is None or not self._holds(known):
+            known = self._look()
+        standing = known.standing
         cursor = self._table.cursor
         if told and cursor is not None and (gone_from := min(self._gone_from[:told])) < cursor:
             standing = standing.earlier(gone_from)
@@ -192,6 +225,8 @@ class Catalog:
             raise spark_error(error) from None
         self._table.refresh()
         messages = self._table.messages
+        after = self._next(standing) if run.commits else replace(standing, gone_from=None, expired=0)
+        self._known = _Known(after, self._table.version, known.log)
         return Cataloged(
             table=str(self._options.table),
             start=start,
@@ -206,14 +241,42 @@ class Catalog:
             seconds=time.monotonic() - began,
         )
 
-    def _stand(self) -> Standing:
+    def _look(self) -> _Known:
+        """Compare table and log."""
         for tries_left in reversed(range(_TRIES)):
             try:
-                return stand(self._table, self._settings, allow_gap=self._options.allow_gap)
+                log = self._log()
+                standing = stand(self._table, self._settings, allow_gap=self._options.allow_gap)
+                self._begin = standing.begin
+                return _Known(standing, self._table.version, log)
             except SegmentGoneError:
                 if not tries_left:
                     raise
         raise AssertionError  # the loop returns or raises
+
+    def _holds(self, known: _Known) -> bool:
+        """Whether table and log needn't be compared again."""
+        if known.version != self._table.version or discover(self._settings).start > known.standing.begin:
+            return False  # somebody else has changed the table, or the table's last message has expired
+        return self._is_told or self._log() == known.log
+
+    def _log(self) -> tuple[tuple[int, ...], ...]:
+        """What the segments' files look like; not the same after somebody has written to one of them."""
+        found = []
+        for segment in discover(self._settings).segments:
+            try:
+                status = segment.path.stat()
+            except OSError:
+                continue
+            found.append((segment.base, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+        return tuple(found)
+
+    def _next(self, before: Standing) -> Standing:
+        """What the next run goes on from, after one that began with ``before`` and has committed."""
+        last = self._table.last()
+        if last is None:  # the log has no message yet
+            return Standing(before.after, before.begin)
+        return Standing(last, begin=last - (dledger.HEADER_LENGTH if self._settings.entries else 0))
 
     def _take_back(self, standing: Standing) -> tuple[int, tuple[int, ...]]:
         """Take out what isn't in the log any more; how many messages, and the version that has them still."""
@@ -379,7 +442,7 @@ def _check_place(table: Path, settings: StoreSettings) -> None:
         raise SettingsError(
             "the table needs a directory, with a name that Delta Lake leaves as it is",
             path=table,
-            expected="a path without %XX, backslashes and control characters, mounted where need be",
+            expected="a path in UTF-8 without %XX, backslashes and control characters, mounted where need be",
             found=str(table),
             next_step="Name another directory",
         )

@@ -141,6 +141,7 @@ def _lines(status: Status) -> Iterator[str]:
         yield f"  ledger     can't be read: {status.ledger_problem}"
     else:
         yield f"  ledger     {status.ledger_batches:,} of {batches}"
+    yield from _table(status)
     parts = ", ".join(f"{name} {human(size)}" for name, size in status.disk.items())
     yield f"  disk       {human(sum(status.disk.values()))}: {parts}"
     if status.running is not None and status.running.metrics is not None:
@@ -176,6 +177,28 @@ def _lag(status: Status) -> Iterator[str]:
         )
     else:
         yield "  lag        none: every whole message of the log is committed"
+
+
+def _table(status: Status) -> Iterator[str]:
+    found = status.catalog
+    if found is None:
+        return
+    note = found.note
+    if found.problem is not None:
+        at = f"can't be read: {found.problem}"
+    elif found.lag_bytes:
+        at = f"{human(found.lag_bytes)} behind the offset"
+    else:
+        at = "not behind"
+    brought = (
+        "not yet brought up to date by this tail"
+        if note.last_success_ms is None
+        else f"last brought up to date at {moment(note.last_success_ms)}"
+    )
+    yield f"  catalog    {note.table}: {at}; {brought}"
+    if note.failures:
+        failures = counted(note.failures, "failure")
+        yield f"    {failures} since the tail began, the last one: {note.last_failure}"
 
 
 def _findings(status: Status) -> Iterator[str]:

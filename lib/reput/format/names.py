@@ -30,6 +30,7 @@ SPARK_CHECKPOINT = "spark-checkpoint"
 EXPIRING = "expiring"  # there while files go that retention has taken out of the state
 STOP = "stop"  # asks a tail to end
 RUN = "run.json"  # what the last tail said of itself
+TABLE = "catalog.json"  # what it said of the table of messages that it keeps
 
 OFFSET_DIGITS = 20
 _MAX_OFFSET = (1 << 63) - 1

@@ -74,7 +74,7 @@ def tail(
         spark = start_spark()
         if table is not None:
             journal = plan.journal
-            table.start(spark, lambda: journal.state.cursor)
+            table.start(spark, lambda: journal.state.cursor, watch.table(table.path, table.reached))
         went_back = None if table is None else table.went_back
         stages = follow(plan, spark, stopping, watch, listener, went_back)
         cataloged = None if table is None else table.finish()

@@ -5,7 +5,7 @@ The lag is measured when somebody asks for it, by the log's own end, so that it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,6 +131,42 @@ class Metrics:
         self._stored.set(state.last_timestamp / 1000)
         self._queues.set(len(state.queues))
         self._index_files.set(len(state.index))
+
+
+class TableMetrics:
+    """What a tail tells of the table of messages that it keeps.
+
+    Args:
+        registry: takes all of it.
+        metrics: the tail's.
+        reached: tells the physical offset up to which the table holds the log.
+    """
+
+    def __init__(self, registry: CollectorRegistry, metrics: Metrics, reached: Callable[[], int]) -> None:
+        lag = Gauge(
+            "reput_catalog_lag_bytes",
+            "Bytes of the log that are committed, and not in the table of messages",
+            registry=registry,
+        )
+        lag.set_function(lambda: max(metrics.reached[0] - reached(), 0))
+        self._succeeded = Gauge(
+            "reput_catalog_last_success_timestamp_seconds",
+            "When the table of messages was brought up to date last",
+            registry=registry,
+        )
+        self._failures = Counter(
+            "reput_catalog_failures",
+            "How often the table of messages could not be brought up to date since the start",
+            registry=registry,
+        )
+
+    def succeeded(self) -> None:
+        """After a step that brought the table up to date."""
+        self._succeeded.set_to_current_time()
+
+    def failed(self) -> None:
+        """After a step that didn't."""
+        self._failures.inc()
 
 
 @dataclass(frozen=True, slots=True)

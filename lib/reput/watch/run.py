@@ -1,4 +1,4 @@
-"""What a tail does to be watched: a note in its output, and metrics if they are asked for."""
+"""What a tail does to be watched: notes in its output, and metrics if they are asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.watch.note import RunNote
+from reput.watch.note import RunNote, TableNote
+from reput.watch.table import TableWatch
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -29,6 +30,7 @@ class Watch:
     def __init__(self, endpoint: Endpoint | None = None) -> None:
         self._endpoint = endpoint
         self._metrics: Metrics | None = None
+        self._root: Path | None = None
         self._last: Callable[[], StreamingQueryProgress | None] = lambda: None
         self.url = None if endpoint is None else endpoint.url
 
@@ -45,6 +47,8 @@ class Watch:
         """
         conf = None if settings.broker_conf is None else str(settings.broker_conf)
         RunNote(os.getpid(), int(time.time() * 1000), conf, self.url).write(root)
+        TableNote.remove(root)
+        self._root = root
         if self._endpoint is not None:
             from reput.watch.lag import LagProbe
             from reput.watch.metrics import Metrics
@@ -53,6 +57,25 @@ class Watch:
             registry, dialect = self._endpoint.registry, settings.dialect.name
             self._metrics = Metrics(registry, settings.root, root, dialect, state, LagProbe(settings))
             registry.register(TriggerCollector(self._last_progress))
+
+    def table(self, table: Path, reached: Callable[[], int]) -> TableWatch:
+        """Watch the table of messages, too; after :meth:`begin`.
+
+        Args:
+            table: its directory.
+            reached: tells the physical offset up to which it holds the log.
+
+        Raises:
+            OutputError: the note can't be written.
+        """
+        if self._root is None:
+            raise ValueError("it has not begun")
+        metrics = None
+        if self._metrics is not None and self._endpoint is not None:
+            from reput.watch.metrics import TableMetrics
+
+            metrics = TableMetrics(self._endpoint.registry, self._metrics, reached)
+        return TableWatch(self._root, table, metrics)
 
     def follow(self, last: Callable[[], StreamingQueryProgress | None]) -> None:
         """Tell of a query's triggers, and of no earlier one's; ``last`` gives its last progress."""

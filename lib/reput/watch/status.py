@@ -1,7 +1,7 @@
 """What an output is at, read from outside: while a tail writes, after it has ended, and after it has died.
 
 Nothing is locked for longer than a look takes, and nothing is changed. What is read may be some batches
-apart: the journal first, then the ledger and the log, which only get ahead.
+apart: the journal first, then the ledger, a table of messages and the log, which only get ahead.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from reput.format import names
 from reput.settings import StoreSettings
 from reput.sink.journal import Opening, read_state
 from reput.store.lock import Holder, output_holder
+from reput.watch import table
 from reput.watch.note import RunNote
 from reput.watch.output import died, output_at
+from reput.watch.table import TableStatus
 
 if TYPE_CHECKING:
     from reput.watch.lag import Lag
@@ -52,6 +54,7 @@ class Status:
         ledger_problem: why it can't.
         lag: against the log as it is now; None when the log can't be read.
         log_problem: why it can't, or that it went back.
+        catalog: the table of messages that the last tail kept, None if it kept none.
         disk: bytes on disk below each part of the output.
     """
 
@@ -77,6 +80,7 @@ class Status:
     ledger_problem: str | None = None
     lag: Lag | None = None
     log_problem: str | None = None
+    catalog: TableStatus | None = None
     disk: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -124,6 +128,7 @@ class Status:
             "index_entries": self.index_entries,
             "ledger_batches": self.ledger_batches,
             "ledger_problem": self.ledger_problem,
+            "catalog": None if self.catalog is None else self.catalog.to_dict(),
             "disk_bytes": self.disk,
             "finding_counts": self.finding_counts,
             "findings": [finding.to_dict() for finding in self.findings],
@@ -172,6 +177,7 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
         disk=_disk(root),
     )
     status.ledger_batches, status.ledger_problem = _ledger(root)
+    status.catalog = table.look(root, status.start, status.offset)
     if broker_conf is None and note is not None and note.broker_conf is not None:
         broker_conf = Path(note.broker_conf)
     _measure_lag(status, opening, broker_conf)
