@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,6 +23,27 @@ LIB = Path(__file__).parents[1] / "lib"
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("repeat")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _same_examples(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let no example depend on which modules are loaded when its test comes.
+
+    Hypothesis takes one value in twenty from the constants of all code that is loaded and isn't a library's:
+    another one in each process and order of tests.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        if settings().derandomize:
+            patched.setattr(providers, "_get_local_constants", providers.Constants)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ctrl_c_counts() -> None:
+    """Where tests run in the background of a script, Ctrl-C is ignored, and what they start inherits that."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 #: The files that take more than 20 s, in the order in which several processes take them. The longest come

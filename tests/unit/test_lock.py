@@ -228,6 +228,19 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     held.release()
 
 
+def test_who_only_asks_is_waited_for(tmp_path: Path) -> None:
+    """He has the lock for a moment, and that can last where others want the processor, too."""
+    with OutputLock(tmp_path):
+        pass
+    asking = os.open(tmp_path / ".reput" / "lock", os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    ending = threading.Timer(0.2, os.close, [asking])
+    ending.start()
+    with OutputLock(tmp_path), pytest.raises(StoreInUseError):
+        OutputLock(tmp_path).acquire()
+    ending.join()
+
+
 def test_the_writers_lock_goes_when_its_process_dies(tmp_path: Path) -> None:
     with process(f"{REPUT}; held = OutputLock(root); held.acquire()", tmp_path) as other:
         with pytest.raises(StoreInUseError, match=f"process {other.pid} on"):
@@ -273,7 +286,7 @@ def test_recovery_waits_for_late_tasks(tmp_path: Path) -> None:
         assert time.monotonic() - started >= 0.15
         ending = threading.Timer(0.2, child.kill)
         ending.start()
-        with OutputLock(tmp_path).exclusive(wait_seconds=10):
+        with OutputLock(tmp_path).exclusive(wait_seconds=60):
             assert child.wait() == -signal.SIGKILL
         ending.join()
 

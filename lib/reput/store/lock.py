@@ -47,8 +47,9 @@ _LINUX = sys.platform == "linux"
 _FLOCK = struct.Struct("@hhqqi" if _LINUX else "@qqihh")
 _SET_OWN = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
 _POLL_SECONDS = 0.05
-#: Somebody who asks :func:`output_holder` has the writer's lock for some microseconds.
-_ASKED_TRIES, _ASKED_SECONDS = 3, 0.01
+#: Somebody who asks :func:`output_holder` shares the writer's lock for some microseconds, or for longer when
+#: others want the processor, too.
+_ASKED_SECONDS, _ASKED_POLL_SECONDS = 10.0, 0.005
 _NOTE = "process {} on {}\n"
 _NOTED = re.compile(r"process ([0-9]+) on (.+)")
 #: Device and inode of every lock file that this process holds.
@@ -302,11 +303,15 @@ def _note(fd: int) -> str:
 
 
 def _soon_flocked(fd: int, path: Path) -> bool:
-    for _ in range(_ASKED_TRIES):
-        if _try_flock(fd, fcntl.LOCK_EX, path):
-            return True
-        time.sleep(_ASKED_SECONDS)
-    return False
+    """Whether the lock could be had, as soon as nobody asks who has it any more."""
+    deadline = time.monotonic() + _ASKED_SECONDS
+    while not _try_flock(fd, fcntl.LOCK_EX, path):
+        # Beside one who asks there is room for another one, beside a writer there is none.
+        if not _try_flock(fd, fcntl.LOCK_SH, path) or time.monotonic() > deadline:
+            return False
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        time.sleep(_ASKED_POLL_SECONDS)
+    return True
 
 
 def _file_identity(facts: os.stat_result) -> tuple[int, int]:
