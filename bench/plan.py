@@ -22,7 +22,8 @@ from bench.table import markdown
 from reput.errors import ReputError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
-from reput.recovery.plan import MOST_READ, plan, problems
+from reput.recovery.check import problems
+from reput.recovery.plan import MOST_READ, plan
 from reput.recovery.snapshot import take
 from reput.recovery.walk import store_timestamp
 from reput.settings import StoreSettings

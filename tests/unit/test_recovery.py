@@ -6,6 +6,7 @@ it for an operator, and the corners that small stores don't reach.
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from itertools import permutations
@@ -22,19 +23,23 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.indexfile import IndexHeader
 from reput.query import QueryStore
-from reput.recovery import ahead, batch
+from reput.recovery import ahead, batch, check
+from reput.recovery import last_place as last_place_module
 from reput.recovery import queue as queue_module
+from reput.recovery.check import past_end, problems
 from reput.recovery.files import StoreFile, listed, number
 from reput.recovery.index import IndexModel
+from reput.recovery.last_place import last_place
 from reput.recovery.log_losses import messages_in
-from reput.recovery.plan import Plan, plan, problems
-from reput.recovery.problem import StartFailsError
+from reput.recovery.plan import Plan, plan
+from reput.recovery.problem import Problem, StartFailsError
 from reput.recovery.queue import QueueModel
 from reput.recovery.record import Kind, judge
-from reput.recovery.snapshot import take
+from reput.recovery.snapshot import Snapshot, take
 from reput.scan import reference
 from reput.scan.reference import Frame, frame
 from reput.settings import StoreSettings
+from reput.store.lock import Holder
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage
 from tests.golden.store import GoldenStore, unpack
@@ -306,24 +311,6 @@ def test_a_missing_segment_is_not_sound(stores: dict[str, GoldenStore], tmp_path
     assert result.exit_code == 1
 
 
-@pytest.mark.parametrize("name", ["4.9.7-mixed", "5.5.0-mixed"])
-def test_a_log_without_its_last_segments_is_not_sound(name: str, tmp_path: Path) -> None:
-    store = unpack(name, tmp_path / "store")
-    settings = StoreSettings.load(
-        store.root, store.write_broker_conf(tmp_path / "broker.conf"), store.version
-    )
-    assert problems(take(settings)) == []
-    for path in sorted((store.root / names.COMMIT_LOG).iterdir())[-2:]:
-        path.unlink()
-    checkpoint = store.root / names.CHECKPOINT
-    values = StoreCheckpoint.decode(checkpoint.read_bytes()[:48])
-    checkpoint.write_bytes(replace(values, logics_physical_offset=495_000).encode())
-    found = problems(take(settings))
-    only_5_5 = ["checkpoint-ahead"] if name.startswith("5.5") else []
-    assert [one.kind for one in found] == ["index-ahead", *only_5_5]
-    assert f"`reput recover {store.root} --plan" in found[0].next_step
-
-
 def test_any_directory_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     with pytest.raises(StoreError, match="there is no store here"):
@@ -347,6 +334,183 @@ def test_what_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
 def test_no_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no store"):
         take(StoreSettings.load(tmp_path / "nowhere", None, None))
+
+
+# --- What leads past the log's end ------------------------------------------------------------------------
+
+
+def taken(store: GoldenStore, tmp_path: Path, *harms: Damage) -> Snapshot:
+    """A copy of a store, damaged."""
+    root = tmp_path / "copy"
+    shutil.copytree(store.root, root)
+    for harm in harms:
+        harm(Copy(root, int(str(store.config["mappedFileSizeCommitLog"])), 0))
+    conf = store.write_broker_conf(tmp_path / "copy.conf")
+    conf.write_text(conf.read_text().replace(str(store.root), str(root)))
+    return take(StoreSettings.load(root, conf, store.version))
+
+
+def killed(copy: Copy) -> None:
+    (copy.root / names.ABORT).touch()
+
+
+def found_in(snapshot: Snapshot) -> dict[str, Problem]:
+    return {problem.kind: problem for problem in past_end(snapshot)}
+
+
+@pytest.fixture(scope="module")
+def odd_stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, GoldenStore]:
+    root = tmp_path_factory.mktemp("odd")
+    kinds = (
+        "4.9.7-lost-head", "4.9.7-no-index", "4.9.7-queue-ext", "4.9.7-recreated-topic", "5.3.3-batch-queue",
+        "5.3.3-crash", "5.3.3-lmq", "5.3.3-long-topics", "5.5.0-no-keys", "5.5.0-property-crc",
+    )  # fmt: skip
+    stores = {name: unpack(name, root / name) for name in kinds}
+    stores["5.3.3-batch-queue"].write_topics_json()
+    return stores
+
+
+def test_nothing_leads_past_the_end_of_a_sound_store(
+    stores: dict[str, GoldenStore],
+    odd_stores: dict[str, GoldenStore],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Another release than the store's may start on it: 4.9 can't read long topics, and 5.x has batch queues.
+    monkeypatch.setattr(check, "_log_end", lambda _settings: pytest.fail("one record has to be enough"))
+    for store in (*stores.values(), *odd_stores.values()):
+        conf = store.write_broker_conf(tmp_path / "broker.conf")
+        for version in ("4.9.7", "5.3.3", "5.5.0"):
+            assert found_in(take(StoreSettings.load(store.root, conf, version))) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "first_lost"),
+    [
+        *((name, damage.zeroed_tail, -9) for name in (*RESTARTED, "5.3.3-batch-queue")),
+        *((name, damage.torn_in_the_body, -1) for name in (*RESTARTED, "5.3.3-batch-queue")),
+        *((name, damage.log_shorter, None) for name in RESTARTED),
+    ],
+)
+def test_a_log_that_lost_its_end_is_not_sound(
+    name: str,
+    harm: Damage,
+    first_lost: int | None,
+    stores: dict[str, GoldenStore],
+    odd_stores: dict[str, GoldenStore],
+    tmp_path: Path,
+) -> None:
+    store = {**stores, **odd_stores}[name]
+    end = 65536 if first_lost is None else Copy(store.root, 65536, 0).records()[first_lost].offset
+    snapshot = taken(store, tmp_path, harm)
+    found = found_in(snapshot)
+    only_5_5 = {"checkpoint-ahead"} if name.startswith("5.5") else set()
+    assert set(found) == {"past-log-end", "index-ahead", *only_5_5}
+    for problem in found.values():
+        assert f"{end}, where the log ends" in problem.expected
+        assert f"`reput recover {snapshot.settings.root} --plan" in problem.next_step
+        assert problem.outcome.startswith("the broker starts without")
+    if "batch" not in name:
+        # The walk of the plan reads the log, and cuts the same queues.
+        cut = {loss.path for loss in plan(snapshot).losses if loss.kind == "queue-cut"}
+        assert found["past-log-end"].path in cut
+        assert found["past-log-end"].found.startswith(f"{len(cut)} queue")
+
+    killed(Copy(snapshot.settings.root, 65536, 0))
+    after_crash = found_in(take(snapshot.settings))
+    assert set(after_crash) == set(found)
+    assert all(one.outcome.startswith("after a crash, these may be") for one in after_crash.values())
+
+
+def test_without_an_index_the_queues_tell(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    snapshot = taken(stores["4.9.7-restart"], tmp_path, damage.log_shorter, damage.index_gone)
+    assert [one.kind for one in problems(snapshot)] == ["past-log-end"]
+
+
+def test_damage_before_the_last_message_is_no_lost_end(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    assert found_in(taken(stores["5.5.0-restart"], tmp_path, damage.bad_magic)) == {}
+
+
+def test_a_store_in_use_may_have_got_more_since(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    snapshot = taken(stores["5.5.0-restart"], tmp_path, damage.zeroed_tail)
+    assert found_in(snapshot)
+    snapshot.holder = Holder(1, "a broker")
+    assert found_in(snapshot) == {}
+
+
+def test_segments_that_came_since_belong_to_the_log(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    # A broker on another machine, whose lock isn't seen.
+    snapshot = taken(stores["5.5.0-restart"], tmp_path)
+    snapshot.log = replace(snapshot.log, files=snapshot.log.files[:2])
+    assert found_in(snapshot) == {}
+
+
+def units_left_by_a_cut(copy: Copy) -> None:
+    """What a broker leaves that has cut its queues after a crash, and then was stopped in good order.
+
+    Each release was tried once: its checkpoint has the last message of the log, and the units are there.
+    """
+    damage.zeroed_tail(copy)
+    last, known = copy.records()[-1], copy.checkpoint()
+    logics = last.offset if known.logics_physical_offset else 0
+    copy.set_checkpoint(replace(known, logics_msg_timestamp=last.timestamp, logics_physical_offset=logics))
+
+
+@pytest.mark.parametrize("name", RESTARTED)
+def test_units_that_a_cut_has_left_are_no_lost_end(
+    name: str, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    snapshot = taken(stores[name], tmp_path, units_left_by_a_cut, damage.index_gone)
+    assert found_in(snapshot) == {}
+    damage.checkpoint_gone(Copy(snapshot.settings.root, 65536, 0))
+    assert set(found_in(take(snapshot.settings))) == {"past-log-end"}
+
+
+def test_a_unit_behind_a_hole_leads_nowhere(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    def behind_a_hole(copy: Copy) -> None:
+        path = copy.queue()[-1]
+        damage.write(path, 0, bytes(UNIT_LENGTH))
+        middle = path.stat().st_size // UNIT_LENGTH // 2  # where the halving begins
+        damage.write(path, middle * UNIT_LENGTH, unit(1 << 40, 100, 0))
+
+    snapshot = taken(stores["5.3.3-restart"], tmp_path, behind_a_hole)
+    size = snapshot.settings.consume_queue_file_size
+    assert last_place(snapshot.queues["Orders", 0].files, size, UNIT_LENGTH) == 1 << 40
+    assert found_in(snapshot) == {}
+
+
+def test_a_queue_that_cannot_be_read_is_an_error(
+    stores: dict[str, GoldenStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = taken(stores["5.5.0-restart"], tmp_path)
+
+    def refused(*_words: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(last_place_module.os, "open", refused)
+    with pytest.raises(StoreError, match="this queue file can't be read"):
+        found_in(snapshot)
+
+
+def test_the_last_unit_is_that_of_the_recovery(tmp_path: Path) -> None:
+    random = Random(11)
+    for n in range(60):
+        count, blanks = random.randrange(40), random.randrange(4)
+        units = [PRE_BLANK] * blanks + [unit(at * 100, 100, 0) for at in range(1, count + 1)]
+        directory = tmp_path / str(n)
+        directory.mkdir()
+        queue = queue_of(directory, *units, file_units=random.choice((4, 7, 300)))
+        files = [StoreFile(file.path, file.base) for file in queue.files if file.path is not None]
+        last = files[-1].path
+        if random.randrange(2):  # as a broker makes it, with a hole where nothing was written
+            size, written = last.stat().st_size, last.read_bytes().rstrip(b"\0")
+            last.write_bytes(written)
+            os.truncate(last, size)
+        queue.recover()
+        expected = queue.max_physical - 100 if count else -1
+        assert last_place(files, queue.file_size, UNIT_LENGTH) == expected
 
 
 # --- What is read -----------------------------------------------------------------------------------------

@@ -7,14 +7,17 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reput.errors import OutputError, StoreError
+from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.recovery.plan import plan
+from reput.recovery.problem import Problem
 from reput.recovery.snapshot import take
 from reput.report import units
 from reput.report.charts import WIDE, log_map, size_histogram, traffic_chart
@@ -192,6 +195,52 @@ def test_a_unit_past_the_logs_end_before_others(tmp_path: Path) -> None:
     facts = _facts(store.root, broker_conf=conf, rocketmq_version="5.3.3")
     (found,) = (one for one in facts.findings if one.kind == "past-log-end")
     assert (found.where, found.count, found.found) == ("Orders:0", 1, "1 that leads past it")
+
+
+def test_the_check_tells_of_a_lost_end_where_the_log_isnt_read(tmp_path: Path) -> None:
+    store = unpack("5.3.3-restart", tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    _lose_the_logs_end(store.root)
+    facts = _facts(store.root, broker_conf=conf, rocketmq_version="5.3.3", read_log=False)
+    told = {(one.source, one.kind, one.level) for one in facts.findings}
+    assert told == {("reput check", kind, BROKEN) for kind in ("past-log-end", "index-ahead")}
+    assert facts.verdict.headline == "The commit log has lost its end: queues or index lead past it."
+
+
+def test_units_that_a_cut_has_left_are_no_finding(tmp_path: Path) -> None:
+    store = unpack("5.3.3-restart", tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    _lose_the_logs_end(store.root)
+    before = _facts(store.root, broker_conf=conf, rocketmq_version="5.3.3")
+    assert before.log is not None
+    last = max(one.last_time or 0 for one in before.log.segments)
+    checkpoint = store.root / "checkpoint"
+    values = StoreCheckpoint.decode(checkpoint.read_bytes()[:48])
+    checkpoint.write_bytes(replace(values, logics_msg_timestamp=last).encode())
+    facts = _facts(store.root, broker_conf=conf, rocketmq_version="5.3.3")
+    assert {one.kind for one in facts.findings} == {"index-ahead"}
+    assert (before.queue_totals.past > 0, facts.queue_totals.past) == (True, 0)
+
+
+def test_a_check_that_fails_leaves_the_rest_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "store"
+    _log(root)
+
+    def fails(_snapshot: object) -> Iterator[Problem]:
+        raise StoreError("this queue file can't be read", path=root / "consumequeue/T/0/0")
+
+    monkeypatch.setattr("reput.report.checks.past_end", fails)
+    facts = _facts(root)
+    (found,) = (one for one in facts.findings if one.source == "reput check")
+    assert (found.kind, found.level, found.outcome) == (
+        "unreadable",
+        ATTENTION,
+        "this queue file can't be read",
+    )
+    assert facts.log is not None
+    assert facts.log.messages == 12
 
 
 def test_what_couldnt_be_compared_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

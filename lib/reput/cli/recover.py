@@ -67,17 +67,18 @@ def check_command(
 ) -> None:
     """Look at a store as a broker loads it, and say what would keep the broker from starting.
 
-    Nothing is changed, and no message is read: `reput recover --plan` goes on from here.
+    Nothing is changed, and the log isn't read, but for one message: if the furthest that a queue leads to is
+    there, so is the log's end. `reput recover --plan` goes on from here.
 
     Exit code 0: sound. 1: there are findings. 2: the store or the settings can't be read.
     """
-    from reput.recovery.plan import problems
+    from reput.recovery.check import problems
     from reput.recovery.snapshot import take
 
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="interrupted"):
         snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
-    found = problems(snapshot)
+        found = problems(snapshot)
     if as_json:
         printed(json.dumps({"exit_code": int(bool(found)), **_checked(snapshot, found)}, indent=2))
     else:

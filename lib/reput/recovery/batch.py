@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from reput.format import commitlog
 from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH
 from reput.format.properties import INNER_BASE, INNER_NUM
-from reput.recovery.files import StoreFile, mapped
+from reput.recovery.files import LAST_FILES, StoreFile, mapped
 from reput.scan.load import i32, i64, u8, u32
 from reput.store.segments import map_segment
 
 UNIT = np.dtype(FIELDS)
-_LAST_FILES = 3
 
 
 class Inner(NamedTuple):
@@ -108,7 +107,7 @@ class BatchModel:
         if not self.files:
             return
         end = 0
-        for file in self.files[max(len(self.files) - _LAST_FILES, 0) :]:
+        for file in self.files[max(len(self.files) - LAST_FILES, 0) :]:
             count = _prefix(file.units, 0)
             if count:
                 self.max_physical = int(file.units[count - 1]["position"])

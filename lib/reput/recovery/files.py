@@ -27,6 +27,8 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
 _LONG_MAX = 2**63 - 1
 #: The problem of a file that isn't the broker's; one that stops no start is taken for a file all the same.
 STRAY = "stray-file"
+#: Files of a queue that a recovery looks at, the last ones (``ConsumeQueue.recover``, and that of batches).
+LAST_FILES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ class Listing:
     files: tuple[StoreFile, ...] = ()
     dropped: tuple[Path, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+    @property
+    def unloadable(self) -> Problem | None:
+        """Why no broker loads these files, or it isn't known what it makes of them; None as a rule."""
+        return next((one for one in self.problems if one.stops or one.kind == STRAY), None)
 
 
 @dataclass(frozen=True, slots=True)

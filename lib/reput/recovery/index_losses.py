@@ -57,6 +57,7 @@ def index_gaps(prediction: Prediction) -> Iterator[Loss]:
         low, high = int(missing[0]), int(missing[-1])
         text = f"the keys of {len(missing)} messages from {low} to {high} aren't indexed"
         yield Loss("index-missing", path, low, high + 1, len(missing), text)
+    # A broker compares new messages with its last file alone, and takes the one that lies just there.
     late = headers[-1].end_physical_offset
     if late > end:
         text = f"the index ends at {late}, past the log's end: no new message below that will be indexed"

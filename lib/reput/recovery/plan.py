@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from reput.dialect import Dialect
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
-from reput.next_command import about
 from reput.recovery.advice import steps_instead
 from reput.recovery.begin import SAFETY_MS
 from reput.recovery.index_losses import index_gaps, index_losses
 from reput.recovery.log_losses import log_losses
 from reput.recovery.loss import DERIVED_GONE, LOG_GONE, Loss
 from reput.recovery.predict import Prediction, predict
-from reput.recovery.problem import Problem
 from reput.recovery.queue_losses import broken_queues, queue_losses
 from reput.recovery.snapshot import Snapshot
 from reput.recovery.survivors import left_from
@@ -23,7 +21,6 @@ from reput.recovery.survivors import left_from
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
 _RATE_4_9 = 600_000_000
 _RATE_5 = 200_000_000
-_LOGICS_FIELDS = 6  # longs of the checkpoint from which on it holds logicsPhysicalOffset
 #: Bytes of log that a plan reads unless all is asked for: what a 4.9 broker walks after a stop in good order,
 #: three segments of the default size.
 MOST_READ = 3 << 30
@@ -149,7 +146,11 @@ def _checkpoint(checkpoint: StoreCheckpoint) -> dict[str, int]:
 
 
 def _ahead(prediction: Prediction) -> Iterator[Loss]:
-    """A checkpoint from which the start after the next crash would begin too late."""
+    """A checkpoint from which the start after the next crash would begin too late.
+
+    That is asked of the store after this restart, with another log's end and another checkpoint than now. One
+    that leads to just that end makes the start begin at the next message, which is right.
+    """
     walked, checkpoint = prediction.recovered, prediction.checkpoint
     if walked is None or not prediction.segments:
         return
@@ -165,52 +166,3 @@ def _ahead(prediction: Prediction) -> Iterator[Loss]:
         return
     text += ": after the next crash a start begins too late, and messages stay without units and keys"
     yield Loss("checkpoint-ahead", path, 0, 0, 0, text)
-
-
-def problems(snapshot: Snapshot) -> list[Problem]:
-    """All that a load meets, what a crash costs the index included, and what leads past the last segment."""
-    found = [*snapshot.problems, *past_segments(snapshot)]
-    if snapshot.clean:
-        return found
-    late = snapshot.checkpoint.index_msg_timestamp
-    found += [
-        Problem(
-            kind="index-unsafe",
-            path=str(entry.path),
-            expected=f"an endTimestamp up to indexMsgTimestamp, {late}, after a crash",
-            found=str(entry.header.end_timestamp),
-            outcome="the broker deletes it",
-            next_step="Rebuild the index once the log is sound.",
-        )
-        for entry in snapshot.index
-        if entry.header.end_timestamp > late
-    ]
-    return found
-
-
-def past_segments(snapshot: Snapshot) -> Iterator[Problem]:
-    """What was derived from segments that aren't there any more, by headers alone: no unit is read for it."""
-    segments = snapshot.log.files
-    if not segments or snapshot.log.problems or snapshot.holder is not None:
-        return
-    end = segments[-1].base + snapshot.segment_size
-    last = max(
-        (entry for entry in snapshot.index if entry.header.index_count > 1),
-        key=lambda entry: entry.header.end_physical_offset,
-        default=None,
-    )
-    marks = [] if last is None else [("index-ahead", last.path, last.header.end_physical_offset)]
-    if snapshot.settings.dialect.checkpoint_fields >= _LOGICS_FIELDS:
-        checkpoint = snapshot.settings.root / names.CHECKPOINT
-        marks.append(("checkpoint-ahead", checkpoint, snapshot.checkpoint.logics_physical_offset))
-    for kind, path, offset in marks:
-        if offset >= end:
-            yield Problem(
-                kind=kind,
-                path=str(path),
-                expected=f"physical offsets below {end}, where the last segment ends",
-                found=str(offset),
-                outcome="the broker starts without the segments that had these messages, and cuts the queues",
-                next_step="Before a broker starts, look for the log's last segments, on a replica or in a "
-                f"backup; `{about(snapshot.settings, 'recover', '--plan')}` says what a start takes away.",
-            )

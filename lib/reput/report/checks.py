@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from reput.errors import Finding, StoreError
-from reput.recovery.plan import past_segments
+from reput.errors import Finding, ReputError
+from reput.recovery.check import past_end
+from reput.recovery.past_end import CHECKPOINT_AHEAD, INDEX_AHEAD, PAST_LOG_END
 from reput.recovery.problem import Problem
 from reput.recovery.snapshot import Snapshot
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Found
@@ -24,11 +25,15 @@ _MILD = frozenset(
 #: Problems of a start after which something is missing.
 _LOSSES = frozenset({"missing-segments", "missing-log-directory", "no-log", "missing-queue-files"})
 #: Problems that mean messages are gone; after a crash the last ones may never have been flushed.
-_LOST_END = frozenset({"index-ahead", "checkpoint-ahead"})
+_LOST_END = frozenset({PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD})
 
 
 def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
-    """What ``reput check`` says."""
+    """What ``reput check`` says, but for what any crash costs the index.
+
+    Raises:
+        ReputError: a file can't be read, or the segments contradict each other.
+    """
     found = [
         Found(
             source=CHECK,
@@ -41,7 +46,7 @@ def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
             outcome=problem.outcome,
             next=problem.next_step,
         )
-        for problem in (*snapshot.problems, *past_segments(snapshot))
+        for problem in (*snapshot.problems, *past_end(snapshot))
     ]
     stops = sum(problem.stops for problem in snapshot.problems)
     if stops:
@@ -58,7 +63,7 @@ def _is_loss(problem: Problem, snapshot: Snapshot) -> bool:
     return problem.stops or problem.kind in _LOSSES or (problem.kind in _LOST_END and snapshot.clean)
 
 
-def unreadable(error: StoreError) -> Found:
+def unreadable(error: ReputError) -> Found:
     """What keeps ``reput check`` from saying anything."""
     return Found(
         source=CHECK,

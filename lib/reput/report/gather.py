@@ -191,8 +191,7 @@ class _Gathering:
         except StoreError as error:
             if not any(directory.is_dir() for directory in settings.commit_log_dirs):
                 raise
-            self._facts.checks.append(Check(CHECK, _STARTS, False, ATTENTION, f"it failed: {error}", 1))
-            self._facts.findings.append(unreadable(error))
+            self._check_failed(error)
             self._facts.not_seen.append("queues, index and checkpoint: the store's files can't be read")
         nothing = Listing()
         clean = not (settings.root / names.ABORT).exists()
@@ -202,14 +201,21 @@ class _Gathering:
         ), False
 
     def _check(self, snapshot: Snapshot) -> None:
-        asks = _STARTS
         if self._settings.dledger is not None:
             why = "it doesn't know commit logs that DLedger writes"
-            self._facts.checks.append(Check(CHECK, asks, False, None, why))
+            self._facts.checks.append(Check(CHECK, _STARTS, False, None, why))
             return
-        check, found = checked(snapshot, asks)
+        try:
+            check, found = checked(snapshot, _STARTS)
+        except ReputError as error:
+            self._check_failed(error)
+            return
         self._facts.checks.append(check)
         self._facts.findings += found
+
+    def _check_failed(self, error: ReputError) -> None:
+        self._facts.checks.append(Check(CHECK, _STARTS, False, ATTENTION, f"it failed: {error}", 1))
+        self._facts.findings.append(unreadable(error))
 
     def _scan(self, log: CommitLog, end: int, snapshot: Snapshot) -> LogScan:
         checkpoint = snapshot.checkpoint
@@ -257,9 +263,10 @@ class _Gathering:
             self._facts.checks.append(Check(QUEUES, asks, False, None, why))
             return
         found = seen.findings
-        # An index that leads past the last segment is known from the check.
-        known = {(one.kind, one.path) for one in self._facts.findings}
-        self._facts.findings += [one for one in found if (one.kind, one.path) not in known]
+        # The check has told what leads past the log's end, too; here every unit that does is counted.
+        told = {one.kind for one in found}
+        others = [one for one in self._facts.findings if one.source != CHECK or one.kind not in told]
+        self._facts.findings = [*others, *found]
         level = _worst(found) or SOUND
         self._facts.checks.append(Check(QUEUES, asks, True, level, answer(seen.rows, found), len(found)))
 

@@ -90,6 +90,12 @@ class LogScan:
     segments: dict[int, InSegment] = field(default_factory=dict)
     queues: dict[tuple[str, int], InLog] = field(default_factory=dict)
 
+    @property
+    def last_time(self) -> int:
+        """StoreTimestamp of its last message, ms; 0 without one."""
+        times = [one.last_time for one in self.segments.values() if one.last_time is not None]
+        return times[-1] if times else 0
+
 
 def scan_log(
     settings: StoreSettings,

@@ -21,6 +21,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
 from reput.report import units
 from reput.report.charts import log_map, size_histogram, traffic_chart
 from reput.report.facts import (
@@ -257,7 +258,7 @@ def _log_summary(facts: Facts) -> str:
 
 def _past(facts: Facts) -> frozenset[str]:
     """Names of what leads past the log's end."""
-    names = {"past-log-end": "queues", "index-ahead": "index"}
+    names = {PAST_LOG_END: "queues", INDEX_AHEAD: "index"}
     return frozenset(names[one.kind] for one in facts.findings if one.kind in names)
 
 

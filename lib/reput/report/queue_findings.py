@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reput.errors import SettingsError
+from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END, keys_past, named
 from reput.recovery.snapshot import Snapshot
 from reput.report.checks import QUEUES
 from reput.report.facts import ATTENTION, BROKEN, Found, QueueFacts
 from reput.report.shown import count
 from reput.topics import known_topics
 
-#: Queues that one finding names.
-_NAMED = 5
 #: Why the last offset of a queue can't be compared with the log's.
 IS_BATCH = "batch queue"
 REPEATS = "its queueOffsets repeat in the log, as those of a topic that was created anew"
@@ -44,7 +43,7 @@ def answer(rows: Sequence[QueueFacts], findings: Sequence[Found]) -> str:
         said = f"{compared:,} of {every} compared: none ends before the log does, or leads past its end"
     else:
         said = f"{every}, none of which could be compared"
-    if any(one.kind == "index-ahead" for one in findings):
+    if any(one.kind == INDEX_AHEAD for one in findings):
         said += "; the index leads past the log's end"
     rest = [_why_not(row) for row in rows if not is_compared(row) and not _differs(row)]
     whys = ", ".join(f"{rest.count(why):,} {why}" for why in dict.fromkeys(rest))
@@ -104,18 +103,14 @@ def behind(snapshot: Snapshot, rows: Sequence[QueueFacts]) -> Iterator[Found]:
 
 
 def past_end(snapshot: Snapshot, rows: Sequence[QueueFacts], end: int) -> Iterator[Found]:
-    """What leads past the log's end: messages that it had, and has lost.
-
-    Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``, ``ConsumeQueue.truncateDirtyLogicFiles``,
-    ``IndexService.buildIndex`` (rocketmq-all-4.9.7, 5.3.3).
-    """
+    """What leads past the log's end: messages that it had, and has lost."""
     level = BROKEN if snapshot.clean else ATTENTION
     past = [row for row in rows if row.past]
     units = sum(row.past or 0 for row in past)
     if past:
         yield _found(
             level,
-            "past-log-end",
+            PAST_LOG_END,
             past,
             f"units of messages before the log's end, {end:,}",
             f"{units:,} that lead{'s' * (units == 1)} past it",
@@ -123,17 +118,13 @@ def past_end(snapshot: Snapshot, rows: Sequence[QueueFacts], end: int) -> Iterat
             "messages get the same queueOffsets again: consumers that were further on miss those",
             "Before a broker starts, look for the log's last segments, on a replica or in a backup.",
         )
-    ahead = [
-        entry
-        for entry in snapshot.index
-        if entry.header.index_count > 1 and entry.header.end_physical_offset >= end
-    ]
+    ahead = keys_past(snapshot.index, end)
     if ahead and snapshot.log.files:
         last = ahead[-1]
         yield Found(
             source=QUEUES,
             level=level,
-            kind="index-ahead",
+            kind=INDEX_AHEAD,
             where="",
             path=str(last.path),
             expected=f"keys of messages before the log's end, {end:,}",
@@ -156,14 +147,11 @@ def _found(
     outcome: str,
     next_step: str = "",
 ) -> Found:
-    names = ", ".join(f"{row.topic}:{row.queue_id}" for row in rows[:_NAMED])
-    if len(rows) > _NAMED:
-        names += f" and {len(rows) - _NAMED:,} more"
     return Found(
         source=QUEUES,
         level=level,
         kind=kind,
-        where=names,
+        where=named([(row.topic, row.queue_id) for row in rows]),
         path="",
         expected=expected,
         found=found,

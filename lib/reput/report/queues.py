@@ -6,21 +6,18 @@ consumers are told.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
 
 from reput.errors import ReputError, SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
-from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
+from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.query.log import LogReader
 from reput.recovery.batch import BatchModel
-from reput.recovery.files import STRAY, Listing, mapped
+from reput.recovery.files import Listing
+from reput.recovery.past_end import left_by_a_cut, units_past
 from reput.recovery.problem import StartFailsError
-from reput.recovery.queue import UNIT, QueueFile, QueueModel
+from reput.recovery.queue import QueueModel
 from reput.recovery.snapshot import Queue, Snapshot
 from reput.report.facts import Found, QueueFacts, QueueTotals
 from reput.report.log_scan import InLog, LogScan
@@ -28,11 +25,6 @@ from reput.report.queue_findings import IS_BATCH, REPEATS, behind, is_compared, 
 from reput.store.segments import CommitLog
 from reput.topics import batch_queue_topics
 
-_UNIT = struct.Struct(">qiq")
-_PRE_BLANK_SIZE = _UNIT.unpack(PRE_BLANK)[1]
-#: Files whose units are looked at, the last ones, as a starting broker does; and those before them, as long
-#: as they go on past the log's end.
-_LAST_FILES = 3
 _ODD_FILES = "files that aren't a queue's: see their names and lengths"
 
 
@@ -101,6 +93,9 @@ class _Looking:
         self._scan = scan
         self._reader = reader
         self._past = past
+        self._after_cut = (
+            scan is not None and past is not None and left_by_a_cut(snapshot, past, scan.last_time)
+        )
         self._batch_topics = _batch_topics(snapshot)
         self.end = -1
 
@@ -120,7 +115,7 @@ class _Looking:
     def _plain(self, queue: Queue, listing: Listing, known: InLog | None) -> QueueFacts:
         settings = self._snapshot.settings
         size = settings.consume_queue_file_size
-        problem, least, most, last_time, past = _stopped_by(listing), None, None, None, None
+        problem, least, most, last_time, past = _why_unloadable(listing), None, None, None, None
         if problem is None and listing.files:
             try:
                 model = QueueModel(listing.files, size)
@@ -128,7 +123,9 @@ class _Looking:
                 model.correct_min(self._log_start, searches=settings.dialect.recovery.searches_min_offset)
                 least, most = model.min_offset, model.max_offset
                 self.end = max(self.end, model.max_physical)
-                past = None if self._past is None else _units_past(model, self._past)
+                past = (
+                    None if self._past is None else units_past(model, self._past, after_cut=self._after_cut)
+                )
                 if known is None and self._reader is not None:
                     last_time = self._last_time(model)
             except IndexError:
@@ -136,6 +133,9 @@ class _Looking:
             except (OSError, ValueError, StartFailsError, ReputError) as error:
                 problem = str(error)
         return self._row(queue, "plain", listing, size, (least, most, past), known, last_time, problem)
+
+    def _units_past(self, model: QueueModel | BatchModel) -> int | None:
+        return None if self._past is None else units_past(model, self._past, after_cut=self._after_cut)
 
     def _last_time(self, model: QueueModel) -> int | None:
         """Of the message of the last unit, ms."""
@@ -147,13 +147,13 @@ class _Looking:
             unit = data.read(UNIT_LENGTH)
         if len(unit) < UNIT_LENGTH:
             return None
-        offset, length, _tags = _UNIT.unpack(unit)
+        offset, length, _tags = UNIT.unpack(unit)
         time = self._reader.store_timestamp(offset, length)
         return time if time > 0 else None
 
     def _batch(self, queue: Queue, listing: Listing, known: InLog | None) -> QueueFacts:
         size = self._snapshot.settings.recovery.batch_queue_file_size
-        problem, least, most, last_time, past = _stopped_by(listing), None, None, None, None
+        problem, least, most, last_time, past = _why_unloadable(listing), None, None, None, None
         if problem is None and size % BATCH_UNIT:
             problem = f"files of {size} bytes hold no whole number of units"
         if problem is None and listing.files:
@@ -163,7 +163,9 @@ class _Looking:
                 model.correct_min(self._log_start)
                 least, most = max(model.min_offset, 0), model.max_offset
                 self.end = max(self.end, model.max_physical)
-                past = None if self._past is None else _batch_units_past(model, self._past)
+                past = (
+                    None if self._past is None else units_past(model, self._past, after_cut=self._after_cut)
+                )
                 full = next((file for file in reversed(model.files) if len(file.counting)), None)
                 if full is not None:
                     last_time = int(full.counting[-1]["timestamp"])
@@ -217,47 +219,11 @@ def _uncompared(kind: str, known: InLog | None) -> str | None:
     return None if known.regular else REPEATS
 
 
-def _units_past(model: QueueModel, end: int) -> int:
-    """Units that lead to a message which begins or ends past a physical offset."""
-
-    def looked(file: QueueFile) -> NDArray[np.bool_]:
-        if file.path is None:
-            return np.zeros(0, bool)
-        units = mapped(file.path, model.file_size)[: file.wrote].view(UNIT)
-        offset, size = units["offset"].astype(np.int64), units["size"].astype(np.int64)
-        return _leads_past(offset, np.where(size == _PRE_BLANK_SIZE, 0, size), end)
-
-    return _count_past(looked(file) for file in reversed(model.files))
-
-
-def _batch_units_past(model: BatchModel, end: int) -> int:
-    return _count_past(
-        _leads_past(file.counting["position"].astype(np.int64), file.counting["size"].astype(np.int64), end)
-        for file in reversed(model.files)
-    )
-
-
-def _leads_past(offset: NDArray[np.int64], size: NDArray[np.int64], end: int) -> NDArray[np.bool_]:
-    # A sum that overflows is of an offset that lies past any end.
-    return (offset >= end) | (offset + size > end)
-
-
-def _count_past(files: Iterable[NDArray[np.bool_]]) -> int:
-    """How many are True in the last files, the last one first, and in those before that go on with True."""
-    count = 0
-    for number, past in enumerate(files, 1):
-        count += int(past.sum())
-        if number >= _LAST_FILES and len(past) and not past[0]:
-            break
-    return count
-
-
-def _stopped_by(listing: Listing) -> str | None:
-    """Why no broker loads these files, or it isn't known what it makes of them."""
-    for problem in listing.problems:
-        if problem.stops or problem.kind == STRAY:
-            return f"{problem.path}: expected {problem.expected}, found {problem.found}"
-    return None
+def _why_unloadable(listing: Listing) -> str | None:
+    problem = listing.unloadable
+    if problem is None:
+        return None
+    return f"{problem.path}: expected {problem.expected}, found {problem.found}"
 
 
 def _totals(rows: list[QueueFacts]) -> QueueTotals:

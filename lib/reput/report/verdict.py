@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
 from reput.report.checks import CHECK, LOG, QUEUES, VERIFY
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Verdict
 from reput.report.shown import count
 
-#: Findings of what leads past the log's end.
-_PAST = frozenset({"past-log-end", "index-ahead"})
+#: Findings that show a log has lost its end. A checkpoint alone, one number in one file, shows no such thing.
+_PAST = frozenset({PAST_LOG_END, INDEX_AHEAD})
 
 
 def verdict(facts: Facts, command: Callable[..., str], verify_next: Sequence[str]) -> Verdict:

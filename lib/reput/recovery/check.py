@@ -1,0 +1,206 @@
+"""What ``reput check`` says: what a load meets, what a crash costs the index, what leads past the log's end.
+
+It stays quick whatever the store holds. Of each queue the last unit is read, and of the log the one record
+that the furthest of them leads to, or the last key, or the checkpoint. Nearly always it is there. Only if it
+isn't, the log's end is looked for in the frames of its last segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from reput.dialect import dialect
+from reput.errors import StoreError
+from reput.format import batchconsumequeue, consumequeue, names
+from reput.next_command import about
+from reput.recovery.batch import BatchModel
+from reput.recovery.files import Listing
+from reput.recovery.last_place import last_place
+from reput.recovery.past_end import (
+    CHECKPOINT_AHEAD,
+    INDEX_AHEAD,
+    MOST_NAMED,
+    PAST_LOG_END,
+    keys_past,
+    last_unit,
+    left_by_a_cut,
+    named,
+    units_past,
+)
+from reput.recovery.problem import Problem
+from reput.recovery.queue import QueueModel
+from reput.recovery.record import Kind, judge
+from reput.recovery.snapshot import Queue, Snapshot
+from reput.scan.frames import FrameWalk
+from reput.scan.part import Part
+from reput.settings import StoreSettings
+from reput.store.segments import discover, map_segment, without_unwritten_end
+
+
+class _LogEnd(NamedTuple):
+    """Where a log ends: a physical offset, and the storeTimestamp of its last message, ms, 0 without one."""
+
+    offset: int
+    time: int
+
+
+class _QueueEnd(NamedTuple):
+    """A queue: its directory, its files, and the physical offset in its last unit, -1 without one."""
+
+    queue: Queue
+    directory: Path
+    listing: Listing
+    is_batch: bool
+    place: int
+
+
+def problems(snapshot: Snapshot) -> list[Problem]:
+    """All that ``reput check`` finds.
+
+    Raises:
+        ReputError: a file can't be read, or the segments contradict each other.
+    """
+    return [*snapshot.problems, *past_end(snapshot), *_unsafe_index_files(snapshot)]
+
+
+def _unsafe_index_files(snapshot: Snapshot) -> Iterator[Problem]:
+    late = snapshot.checkpoint.index_msg_timestamp
+    for entry in snapshot.index:
+        if not snapshot.clean and entry.header.end_timestamp > late:
+            yield Problem(
+                kind="index-unsafe",
+                path=str(entry.path),
+                expected=f"an endTimestamp up to indexMsgTimestamp, {late}, after a crash",
+                found=str(entry.header.end_timestamp),
+                outcome="the broker deletes it",
+                next_step="Rebuild the index once the log is sound.",
+            )
+
+
+def past_end(snapshot: Snapshot) -> Iterator[Problem]:
+    """What leads past the log's end; nothing while somebody uses the store, who may add to it meanwhile.
+
+    Raises:
+        ReputError: a file can't be read, or the segments contradict each other.
+    """
+    files = snapshot.log.files
+    if not files or snapshot.log.unloadable is not None or snapshot.holder is not None:
+        return
+    ends = list(_ends(snapshot))
+    keys = [entry.header.end_physical_offset for entry in keys_past(snapshot.index, 0)]
+    furthest = max([last_unit(snapshot), *keys, *(one.place for one in ends)])
+    if furthest < files[0].base or _stands_at(snapshot, furthest):
+        return
+    end = _log_end(snapshot.settings)
+    yield from _queues_past(snapshot, [one for one in ends if one.place >= end.offset], end)
+    marks = [
+        (INDEX_AHEAD, entry.path, entry.header.end_physical_offset)
+        for entry in keys_past(snapshot.index, end.offset)[-1:]
+    ]
+    if last_unit(snapshot) >= end.offset:
+        marks.append((CHECKPOINT_AHEAD, snapshot.settings.root / names.CHECKPOINT, last_unit(snapshot)))
+    for kind, path, offset in marks:
+        expected = f"physical offsets below {end.offset}, where the log ends"
+        yield _problem(snapshot, kind, path, expected, str(offset))
+
+
+def _queues_past(snapshot: Snapshot, ends: list[_QueueEnd], end: _LogEnd) -> Iterator[Problem]:
+    after_cut = left_by_a_cut(snapshot, end.offset, end.time)
+    # Of a queue with a hole it may be a unit that doesn't count: those that are named are looked at again.
+    past = iter(sorted(ends, key=lambda one: one.queue))
+    sure = (one for one in past if _units_past(snapshot, one, end.offset, after_cut=after_cut))
+    first = list(islice(sure, MOST_NAMED))
+    if not first:
+        return
+    queues = [one.queue for one in (*first, *past)]
+    yield _problem(
+        snapshot,
+        PAST_LOG_END,
+        first[0].directory,
+        f"units of messages before {end.offset}, where the log ends",
+        f"{len(queues):,} queue{'s' * (len(queues) != 1)} that lead{'s' * (len(queues) == 1)} past it: "
+        f"{named(queues)}",
+    )
+
+
+def _problem(snapshot: Snapshot, kind: str, path: Path, expected: str, found: str) -> Problem:
+    lost = "the broker starts without the messages that were there, and cuts the queues"
+    if not snapshot.clean:
+        lost = f"after a crash, these may be messages that were never flushed: {lost}"
+    return Problem(
+        kind=kind,
+        path=str(path),
+        expected=expected,
+        found=found,
+        outcome=lost,
+        next_step="Before a broker starts, look for the log's end, on a replica or in a backup; "
+        f"`{about(snapshot.settings, 'recover', '--plan')}` says what a start takes away.",
+    )
+
+
+def _ends(snapshot: Snapshot) -> Iterator[_QueueEnd]:
+    """The last unit of each queue that a broker can load."""
+    settings = snapshot.settings
+    for queue, listing in snapshot.queues.items():
+        if listing.unloadable is None:
+            place = last_place(listing.files, settings.consume_queue_file_size, consumequeue.UNIT_LENGTH)
+            yield _QueueEnd(queue, names.queue_directory(settings.root, *queue), listing, False, place)
+    size = settings.recovery.batch_queue_file_size
+    for queue, listing in snapshot.batch_queues.items():
+        if listing.unloadable is None and not size % batchconsumequeue.UNIT_LENGTH:
+            place = last_place(listing.files, size, batchconsumequeue.UNIT_LENGTH)
+            yield _QueueEnd(queue, names.batch_queue_directory(settings.root, *queue), listing, True, place)
+
+
+def _units_past(snapshot: Snapshot, ends: _QueueEnd, end: int, *, after_cut: bool) -> int:
+    """How many of the units that count for a broker lead past the log's end."""
+    settings, files = snapshot.settings, ends.listing.files
+    model: QueueModel | BatchModel
+    try:
+        if ends.is_batch:
+            model = BatchModel(files, settings.recovery.batch_queue_file_size)
+        else:
+            model = QueueModel(files, settings.consume_queue_file_size)
+        model.recover()
+        return units_past(model, end, after_cut=after_cut)
+    except (IndexError, ValueError):
+        return 0  # such as a file that begins between two units: what a broker makes of it isn't known
+    except OSError as error:
+        raise StoreError("this queue can't be read", path=ends.directory, found=error.strerror) from error
+
+
+def _stands_at(snapshot: Snapshot, place: int) -> bool:
+    """Whether a message stands at a physical offset, of any release and whatever its CRC.
+
+    Raises:
+        SegmentGoneError, StoreError: the segment can't be read.
+    """
+    size = snapshot.segment_size
+    for segment in snapshot.log.files:
+        if segment.base <= place < segment.base + size:
+            data = map_segment(segment.path, size)
+            judged = judge(data, place - segment.base, dialect(None), check_crc=False)
+            return judged.kind is Kind.MESSAGE and judged.physical_offset == place
+    return False
+
+
+def _log_end(settings: StoreSettings) -> _LogEnd:
+    """The end of the log as it is now, after the last whole message or closing record of any release.
+
+    Raises:
+        ReputError: a segment can't be read, or they contradict each other.
+    """
+    log = without_unwritten_end(discover(settings))
+    settings = replace(settings, dialect=dialect(None))
+    for segment in reversed(log.segments):
+        base, length = segment.base, segment.length
+        part = Part(str(segment.path), base, length, log.segment_size, base, base + length, last=True)
+        walk = FrameWalk.over(part, map_segment(segment.path, length), settings)
+        walk.advance(length)
+        if walk.end:
+            return _LogEnd(base + walk.end, walk.timestamp)
+    return _LogEnd(log.start, 0)

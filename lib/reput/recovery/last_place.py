@@ -1,0 +1,74 @@
+"""Where a queue leads to by its last unit, found by halving: 100,000 queues are looked at in seconds."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+
+from reput.errors import StoreError
+from reput.format.consumequeue import PRE_BLANK
+from reput.recovery.files import LAST_FILES, StoreFile
+
+#: Physical offset and size, with which units of both kinds of queues begin.
+_HEAD = struct.Struct(">qi")
+_BLANK_SIZE = _HEAD.unpack_from(PRE_BLANK)[1]
+
+
+def last_place(files: Sequence[StoreFile], file_size: int, unit_length: int) -> int:
+    """Physical offset in the last unit of a queue; -1 where there is none, or the last one is a blank.
+
+    That is the one that a recovery finds (:class:`reput.recovery.queue.QueueModel`), but for a queue with a
+    hole in it, of which it may be any unit with none behind it.
+
+    Args:
+        files: the queue's, in order.
+        file_size: bytes of a file.
+        unit_length: bytes of a unit.
+
+    Raises:
+        StoreError: a file can't be read.
+    """
+    for file in reversed(files[-LAST_FILES:]):
+        try:
+            descriptor = os.open(file.path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # expired just now
+        except OSError as error:
+            raise _unreadable(file, error) from error
+        try:
+            place, size = _last_head(descriptor, file_size, unit_length)
+        except OSError as error:
+            raise _unreadable(file, error) from error
+        finally:
+            os.close(descriptor)
+        if size > 0:
+            return place if size != _BLANK_SIZE else -1
+    return -1
+
+
+def _last_head(descriptor: int, file_size: int, unit_length: int) -> tuple[int, int]:
+    """Physical offset and size of a file's last unit; zeros without one."""
+    low, high = 0, -(-_written(descriptor, file_size) // unit_length)
+    last = 0, 0
+    while low < high:
+        middle = (low + high) // 2
+        data = os.pread(descriptor, _HEAD.size, middle * unit_length)
+        place, size = _HEAD.unpack(data.ljust(_HEAD.size, b"\0"))
+        if place >= 0 and size > 0:
+            low, last = middle + 1, (place, size)
+        else:
+            high = middle
+    return last
+
+
+def _written(descriptor: int, file_size: int) -> int:
+    """Bytes up to the file's first hole: what a broker hasn't written yet is one on most file systems."""
+    try:
+        return min(os.lseek(descriptor, 0, os.SEEK_HOLE), file_size)
+    except OSError:
+        return file_size  # this file system doesn't tell
+
+
+def _unreadable(file: StoreFile, error: OSError) -> StoreError:
+    return StoreError("this queue file can't be read", path=file.path, found=error.strerror)

@@ -1,0 +1,121 @@
+"""What leads past the log's end: units and keys of messages that the log had, and has lost.
+
+Whoever knows where a log ends asks here: ``reput check`` (:mod:`reput.recovery.check`), which looks for that
+end only if something seems to lead past it, and ``reput report``, which has read the log. Two others have the
+same names for other questions: the plan (:mod:`reput.recovery.plan`, :mod:`reput.recovery.index_losses`) asks
+what is ahead of the log after a restart, verify (:mod:`reput.verify.checkpoint`) whether the checkpoint is
+ahead of the data.
+
+Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``, ``ConsumeQueue.truncateDirtyLogicFiles``,
+``IndexService.buildIndex`` (rocketmq-all-4.9.7, 5.3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.format.checkpoint import LOGICS_FIELDS
+from reput.format.consumequeue import PRE_BLANK, UNIT
+from reput.recovery.batch import BatchModel
+from reput.recovery.files import LAST_FILES, mapped
+from reput.recovery.queue import UNIT as UNITS
+from reput.recovery.queue import QueueModel
+from reput.recovery.snapshot import IndexEntry, Queue, Snapshot
+
+#: Kinds of findings: units of queues, keys of the index, the checkpoint's last unit.
+PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD = "past-log-end", "index-ahead", "checkpoint-ahead"
+
+#: Queues that one finding names.
+MOST_NAMED = 5
+_BLANK_SIZE = UNIT.unpack(PRE_BLANK)[1]
+
+
+def units_past(model: QueueModel | BatchModel, end: int, *, after_cut: bool) -> int:
+    """Units that lead to a message which begins or ends past a physical offset.
+
+    They are looked for in the last files, as a starting broker does, and in those before them as long as they
+    go on past the end.
+
+    Args:
+        model: the queue, recovered.
+        end: where the log ends.
+        after_cut: an earlier start may have cut units off the queue's end: those aren't counted.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    files = _batch_units(model, end) if isinstance(model, BatchModel) else _units(model, end)
+    return _count_past(files, after_cut=after_cut)
+
+
+def _units(model: QueueModel, end: int) -> Iterator[NDArray[np.bool_]]:
+    for file in reversed(model.files):
+        if file.path is not None:
+            units = mapped(file.path, model.file_size)[: file.wrote].view(UNITS)
+            # The blanks before a queue's first unit lead nowhere.
+            past = _leads_past(units["offset"].astype(np.int64), units["size"].astype(np.int64), end)
+            yield past & (units["size"] != _BLANK_SIZE)
+
+
+def _batch_units(model: BatchModel, end: int) -> Iterator[NDArray[np.bool_]]:
+    for file in reversed(model.files):
+        units = file.counting
+        yield _leads_past(units["position"].astype(np.int64), units["size"].astype(np.int64), end)
+
+
+def _leads_past(offset: NDArray[np.int64], size: NDArray[np.int64], end: int) -> NDArray[np.bool_]:
+    # A sum that overflows is of an offset that lies past any end.
+    return (offset >= end) | (offset + size > end)
+
+
+def _count_past(files: Iterable[NDArray[np.bool_]], *, after_cut: bool) -> int:
+    """How many are True in the last files, the last one first, and in those before that go on with True."""
+    count = 0
+    for number, past in enumerate(files, 1):
+        others = np.flatnonzero(~past)
+        cut = int(others[-1]) + 1 if len(others) else 0
+        count += int(past[:cut].sum() if after_cut else past.sum())
+        after_cut = after_cut and not cut
+        if number >= LAST_FILES and len(past) and not past[0]:
+            break
+    return count
+
+
+def left_by_a_cut(snapshot: Snapshot, end: int, last_time: int) -> bool:
+    """Whether units past the log's end may be what an earlier start cut off.
+
+    A start after a crash cuts queues by moving a position back: the units stay in the file until new ones are
+    written over them, also through a stop in good order. That stop writes down the time of the last message
+    with a unit. If it is the log's last one, the log has lost nothing since. (5.5 sometimes writes down an
+    earlier one, which tells nothing.)
+
+    Args:
+        end: where the log ends.
+        last_time: storeTimestamp of its last message, ms; 0 without one.
+    """
+    known = snapshot.checkpoint.logics_msg_timestamp
+    return snapshot.clean and last_unit(snapshot) < end and 0 < known == last_time
+
+
+def keys_past(index: Iterable[IndexEntry], end: int) -> list[IndexEntry]:
+    """The index files with a key of a message at a physical offset or behind it, in order."""
+    return [
+        entry for entry in index if entry.header.index_count > 1 and entry.header.end_physical_offset >= end
+    ]
+
+
+def last_unit(snapshot: Snapshot) -> int:
+    """Physical offset of the last message with a unit, by the checkpoint; -1 before 5.4, and without one."""
+    known = snapshot.settings.dialect.checkpoint_fields >= LOGICS_FIELDS
+    offset = snapshot.checkpoint.logics_physical_offset
+    return offset if known and offset > 0 else -1
+
+
+def named(queues: Sequence[Queue]) -> str:
+    """``A:0, B:1``, and how many more there are."""
+    names = ", ".join(f"{topic}:{queue_id}" for topic, queue_id in queues[:MOST_NAMED])
+    more = len(queues) - MOST_NAMED
+    return f"{names} and {more:,} more" if more > 0 else names
