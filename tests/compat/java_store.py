@@ -13,7 +13,7 @@ from tests.compat.compiled import instance
 from tests.compat.jvm import JavaError, Jvm
 from tests.compat.message import Host, Message, encode_batch
 
-_DISPATCH_TIMEOUT = 60.0
+_DISPATCH_TIMEOUT = 120.0
 _LOOPBACK = Path(__file__).with_name("Loopback.java")
 #: Settings that are null until they are set: MixAll.object2Properties leaves them out.
 _WITHOUT_DEFAULT = frozenset(

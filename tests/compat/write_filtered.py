@@ -52,7 +52,7 @@ BROKER: dict[str, object] = {
     "maxErrorRateOfBloomFilter": 15,
     "expectConsumerNumUseFilter": 12,
 }
-_SECONDS = 30.0
+_SECONDS = 90.0
 
 
 def messages() -> Iterator[Message]:
@@ -141,7 +141,7 @@ def wait_for_filters(broker: Broker, consumers: Mapping[str, Mapping[str, str]])
     """Wait until the broker knows the expressions of these consumers, by group and topic.
 
     Raises:
-        JavaError: it doesn't after half a minute.
+        JavaError: it doesn't after a minute and a half.
     """
     manager = broker.controller.getConsumerFilterManager()
     deadline = time.monotonic() + _SECONDS
