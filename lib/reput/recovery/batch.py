@@ -107,7 +107,7 @@ class BatchModel:
         if not self.files:
             return
         end = 0
-        for file in self.files[max(len(self.files) - LAST_FILES, 0) :]:
+        for file in self.files[-LAST_FILES:]:
             count = _prefix(file.units, 0)
             if count:
                 self.max_physical = int(file.units[count - 1]["position"])
@@ -127,7 +127,7 @@ class BatchModel:
         """``reviseMaxAndMinOffsetInQueue``."""
         self._revise_min()
         self.max_offset = 0
-        for file in self.files[: -len(self.files) - 1 : -1][:2]:
+        for file in self.files[:-3:-1]:
             if len(file.counting):
                 last = file.counting[-1]
                 self.max_offset = int(last["base_offset"]) + int(last["batch_size"])

@@ -90,7 +90,7 @@ class QueueModel:
         if not self.files:
             return
         end = 0
-        for file in self.files[max(len(self.files) - LAST_FILES, 0) :]:
+        for file in self.files[-LAST_FILES:]:
             count, last = self._valid_prefix(file, 0)
             if last is not None:
                 self.max_physical = last
@@ -105,7 +105,7 @@ class QueueModel:
 
     def _last_address(self) -> int:
         """The last address in consumequeue_ext that a unit of the last three files has; 1 without one."""
-        for file in reversed(self.files[max(len(self.files) - LAST_FILES, 0) :]):
+        for file in reversed(self.files[-LAST_FILES:]):
             for at in range((file.wrote // UNIT_LENGTH - 1) // _CHUNK * _CHUNK, -1, -_CHUNK):
                 tags = self._units(file, at, min(_CHUNK, file.wrote // UNIT_LENGTH - at))["tags"]
                 found = np.flatnonzero(tags <= MAX_ADDRESS)
@@ -287,7 +287,7 @@ class QueueModel:
         first = last = count = 0
         if self.ext is None or not self.files:
             return first, last, count
-        start = max(self.files[max(len(self.files) - LAST_FILES, 0)].base, self.min_logic)
+        start = max(self.files[-LAST_FILES:][0].base, self.min_logic)
         for at, units in self.units(start):
             old = len(units) if self._put_from is None else max(self._put_from // UNIT_LENGTH - at, 0)
             tags = units["tags"][:old].astype(np.int64)

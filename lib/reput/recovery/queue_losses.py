@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH
 from reput.recovery.loss import Loss
 from reput.recovery.predict import Prediction
 from reput.recovery.units import Unreached
@@ -16,7 +17,7 @@ def queue_losses(prediction: Prediction) -> Iterator[Loss]:
     for (topic, queue_id), queue in sorted(prediction.queues.items()):
         if queue.recovered_end <= queue.end and not queue.deleted:
             continue
-        lost = (queue.recovered_end - queue.end) // 20
+        lost = (queue.recovered_end - queue.end) // UNIT_LENGTH
         if lost > 0:
             yield Loss(
                 kind="queue-cut",

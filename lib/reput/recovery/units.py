@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
 from reput.recovery.batch import BatchModel, Inner
+from reput.recovery.files import LAST_FILES
 from reput.recovery.queue import QueueModel
 from reput.recovery.snapshot import Queue
 from reput.scan import output
@@ -155,6 +156,6 @@ def _displaced(model: QueueModel | None, position: NDArray[np.int64]) -> int:
     if model is None or not model.files:
         return 0
     found = np.zeros(len(position), bool)
-    for _, units in model.units(model.files[max(len(model.files) - 3, 0)].base):
+    for _, units in model.units(model.files[-LAST_FILES:][0].base):
         found |= np.isin(position, units["offset"].astype(np.int64))
     return int(found.sum())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reput.errors import Finding, ReputError
 from reput.recovery.check import past_end
+from reput.recovery.loss import LOG_GONE
 from reput.recovery.past_end import CHECKPOINT_AHEAD, INDEX_AHEAD, PAST_LOG_END
 from reput.recovery.problem import Problem
 from reput.recovery.snapshot import Snapshot
@@ -23,7 +24,7 @@ _MILD = frozenset(
     {"torn-tail", "uncommitted-entries", "lmq-counts", "bad-lmq-offset", "unsafe-topic", "bad-queue-offset"}
 )
 #: Problems of a start after which something is missing.
-_LOSSES = frozenset({"missing-segments", "missing-log-directory", "no-log", "missing-queue-files"})
+_LOSSES = LOG_GONE | {"missing-queue-files"}
 #: Problems that mean messages are gone; after a crash the last ones may never have been flushed.
 _LOST_END = frozenset({PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD})
 

@@ -193,12 +193,21 @@ class _Gathering:
                 raise
             self._check_failed(error)
             self._facts.not_seen.append("queues, index and checkpoint: the store's files can't be read")
-        nothing = Listing()
-        clean = not (settings.root / names.ABORT).exists()
         size = settings.segment_size
-        return Snapshot(
-            settings, clean, size or 0, size is not None, nothing, {}, {}, StoreCheckpoint(), False, (), None
-        ), False
+        nothing = Snapshot(
+            settings=settings,
+            clean=not (settings.root / names.ABORT).exists(),
+            segment_size=size or 0,
+            segment_size_known=size is not None,
+            log=Listing(),
+            queues={},
+            batch_queues={},
+            checkpoint=StoreCheckpoint(),
+            checkpoint_exists=False,
+            index=(),
+            holder=None,
+        )
+        return nothing, False
 
     def _check(self, snapshot: Snapshot) -> None:
         if self._settings.dledger is not None:
