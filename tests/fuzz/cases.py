@@ -15,7 +15,8 @@ from reput.format import names
 from reput.format.consumequeue import UNIT
 from reput.format.consumequeueext import HEAD_LENGTH, place_of
 from reput.format.indexfile import FIRST_ORDINAL, PREVIOUS, TIME_DIFF, IndexHeader
-from reput.recovery.plan import plan, problems
+from reput.recovery.check import problems
+from reput.recovery.plan import plan
 from reput.recovery.snapshot import take
 from reput.settings import StoreSettings
 from reput.sink.runner import InlineRunner

@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.fuzz.cases import Cases
 from tests.fuzz.changes import Change
 from tests.fuzz.specimen import Specimen
+from tests.memory import memory
 
 #: A change may take so long, s; to start and compile, a process may take longer.
 CASE_SECONDS, START_SECONDS = 20.0, 900.0
@@ -104,8 +105,7 @@ class _Share:
         return self._done < len(self._asked)
 
     def _start(self) -> None:
-        shm = Path("/dev/shm")
-        self._place = Path(tempfile.mkdtemp(prefix="reput-fuzz-", dir=shm if shm.is_dir() else None))
+        self._place = Path(tempfile.mkdtemp(prefix="reput-fuzz-", dir=memory()))
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe(duplex=False)
         rest = self._asked[self._done :]

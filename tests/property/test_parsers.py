@@ -30,8 +30,8 @@ from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.javaproperties import parse as parse_properties_file
 from reput.lag import lag
 from reput.recovery import files as recovery_files
+from reput.recovery.check import problems
 from reput.recovery.config import config_problems
-from reput.recovery.plan import problems
 from reput.recovery.snapshot import take
 from reput.settings import DLedgerSettings, StoreSettings
 from reput.sink import journal

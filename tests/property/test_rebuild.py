@@ -36,6 +36,7 @@ from tests.local import (
     units,
     write_store,
 )
+from tests.memory import memory
 from tests.property.logs import with_property_crc
 
 TOPICS = (
@@ -226,8 +227,7 @@ runs = st.builds(
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A directory in memory where there is such a place: what is tested isn't the disk."""
-    shm = Path("/dev/shm")
-    place = Path(tempfile.mkdtemp(prefix="reput-", dir=shm if shm.is_dir() else None))
+    place = Path(tempfile.mkdtemp(prefix="reput-", dir=memory()))
     try:
         yield place
     finally:
