@@ -26,6 +26,7 @@ _OPTIONS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-dev-shm-usage",  # 64 MiB in a container
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
@@ -35,7 +36,7 @@ _OPTIONS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-_SECONDS = 60
+_SECONDS = 180
 #: Gives the pipes the numbers that the protocol asks for, then becomes the browser.
 _RENUMBERED = """
 import fcntl, os, sys
@@ -96,6 +97,12 @@ class Page:
         self.browser.events.clear()
         self.send("Page.navigate", url=path.as_uri())
         self.browser.wait(self.session, "Page.loadEventFired")
+        # That may have been said of the page before, if it was still on its way.
+        there = f"document.readyState === 'complete' && location.href === {json.dumps(path.as_uri())}"
+        until = time.monotonic() + _SECONDS
+        while not self.run(there):
+            assert time.monotonic() < until, "the page isn't loaded"
+            time.sleep(0.01)
 
     def run(self, expression: str) -> Any:
         """The value of an expression in the page; its policy doesn't hold for it."""

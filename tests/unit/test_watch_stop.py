@@ -38,14 +38,14 @@ def tail(out: Path, run: Callable[[], None]) -> Iterator[None]:
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert held.wait(10)
+    assert held.wait(60)
     yield
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -68,7 +68,7 @@ def test_the_writer_ends(out: Path) -> None:
         time.sleep(0.1)  # the batch under way
 
     with tail(out, run):
-        stopped = stop(out, 10)
+        stopped = stop(out, 60)
     assert stopped.holder is not None
     assert stopped.holder.pid == os.getpid()
     assert stopped.holder.what.startswith(f"process {os.getpid()} on ")
@@ -86,7 +86,7 @@ def test_a_writer_that_just_begins_clears_what_was_left(out: Path) -> None:
         until(lambda: is_requested(out))
 
     with tail(out, run):
-        assert stop(out, 10).clean
+        assert stop(out, 60).clean
     assert not is_requested(out)
 
 
@@ -96,7 +96,7 @@ def test_a_writer_that_breaks_off(out: Path) -> None:
         until(lambda: is_requested(out))
 
     with tail(out, run):
-        assert not stop(out, 10).clean
+        assert not stop(out, 60).clean
 
 
 def test_a_writer_that_does_not_end(out: Path) -> None:
