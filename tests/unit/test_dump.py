@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from reput.dump import commitlog as dump
+from reput.dump import following as following_module
 from reput.dump import places
 from reput.dump.commitlog import Blank, Block, Event, Reader, Unwritten
 from reput.dump.damage import Damage
@@ -29,6 +31,7 @@ from reput.format.commitlog import Record
 from reput.query.message import Message
 from reput.scan.rules import rules
 from reput.settings import StoreSettings
+from reput.source import live, live_end
 from reput.store.segments import CommitLog, Segment
 from tests.property.logs import lay_out, lay_out_entries, segments
 from tests.slow_dump import segment_events
@@ -422,6 +425,7 @@ def test_half_a_record_that_somebody_writes_is_no_damage(
     assert [event[0] for event in read_log(tmp_path)] == ["row", "row"]
 
 
+@pytest.mark.usefixtures("short_rest")
 def test_a_log_is_followed_as_far_as_it_is_settled(tmp_path: Path) -> None:
     first = lay_out(records(2, 10))
     path = write_log(tmp_path, (0, first.ljust(1000, b"\0"))) / names.offset_name(0)
@@ -475,19 +479,130 @@ def test_a_broker_that_starts_is_waited_for(tmp_path: Path) -> None:
     assert [event[0] for event in seen([found])] == ["row"]
 
 
-def test_following_begins_at_the_end_and_ends_where_it_is_told(tmp_path: Path) -> None:
-    log = [*records(4, 10)]
-    data = lay_out(log)
-    path = write_log(tmp_path, (0, data[: len(data) // 2].ljust(1000, b"\0"))) / names.offset_name(0)
-    place = places.log_place(tmp_path, None, None)
-    events = follow(place.settings, Wanted(), None, len(data), entries=False)
-    # The last record is settled when it was seen for a moment.
-    quiet = [next(events) for _ in range(3)]
-    assert [event for event in quiet if event is not None and not isinstance(event, Block)] == []
+def write_at(path: Path, offset: int, data: bytes) -> None:
     with path.open("r+b") as file:
+        file.seek(offset)
         file.write(data)
-    told = [event for event in seen(one for one in events if one is not None) if event[0] == "row"]
-    assert [event[1] for event in told][-2:] == [len(data) // 2, len(data) // 4 * 3]
+
+
+def followed(events: Iterator[Event | None], looks: int = 8) -> list[tuple[object, ...]]:
+    """What is shown until nothing new came so many times."""
+    told = []
+    while looks:
+        event = next(events)
+        if event is None:
+            looks -= 1
+        else:
+            told += seen([event])
+    return told
+
+
+@pytest.fixture
+def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What makes a record settled that nothing follows: docs/live-log.md, rules 3 and 5; and quick looks."""
+    monkeypatch.setattr(live_end, "_REST_SECONDS", 0.02)
+    monkeypatch.setattr(live, "_LIST_SECONDS", 0.005)
+    monkeypatch.setattr(following_module, "_WAIT_SECONDS", 0.005)
+
+
+def shown(tmp_path: Path, start: int | None, end: int = MOST) -> Iterator[Event | None]:
+    return follow(places.log_place(tmp_path, None, None).settings, Wanted(), start, end, entries=False)
+
+
+@pytest.mark.usefixtures("short_rest")
+def test_the_last_record_of_a_quiet_log_is_shown_when_it_has_rested(tmp_path: Path) -> None:
+    data = lay_out(records(3, 10))
+    write_log(tmp_path, (0, data.ljust(1000, b"\0")))
+    started = time.monotonic()
+    told = []
+    for event in shown(tmp_path, 0):
+        told += seen([event] if event is not None else [])
+        if len(told) == 2:
+            assert time.monotonic() - started < 10
+        if len(told) == 3:
+            break
+    assert [event[1] for event in told] == [0, len(data) // 3, len(data) // 3 * 2]
+    assert time.monotonic() - started > 0.02
+
+
+@pytest.mark.usefixtures("short_rest")
+@pytest.mark.parametrize("quiet", [True, False])
+def test_from_the_end_on_only_what_was_not_there_is_shown(tmp_path: Path, *, quiet: bool) -> None:
+    """Neither when the last record that was there has rested, nor when another one settles it."""
+    data = lay_out(records(6, 10))
+    one = len(data) // 6
+    path = write_log(tmp_path, (0, data[: 3 * one].ljust(1000, b"\0"))) / names.offset_name(0)
+    events = shown(tmp_path, None, len(data))
+    assert next(events) is None
+    if quiet:
+        time.sleep(0.03)
+        assert followed(events) == []
+    write_at(path, 3 * one, data[3 * one :])
+    assert [event[1] for event in seen(event for event in events if event is not None)] == [
+        3 * one, 4 * one, 5 * one,
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("short_rest")
+def test_another_record_in_the_place_of_the_last_one_is_news(tmp_path: Path) -> None:
+    """A broker died over it, and the next one writes there."""
+    data = lay_out(records(3, 10))
+    one = len(data) // 3
+    path = write_log(tmp_path, (0, data.ljust(1000, b"\0"))) / names.offset_name(0)
+    events = shown(tmp_path, None)
+    assert next(events) is None
+    write_at(path, 2 * one, lay_out(records(2, 20), 2 * one))
+    assert [event[1] for event in followed(events, 30)] == [2 * one, 3 * one]
+
+
+@pytest.mark.usefixtures("short_rest")
+def test_what_expired_before_it_was_shown_is_said(tmp_path: Path) -> None:
+    def part(base: int, *, closed: bool = True) -> bytes:
+        data = lay_out(records(3, base), base)
+        return data + (commitlog.encode_blank(1000 - len(data)) if closed else bytes(1000 - len(data)))
+
+    log = write_log(tmp_path, *((base, part(base, closed=base < 3000)) for base in range(0, 4000, 1000)))
+    events = shown(tmp_path, 0)
+    told = seen([next(event for event in events if event is not None)])
+    for base in (0, 1000):  # while a reader that is slow reads the first one
+        (log / names.offset_name(base)).unlink()
+    told += followed(events, 40)
+    assert [event[1] // 1000 for event in told if event[0] == "row"] == [0] * 3 + [2] * 3 + [3] * 3  # type: ignore[operator]
+    assert [event for event in told if event[0] == "damage"] == [("damage", "expired-unread", 1000, 2000)]
+    # And while nothing is read at all: the log goes on without what was read last.
+    for base in (4000, 5000):
+        write_log(tmp_path, (base, part(base)))
+    write_log(tmp_path, (6000, part(6000, closed=False)))
+    for base in (2000, 3000, 4000):
+        (log / names.offset_name(base)).unlink()
+    told = followed(events, 40)
+    (damage,) = [event for event in told if event[0] == "damage"]
+    assert (damage[1], damage[3]) == ("expired-unread", 5000)
+    assert [event[1] // 1000 for event in told if event[0] == "row"] == [5] * 3 + [6] * 3  # type: ignore[operator]
+
+
+@pytest.mark.usefixtures("short_rest")
+def test_a_gap_is_said_once_while_a_log_is_followed(tmp_path: Path) -> None:
+    def part(base: int) -> bytes:
+        data = lay_out(records(2, base), base)
+        return data + commitlog.encode_blank(1000 - len(data))
+
+    write_log(tmp_path, *((base, part(base)) for base in (0, 1000, 3000)))
+    write_log(tmp_path, (4000, lay_out(records(2, 4000), 4000).ljust(1000, b"\0")))
+    told = followed(shown(tmp_path, 0), 40)
+    assert [event[1:] for event in told if event[0] == "damage"] == [("missing-segments", 2000, 3000)]
+    assert sum(event[0] == "row" for event in told) == 8
+
+
+@pytest.mark.usefixtures("short_rest")
+def test_following_may_begin_behind_the_end(tmp_path: Path) -> None:
+    data = lay_out(records(6, 10))
+    one = len(data) // 6
+    path = write_log(tmp_path, (0, data[: 2 * one].ljust(1000, b"\0"))) / names.offset_name(0)
+    events = shown(tmp_path, 4 * one)
+    assert followed(events, 20) == []
+    write_at(path, 2 * one, data[2 * one :])
+    assert [event[1] for event in followed(events, 20)] == [4 * one, 5 * one]
 
 
 def test_a_row_has_the_columns_of_the_data_source() -> None:

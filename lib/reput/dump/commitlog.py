@@ -154,7 +154,7 @@ class Reader:
         times = self._times(log)
         for number, segment in enumerate(log.segments):
             while findings and findings[0].offset <= segment.base:
-                yield from self._damage(findings.pop(0))
+                yield from self.damage(findings.pop(0))
             end = segment.base + log.segment_size
             if end <= self._start or segment.base >= self._end:
                 continue
@@ -164,7 +164,7 @@ class Reader:
             last = number == len(log.segments) - 1 and not followed
             yield from self.segment(segment, log.segment_size, last=last)
         for finding in findings:
-            yield from self._damage(finding)
+            yield from self.damage(finding)
 
     def segment(
         self,
@@ -210,7 +210,7 @@ class Reader:
             rest = missing_range(
                 scan.part, scan.data, outcome.end, written_end, outcome.status, entries=self._entries
             )
-            yield from self._damage(replace(rest, outcome="passed over: the log went on behind it"))
+            yield from self.damage(replace(rest, outcome="passed over: the log went on behind it"))
 
     def _begin(self, segment: Segment, segment_size: int, *, last: bool, exact: int | None) -> _Scan | None:
         data = map_segment(segment.path, segment.length)
@@ -275,6 +275,32 @@ class Reader:
             entries=self._entries,
         )
 
+    def places(
+        self, segment: Segment, segment_size: int, position: int
+    ) -> tuple[NDArray[np.uint8], list[tuple[int, int]]]:
+        """A segment's bytes, uint8[bytes], and (position, size) of the records in it.
+
+        Args:
+            segment: the segment.
+            segment_size: bytes that it spans in the log.
+            position: where a record begins, or would.
+
+        Raises:
+            SegmentGoneError, StoreError: it can't be read.
+        """
+        data = map_segment(segment.path, segment.length)
+        limit = max((end for _, end in written_ranges(segment)), default=0)
+        walk = self.walk(segment, segment_size, data, last=True, limit=limit, position=position)
+        found = self._frames
+        places: list[tuple[int, int]] = []
+        more = True
+        while more:
+            found.counts.fill(0)
+            more = walk.advance(len(data), found, _BLOCK_BYTES)
+            count = int(found.counts[ROWS])
+            places += zip(found.position[:count].tolist(), found.size[:count].tolist(), strict=True)
+        return data, places
+
     def _events(self, scan: _Scan, stop: int, findings: list[Finding]) -> Iterator[Event]:
         """Records up to the physical offset ``stop``, and between them what was found."""
         pending = sorted(findings, key=lambda finding: finding.offset)
@@ -295,12 +321,12 @@ class Reader:
                 if before:
                     yield Block(scan.data, base, found, rows[:before])
                 rows = rows[before:]
-                yield from self._damage(pending.pop(0))
+                yield from self.damage(pending.pop(0))
             if len(rows):
                 yield Block(scan.data, base, found, rows)
             scan.tail = int(places[-1] + found.size[count - 1])
         for finding in pending:
-            yield from self._damage(finding)
+            yield from self.damage(finding)
         scan.tail = max([scan.tail, *(finding.end for finding in findings)])
 
     def _close(self, scan: _Scan, outcome: PartOutcome) -> Iterator[Event]:
@@ -319,15 +345,16 @@ class Reader:
                 finding = missing_range(
                     part, data, place, part.base + part.segment_size, status, entries=self._entries
                 )
-                yield from self._damage(finding)
+                yield from self.damage(finding)
         elif status is Status.UNWRITTEN and outcome.rest_is_zero:
             if place < self._end and written_end > self._start:
                 yield Unwritten(place, written_end)
         elif outcome.status is not Status.END and not _changes(data, place - part.base):
             finding = torn_tail(part, data, place, status, entries=self._entries)
-            yield from self._damage(finding)
+            yield from self.damage(finding)
 
-    def _damage(self, finding: Finding) -> Iterator[Damage]:
+    def damage(self, finding: Finding) -> Iterator[Damage]:
+        """What was found, if it touches the range that is asked for."""
         if finding.offset < self._end and (finding.end > self._start or finding.offset >= self._start):
             yield Damage.of(finding)
 
