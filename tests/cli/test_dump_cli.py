@@ -98,6 +98,7 @@ def test_limits_and_what_is_not_printed(reput: Command, store: GoldenStore) -> N
     assert count("consumequeue", root, "--limit", "7", "--queue", "Orders") == 7 + 1  # and pre-blanks
     assert count("index", root, *options(store), "--limit", "5") == 5 + 1
     assert count("index", root, *options(store), "--headers") == 2
+    assert count("index", root, *options(store), "--headers", "--limit", "1") == 1
     for kind in ("commitlog", "consumequeue", "index"):
         more = () if kind == "consumequeue" else options(store)
         assert reput("dump", kind, root, "--quiet", *more).stdout == ""
@@ -206,6 +207,18 @@ def test_quiet_says_nothing_of_what_does_not_fit(reput: Command, store: GoldenSt
         ("commitlog STORE --stats --body", "--stats alone"),
         ("commitlog STORE --quiet --all", "--quiet alone"),
         ("commitlog STORE --key ''", "an empty text finds nothing"),
+        ("commitlog STORE --topic t --topic ''", "--topic is empty"),
+        ("commitlog STORE --queue ''", "--queue is empty"),
+        ("consumequeue STORE --queue ''", "--queue is empty"),
+        ("commitlog STORE --topic x --queue t:0 --queue-start 4", "one --queue TOPIC:ID and no --topic"),
+        (f"commitlog STORE/{'x' * 300}", "this can't be read; found File name too long"),
+        (f"checkpoint STORE/{'x' * 300}", "this can't be read; found File name too long"),
+        ("index STORE/loop", "this can't be read; found Too many levels of symbolic links"),
+        ("commitlog STORE/looped", "can't be read; found Too many levels of symbolic links"),
+        ("consumequeue STORE/pipe", "there is no consume queue here"),
+        ("commitlog STORE/pipe", "there is no commit log here"),
+        ("commitlog STORE/checkpoint/x", "there is nothing here"),
+        ("index STORE --headers --since 2026-11-21", "--headers alone"),
         (
             "commitlog STORE/commitlog/00000000000000131072 --follow",
             "with a store or a directory of segments",
@@ -222,7 +235,11 @@ def test_quiet_says_nothing_of_what_does_not_fit(reput: Command, store: GoldenSt
 )
 def test_refusals(reput: Command, store: GoldenStore, words: str, said: str) -> None:
     (store.root / "config").mkdir()
-    before = tree(store.root)
+    (store.root / "loop").symlink_to("loop")
+    os.mkfifo(store.root / "pipe")
+    (store.root / "looped").mkdir()
+    (store.root / "looped" / names.offset_name(0)).symlink_to(names.offset_name(0))
+    before = list_of(store.root)
     command = [word.replace("STORE", str(store.root)) for word in shlex.split(words)]
     outcome = reput("dump", *command)
     assert (outcome.code, outcome.stdout) == (2, "")
@@ -232,7 +249,28 @@ def test_refusals(reput: Command, store: GoldenStore, words: str, said: str) -> 
     (line,) = [json.loads(line) for line in found.stdout.splitlines()]
     assert (line["type"], line["exit_code"]) == ("error", 2)
     assert said in line["message"]
-    assert tree(store.root) == before
+    assert list_of(store.root) == before
+
+
+def list_of(root: Path) -> list[tuple[str, int, int]]:
+    """What lies in a store, without opening it."""
+    found = ((path, path.lstat()) for path in root.rglob("*"))
+    return sorted((str(path), status.st_size, status.st_mtime_ns) for path, status in found)
+
+
+def test_what_may_not_be_looked_into_is_said(
+    reput: Command, store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refused)  # as root may look everywhere
+    outcome = reput("dump", "commitlog", store.root)
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert outcome.stderr == (
+        f"reput: {store.root / 'commitlog'}: this can't be read; found Permission denied. "
+        "Check the file and its permissions, then ask the same again\n"
+    )
 
 
 def test_a_wrong_crc_is_said_before_the_message(reput: Command, tmp_path: Path) -> None:
@@ -329,6 +367,20 @@ def test_who_closes_the_pipe_ends_it_quietly(tmp_path: Path) -> None:
         running.stdout.close()
         assert running.stderr.read() == ""
         assert running.wait(30) == 0
+
+
+def test_who_closes_the_pipe_of_a_quiet_log_ends_it_too(tmp_path: Path) -> None:
+    write_store(tmp_path, [(0, lay_out([Record(b"t", b"x"), Record(b"u", b"y")]).ljust(1000, b"\0"))])
+    with process("commitlog", tmp_path, "--follow", "--topic", "t") as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        try:
+            assert running.stdout.readline().startswith("0  ")
+            running.stdout.close()
+            assert running.wait(30) == 0
+        finally:
+            running.kill()
+        assert running.stderr.read() == ""
 
 
 def test_a_full_disk_is_said_and_is_no_bug(store: GoldenStore) -> None:

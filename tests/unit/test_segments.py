@@ -51,6 +51,18 @@ def test_other_files_are_none(tmp_path: Path) -> None:
     assert len(discover(settings(tmp_path)).segments) == 1
 
 
+def test_a_link_that_leads_nowhere_is_none_and_one_to_itself_is_refused(tmp_path: Path) -> None:
+    directory = tmp_path / "store" / "commitlog"
+    make(directory, {0: 100})
+    (directory / names.offset_name(100)).symlink_to("nowhere")
+    assert len(discover(settings(tmp_path)).segments) == 1
+    loop = directory / names.offset_name(200)
+    loop.symlink_to(loop.name)
+    with pytest.raises(StoreError, match="the segment can't be read; found Too many levels") as refused:
+        discover(settings(tmp_path))
+    assert refused.value.path == str(loop)
+
+
 def test_several_directories(tmp_path: Path) -> None:
     store = tmp_path / "store"
     make(store / "a", {0: 100, 200: 100})

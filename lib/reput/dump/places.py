@@ -111,16 +111,20 @@ def check_exists(path: Path, expected: str) -> None:
     """Refuse a path that leads nowhere.
 
     Raises:
-        StoreError: it does.
+        StoreError: it does, or can't be followed.
     """
-    if not path.exists():
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(
             "there is nothing here",
             path=path,
             expected=expected,
             found="no such file or directory",
             next_step="Check PATH",
-        )
+        ) from error
+    except OSError as error:
+        raise unreadable("this", path, error) from error
 
 
 def _refuse_other(

@@ -283,6 +283,8 @@ def _files(settings: StoreSettings) -> Iterator[Segment]:
                 status = entry.stat()
             except FileNotFoundError:
                 continue  # expired just now
+            except OSError as error:
+                raise unreadable("the segment", entry.path, error) from error
             if stat.S_ISREG(status.st_mode):
                 yield Segment(directory / entry.name, base, status.st_size)
 

@@ -18,6 +18,7 @@ from reput.cli.dump.options import (
     Quiet,
     Since,
     Until,
+    filled,
     in_order,
     queue_of,
     times_of,
@@ -64,7 +65,7 @@ def commitlog_command(
             "--start",
             "-s",
             metavar="N",
-            help="Begin at this physical offset; with --follow also `end`: at what comes from now on.",
+            help="Begin at this physical offset; with --follow also `end`: at what isn't there yet.",
         ),
     ] = None,
     end: Annotated[
@@ -128,6 +129,10 @@ def commitlog_command(
     conditions must hold. Damage in the range is always shown, whatever is asked for.
 
     Where nothing is to be shown, stderr says where the log begins and ends.
+
+    With --follow a message is shown once it is certain to stay: mostly within milliseconds. One that ends in
+    a zero byte, and the last one that stands in the log when the command begins, wait for the next message,
+    or for two seconds in which nothing changes.
 
     Exit code 0: sound. 1: something in the range is damaged. 2: refused or failed.
     """
@@ -193,7 +198,7 @@ def _show_log(
     try:
         for event in events:
             if event is None:
-                lines.flush()
+                lines.wait()
                 continue
             if isinstance(event, Damage):
                 lines.show(event, damage_line)
@@ -263,14 +268,16 @@ def _wanted(
     from reput.dump.wanted import Transaction, Wanted
 
     chosen = tuple(queue_of(text) for text in queues or ())
-    if (queue_start is not None or queue_end is not None) and (len(chosen) != 1 or chosen[0][1] is None):
-        raise unclear("--queue-start or --queue-end without it", "one --queue TOPIC:ID beside them")
+    if queue_start is not None or queue_end is not None:
+        if len(chosen) != 1 or chosen[0][1] is None:
+            raise unclear("--queue-start or --queue-end without it", "one --queue TOPIC:ID beside them")
+        if topics:
+            raise unclear("--queue-start or --queue-end with --topic", "one --queue TOPIC:ID and no --topic")
     in_order("--queue-start", queue_start, "--queue-end", queue_end)
     for option, text in (("--tag", tag), ("--key", key), ("--uniq-key", uniq_key)):
-        if text == "":
-            raise SettingsError(
-                f"{option} is empty: an empty text finds nothing", expected="a text", found="nothing"
-            )
+        filled(option, text)
+    for one in topics or ():
+        filled("--topic", one)
     states = [state.value for state in Transaction]
     if transaction is not None and transaction not in states:
         raise SettingsError(

@@ -57,6 +57,8 @@ def index_command(
     with dumping(as_json) as lines:
         if headers and key is not None:
             raise unclear("--headers and --key", "one of them")
+        if headers and (since is not None or until is not None):
+            raise unclear("--headers with --since or --until", "--headers alone: no entry is shown")
         if key is not None and "#" not in key:
             raise SettingsError(
                 "a key can't be understood", expected="TOPIC#KEY, e.g. orders#4711", found=key
@@ -79,7 +81,7 @@ def index_command(
                 anything |= isinstance(event, index.Entry | Damage)
                 if isinstance(event, Damage) or not quiet:
                     lines.show(event, index_line)
-                if isinstance(event, index.Entry) and most.is_reached():
+                if isinstance(event, index.FileHead if headers else index.Entry) and most.is_reached():
                     return
         if not (anything or headers) and (key is None or (begin, stop) != (None, None)):
             lines.nothing(in_index(files, begin, stop), quiet=quiet)

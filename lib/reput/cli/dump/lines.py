@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from reput.cli.outcome import reported
 from reput.cli.output import TextOutput, inline, let_go_of_stdout, told, unwritten
 from reput.dump.damage import Damage
 from reput.errors import ReputError
+from reput.store.unreadable import unreadable
 
 
 class Lines:
@@ -65,6 +67,23 @@ class Lines:
         except OSError as error:
             unwritten(error)
 
+    def wait(self) -> None:
+        """Let everything be seen before more is waited for.
+
+        Raises:
+            BrokenPipeError: nobody reads any more, which is told without a line to be written.
+            SystemExit: as :meth:`flush`.
+        """
+        self.flush()
+        try:
+            descriptor = sys.stdout.fileno()
+        except (OSError, ValueError):
+            return  # it is no file
+        end = select.poll()
+        end.register(descriptor, 0)
+        if any(what & select.POLLERR for _, what in end.poll(0)):
+            raise BrokenPipeError
+
     def nothing(self, nothing: Nothing, *, quiet: bool) -> None:
         """Why nothing is shown: to stderr, with ``--json`` as a line as well.
 
@@ -110,6 +129,10 @@ def dumping(as_json: bool) -> Iterator[Lines]:
             lines.flush()
         except BrokenPipeError:
             let_go_of_stdout()
+        except OSError as error:  # in looking what is there; who reads a file says more
+            if error.filename is None:
+                raise
+            raise unreadable("this", error.filename, error) from error
     raise typer.Exit(1 if lines.damaged else 0)
 
 

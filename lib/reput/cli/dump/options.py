@@ -32,6 +32,7 @@ def queue_of(text: str) -> tuple[str, int | None]:
     Raises:
         SettingsError: it is neither.
     """
+    filled("--queue", text)
     topic, colon, number = text.rpartition(":")
     if not colon:
         return text, None
@@ -40,6 +41,18 @@ def queue_of(text: str) -> tuple[str, int | None]:
             "a queue can't be understood", expected="TOPIC or TOPIC:ID, e.g. orders:3", found=text
         )
     return topic, int(number)
+
+
+def filled(option: str, text: str | None) -> None:
+    """Refuse an empty text to look for, which an unset variable of a script may be.
+
+    Raises:
+        SettingsError: it is one; names the option.
+    """
+    if text == "":
+        raise SettingsError(
+            f"{option} is empty: an empty text finds nothing", expected="a text", found="nothing"
+        )
 
 
 def times_of(since: str | None, until: str | None) -> tuple[int | None, int | None]:
