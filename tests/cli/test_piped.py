@@ -119,7 +119,7 @@ def test_a_process_leaves_nothing_to_be_flushed_at_its_end(store: GoldenStore) -
             stdout=nobody,
             stderr=subprocess.PIPE,
             env=environment(),
-            timeout=60,
+            timeout=180,
             check=False,
         )
     assert (ended.returncode, ended.stderr) == (0, b"")

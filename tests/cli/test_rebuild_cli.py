@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,12 +70,12 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
 def kill_all(process: subprocess.Popen[str]) -> None:
     """SIGKILL to a process and everything that it started, at once."""
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    for member in family:
-        member.send_signal(signal.SIGSTOP)
-    for member in family:
-        member.kill()
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for member in family:
+            with suppress(psutil.NoSuchProcess):  # it has ended by itself
+                member.send_signal(number)
     process.communicate()
-    psutil.wait_procs(family, timeout=10)
+    psutil.wait_procs(family, timeout=60)
 
 
 def test_what_is_printed(tmp_path: Path, out: Path) -> None:
@@ -123,7 +124,7 @@ def test_interrupted(tmp_path: Path, out: Path, reput: Command) -> None:
     process = start(*slow)
     wait_for(lambda: committed(out) >= 3, process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 130
     assert stdout == ""
     said = [line for line in stderr.splitlines() if not re.match("reput: .* of .* messages", line)]

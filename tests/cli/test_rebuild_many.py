@@ -128,7 +128,7 @@ def test_a_name_between_a_store_and_one_in_it_hides_nothing() -> None:
 
 
 def test_as_many_at_once_as_asked_for_and_in_the_order_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
     begun: list[Path] = []
 
     def rebuild(options: RebuildOptions, start_spark: object) -> None:

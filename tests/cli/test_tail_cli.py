@@ -31,7 +31,7 @@ def test_waiting_for_the_first_segment_ends_when_asked_to(way: str, tmp_path: Pa
             assert "the log has no segment yet" in stopped.stdout
         else:
             process.send_signal(signal.Signals[way])
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=120)
         assert process.returncode == 0, stderr
     finally:
         process.kill()

@@ -108,7 +108,7 @@ def addresses(directory: Path) -> set[str]:
 
 
 def assert_nothing_runs(directory: Path) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (left := running_under(directory)) and time.monotonic() < deadline:
         time.sleep(0.1)  # a Python daemon ends when it sees that its executor did
     assert left == []
@@ -215,7 +215,7 @@ def test_a_tail_follows_and_is_stopped(cluster: Cluster, work: Path, tmp_path: P
                 env={**os.environ, "PYTHONPATH": str(LIB)},
                 check=False,
             )
-        done = submitted.result(60)
+        done = submitted.result(180)
     assert stopped.returncode == 0
     assert done.exit_code == 0, done.stdout
     assert json.loads(done.stdout)["findings"] == []

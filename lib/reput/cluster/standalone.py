@@ -25,7 +25,7 @@ from reput.errors import SparkError
 from reput.spark import check_java
 
 LOOPBACK = "127.0.0.1"
-_WAIT_SECONDS = 60.0
+_WAIT_SECONDS = 180.0
 _STOP_SECONDS = 15.0
 _MASTER_READY = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_READY = re.compile(r"Successfully registered with master (spark://\S+)")
@@ -142,7 +142,7 @@ class Cluster:
         """Start, and return when all workers are registered.
 
         Raises:
-            SparkError: there is no Java, or a process ended or said nothing for a minute.
+            SparkError: there is no Java, or a process ended or said nothing for three minutes.
         """
         check_java()
         try:
@@ -270,6 +270,7 @@ class Cluster:
             # Begin when every worker has its executor: else the first may do all the work of a small job.
             "spark.cores.max": str(self._workers),
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{_WAIT_SECONDS:.0f}s",
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": f"file://{self._work / 'events'}",
             "spark.eventLog.rolling.enabled": "false",
@@ -349,7 +350,11 @@ def _await(started: _Started, pattern: re.Pattern[str]) -> str:
         if found := pattern.search(said):
             return found[1]
         if ended or time.monotonic() > deadline:
-            what = f"ended with {started.process.returncode}" if ended else "isn't ready after a minute"
+            what = (
+                f"ended with {started.process.returncode}"
+                if ended
+                else f"isn't ready after {_WAIT_SECONDS:.0f} s"
+            )
             raise SparkError(
                 f"the cluster's {started.name} {what}",
                 path=started.log,
