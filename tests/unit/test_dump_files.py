@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.cli.dump.nothing import in_queues
-from reput.dump import checkpoint, consumequeue, index, places
+from reput.dump import checkpoint, consumequeue, index, places, reading
 from reput.dump.commitlog import Blank, Block, Reader
 from reput.dump.consumequeue import dump
 from reput.dump.damage import Damage
+from reput.dump.extent import of_queue
 from reput.dump.index import Chain, Entry, FileHead
 from reput.dump.queueevents import Event, QueueUnit, Run
 from reput.dump.rows import body, row
@@ -235,6 +237,43 @@ def test_where_queues_begin_and_end_is_said_in_place_of_nothing(tmp_path: Path) 
     assert said(0, None, empty, empty) == ("none of 2 queues has a unit", "empty")
     told = ("no unit before queueOffset 3 of 3 queues: the first begins at 3", "before-start")
     assert said(1, 3, first, batches, empty) == told
+
+
+@given(st.lists(st.lists(st.sampled_from("zpgb"), max_size=12), min_size=1, max_size=3))
+@settings(max_examples=60)
+def test_a_queue_begins_and_ends_with_units_that_lead_somewhere(files: list[list[str]]) -> None:
+    parts = {"z": bytes(20), "p": PRE_BLANK, "g": unit(5, 100, 7), "b": struct.pack(">qiq", -1, 5, 5)}
+    with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reading, "_PIECE", 2)
+        queue = queue_of(Path(directory), *(b"".join(parts[one] for one in file) for file in files if file))
+        good = [number for number, one in enumerate(one for file in files for one in file) if one == "g"]
+        told = [of_queue(place) for place in places.queue_places(queue)] if any(files) else []
+    assert told == ([(good[0], good[-1] + 1) if good else None] if any(files) else [])
+
+
+@pytest.mark.parametrize("batches", [True, False])
+def test_holes_of_a_queue_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, batches: bool
+) -> None:
+    one = batchconsumequeue.unit(7, 50, 7, 1000, 4, 5) if batches else unit(7, 50, 7)
+    count = 30_000
+    queue = queue_of(tmp_path, b"", kind="batchconsumequeue" if batches else "consumequeue")
+    with (queue / names.offset_name(0)).open("wb") as file:
+        file.truncate(count * len(one))
+        for number in (10_000, 20_000):
+            file.seek(number * len(one))
+            file.write(one)
+    read = reading.read
+    seen = []
+
+    def counted(what: str, path: Path, kind: np.dtype, offset: int, items: int) -> np.ndarray:
+        seen.append(items * kind.itemsize)
+        return read(what, path, kind, offset, items)
+
+    monkeypatch.setattr(reading, "read", counted)
+    (place,) = places.queue_places(queue)
+    assert of_queue(place) == ((4, 9) if batches else (10_000, 20_001))
+    assert 0 < sum(seen) <= 4 * 8192
 
 
 def test_batch_units_are_known_by_their_place_and_by_their_bytes(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reput.dump.damage import Damage
 from reput.dump.places import QueuePlace
 from reput.dump.queueevents import ENDS_HERE, UNWRITTEN, Event, QueueUnit, Run, file_length
-from reput.dump.reading import read, read_bytes
+from reput.dump.reading import pieces, read, read_bytes
 from reput.format import batchconsumequeue
 
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
@@ -82,13 +83,19 @@ def batch_extent(place: QueuePlace) -> tuple[int, int] | None:
     Raises:
         SegmentGoneError, StoreError: a file can't be read.
     """
-    ends = []
-    for path, _, size in place.files:
-        units = read("the queue", path, _BATCH_UNIT, 0, size // batchconsumequeue.UNIT_LENGTH)
-        good = units[(units["position"] >= 0) & (units["size"] > 0) & (units["base_offset"] >= 0)]
-        if len(good):
-            ends += [int(good["base_offset"][0]), int(good["base_offset"][-1]) + int(good["batch_size"][-1])]
-    return (ends[0], ends[-1]) if ends else None
+    first = next((found[0] for file in place.files for found in _good(*file)), None)
+    last = next((found[-1] for file in reversed(place.files) for found in _good(*file, backwards=True)), None)
+    if first is None or last is None:
+        return None
+    return int(first["base_offset"]), int(last["base_offset"]) + int(last["batch_size"])
+
+
+def _good(path: Path, _base: int, size: int, *, backwards: bool = False) -> Iterator[NDArray[Any]]:
+    """Units that lead somewhere, in pieces that have some."""
+    for _, units in pieces("the queue", path, _BATCH_UNIT, size, backwards=backwards):
+        found = units[(units["position"] >= 0) & (units["size"] > 0) & (units["base_offset"] >= 0)]
+        if len(found):
+            yield found
 
 
 def _batch_unit(place: QueuePlace, unit: Any) -> QueueUnit:

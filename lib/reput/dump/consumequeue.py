@@ -20,7 +20,7 @@ from reput.dump.damage import Damage
 from reput.dump.places import QueuePlace
 from reput.dump.queueevents import ENDS_HERE, UNWRITTEN, ZEROS, Event, QueueUnit, Run, file_length
 from reput.dump.queueext import ExtFiles
-from reput.dump.reading import read
+from reput.dump.reading import pieces, read
 from reput.format import consumequeue, names
 from reput.format.consumequeueext import MAX_ADDRESS
 
@@ -98,15 +98,17 @@ def unit_extent(place: QueuePlace) -> tuple[int, int] | None:
     Raises:
         SegmentGoneError, StoreError: a file can't be read.
     """
-    first = next((found[0] for file in place.files if len(found := _good(*file))), None)
-    last = next((found[-1] for file in reversed(place.files) if len(found := _good(*file))), None)
+    first = next((found[0] for file in place.files for found in _good(*file)), None)
+    last = next((found[-1] for file in reversed(place.files) for found in _good(*file, backwards=True)), None)
     return None if first is None or last is None else (int(first), int(last) + 1)
 
 
-def _good(path: Path, base: int, size: int) -> NDArray[np.int64]:
-    length = consumequeue.UNIT_LENGTH
-    units = read("the queue", path, _UNIT, 0, size // length)
-    return np.flatnonzero(_kinds(units) == _GOOD) + base // length
+def _good(path: Path, base: int, size: int, *, backwards: bool = False) -> Iterator[NDArray[np.int64]]:
+    """The queueOffsets of units that lead somewhere, in pieces that have some."""
+    for before, units in pieces("the queue", path, _UNIT, size, backwards=backwards):
+        found = np.flatnonzero(_kinds(units) == _GOOD)
+        if len(found):
+            yield found + before + base // consumequeue.UNIT_LENGTH
 
 
 def _dump_units(place: QueuePlace, start: int, end: int) -> Iterator[Event]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.store.holes import extents
 from reput.store.unreadable import unreadable
+
+_PIECE = 1 << 13  # items
 
 
 def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
@@ -35,6 +39,45 @@ def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) ->
     except OSError as error:
         raise unreadable(what, path, error) from error
     return np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind)
+
+
+def pieces(
+    what: str, path: Path, kind: np.dtype[Any], size: int, *, backwards: bool = False
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """A file's whole items in pieces, without those that lie in holes of the file, which are zeros.
+
+    Args:
+        what: the file is called so when it can't be read.
+        path: the file.
+        kind: of an item.
+        size: bytes of the file.
+        backwards: the last piece first.
+
+    Yields:
+        How many items are before the piece, and its items; a piece may be empty where the file was cut.
+
+    Raises:
+        SegmentGoneError, StoreError: it can't be read.
+    """
+    width, cuts = kind.itemsize, []
+    done = 0
+    for start, end in _written(what, path, size):
+        at, stop = max(start // width, done), min(-(-end // width), size // width)
+        cuts += [(one, min(one + _PIECE, stop)) for one in range(at, stop, _PIECE)]
+        done = max(done, stop)
+    for first, stop in reversed(cuts) if backwards else cuts:
+        yield first, read(what, path, kind, first * width, stop - first)
+
+
+def _written(what: str, path: Path, size: int) -> list[tuple[int, int]]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return list(extents(descriptor, 0, size))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise unreadable(what, path, error) from error
 
 
 def read_bytes(what: str, path: Path, offset: int, count: int) -> bytes:
