@@ -36,6 +36,7 @@ _LARGER = 4
 MOST_WINDOW = 1 << 30
 #: Bytes from the table's first message on that tell another log from one that was cut.
 _PROBE = 1 << 20
+_PLACE, _SIZE, *_ = KNOWN_BY
 _PART = 1 << 40  # a segment is one part
 #: A log that begins so much before the table's last message, ms, is another one. Clocks are set back by less.
 _OLDER_MS = 3_600_000
@@ -195,13 +196,16 @@ class _Window:
     """
 
     def __init__(self, held: pa.Table, found: pa.Table) -> None:
-        places, sizes = (_values(held, name) for name in KNOWN_BY[:2])
-        in_log, log_sizes = (_values(found, name) for name in KNOWN_BY[:2])
+        same = _same_start(held, found)
+        last_same = int(_values(held, _PLACE)[same - 1]) if same else None
+        held, found = held.slice(same), found.slice(same)
+        places, in_log = _values(held, _PLACE), _values(found, _PLACE)
+        sizes, log_sizes = _values(held, _SIZE), _values(found, _SIZE)
         at = np.searchsorted(places, in_log)
         known = at < len(places)
         for name in KNOWN_BY:
             known[known] = _values(held, name)[at[known]] == _values(found, name)[known]
-        self.is_known = bool(known.any())
+        self.is_known = same > 0 or bool(known.any())
         # Of the messages that aren't the same, those that lie over one of the table's.
         over = np.searchsorted(places + sizes, in_log, "right")
         lies_over = ~known & (over < len(places))
@@ -210,10 +214,19 @@ class _Window:
         if self.strange is not None:
             known &= in_log < self.strange
         common = in_log[known]
-        self.last_common = int(common[-1]) if len(common) else None
+        self.last_common = int(common[-1]) if len(common) else last_same
         lacking = places[~np.isin(places, in_log)]
         behind = lacking[lacking > (-1 if self.last_common is None else self.last_common)]
         self.first_gone = int(behind[0]) if len(behind) else None
+
+
+def _same_start(held: pa.Table, found: pa.Table) -> int:
+    """How many messages both begin with: as a rule, all."""
+    same = min(len(held), len(found))
+    for name in KNOWN_BY:
+        differ = _values(held, name)[:same] != _values(found, name)[:same]
+        same = int(differ.argmax()) if differ.any() else same
+    return same
 
 
 def _values(messages_: pa.Table, name: str) -> NDArray[np.int64]:
