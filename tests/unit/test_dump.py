@@ -466,13 +466,14 @@ def test_a_log_is_followed_as_far_as_it_is_settled(tmp_path: Path) -> None:
         look()
 
 
-def test_a_broker_that_starts_is_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", [0, None])
+def test_a_broker_that_starts_is_waited_for(tmp_path: Path, start: int | None) -> None:
     log = write_log(tmp_path)
     with pytest.raises(StoreError, match="the commit log is empty"):
         places.log_place(tmp_path, None, None)
     place = places.log_place(tmp_path, None, None, may_be_empty=True)
     assert place.log.segments == ()
-    events = follow(place.settings, Wanted(), 0, MOST, entries=place.log.entries)
+    events = follow(place.settings, Wanted(), start, MOST, entries=place.log.entries)
     assert next(events) is None
     (log / names.offset_name(0)).write_bytes(lay_out(records(2, 10)).ljust(1000, b"\0"))
     found = next(event for event in events if event is not None)

@@ -51,7 +51,9 @@ def follow(
     standing = _Standing()
     while place is None or place < end:
         found = live.look(place or 0)
-        if found is not None:
+        if found is None:
+            start = start or 0  # there was nothing when it began, so that all of it is news
+        else:
             log, settled = found
             if following is None or place is None:
                 first = settled.offset if start is None else max(start, log.start)
