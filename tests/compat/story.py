@@ -51,8 +51,8 @@ _TOPICS = {"Orders": 4, "Payments": 2, "Audit": 1}
 _TAGS = (None, "created", "paid")
 _BURST = 10
 _SAY_SECONDS = 2.0
-_START_SECONDS = 120.0
-_END_SECONDS = 60.0
+_START_SECONDS = 300.0
+_END_SECONDS = 180.0
 #: With the first the driver warms up, with the second the executors.
 _FIRST_BATCHES = 2
 _MOST_DIFFERENCES = 20

@@ -55,7 +55,7 @@ def kill_marked(mark: str, *, last: int | None = None) -> int:
     return len(stopped) + (last is not None)
 
 
-def wait_gone(mark: str, timeout: float = 20.0) -> None:
+def wait_gone(mark: str, timeout: float = 60.0) -> None:
     """Wait until none is left.
 
     Raises:

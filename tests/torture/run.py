@@ -77,6 +77,7 @@ class Torture:
         seed: of the moments and of the messages.
         rate: messages a second.
         broker: a whole broker with clients writes the log, instead of its store alone.
+        step_seconds: how long a tail in its steady state may take to come to a step.
         say: is told of each kill.
     """
 
@@ -88,6 +89,7 @@ class Torture:
         seed: int,
         rate: float,
         broker: bool = False,
+        step_seconds: float = _STEP_SECONDS,
         say: Callable[[str], None] = print,
     ) -> None:
         shutil.rmtree(place, ignore_errors=True)
@@ -99,6 +101,7 @@ class Torture:
         kind = BrokerUnderLoad if broker else Generator
         self._writer = partial(kind, version, self.store, rate=rate, seed=seed)
         self._random = random.Random(seed)
+        self._step_seconds = step_seconds
         self._say = say
         self._log = place / "tail.log"
         self._conf = broker_conf(self.store, place / "broker.conf")
@@ -163,7 +166,7 @@ class Torture:
 
     def _at_step(self, tail: Tailing, step: Step, occurrence: int) -> tuple[str, str]:
         self._await(tail, lambda: tail.fired or tail.phase == STEADY, _START_SECONDS)
-        deadline = time.monotonic() + _STEP_SECONDS
+        deadline = time.monotonic() + self._step_seconds
         while not tail.fired and time.monotonic() < deadline:
             self._lives(tail)
             time.sleep(0.02)
@@ -194,7 +197,7 @@ class Torture:
             return kind, f"{kind} in {phase}"
         if kind == JVM:
             tail.kill_part(driver=False)
-            code = tail.wait_ended(60.0)
+            code = tail.wait_ended(120.0)
             if code != 2 or "its JVM is gone" not in tail.said():
                 raise WrongError(f"without its JVM the tail ended with {code}:\n{tail.said()}")
             return kind, f"{kind} in {phase}"

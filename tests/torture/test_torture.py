@@ -33,7 +33,7 @@ def collected() -> Iterator[None]:
 
 def test_a_tail_that_is_killed_comes_to_the_real_stores_bytes(tmp_path: Path) -> None:
     steps = [BY_NAME["journal record half written"], BY_NAME["units half written"]]
-    result = Torture(tmp_path / "torture", "5.5.0", seed=20, rate=400).run(2, steps)
+    result = Torture(tmp_path / "torture", "5.5.0", seed=20, rate=400, step_seconds=120).run(2, steps)
     assert sum(result.kills.values()) == 4
     assert result.end.queue_bytes > 100_000
     assert result.messages > 500

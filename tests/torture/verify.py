@@ -21,7 +21,7 @@ _SLOTS = int(str(SIZES["maxHashSlotNum"]))
 _FIRST_ENTRY = HEADER_LENGTH + _SLOTS * SLOT_LENGTH
 _QUEUE_FILE = int(str(SIZES["mappedFileSizeConsumeQueue"]))
 #: How long the real store may take to derive what the tail has derived already, s.
-_STORE_LAG = 10.0
+_STORE_LAG = 60.0
 
 
 class WrongError(AssertionError):
