@@ -5,11 +5,14 @@ Run ``python -m tests.compat.jars VERSION`` to fetch a release beforehand (about
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
@@ -63,7 +66,10 @@ def jars(version: str) -> list[Path]:
         )
     target = cache_dir() / version
     if not target.is_dir():
-        _fetch(version, target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(target.parent):
+            if not target.is_dir():  # another process may have been first
+                _fetch(version, target)
     found = sorted(target.glob("*.jar"))
     if not any(jar.name == f"rocketmq-store-{version}.jar" for jar in found):
         raise JarsUnavailableError(
@@ -91,8 +97,19 @@ def pyspark_jar(prefix: str) -> Path:
     return found[-1]
 
 
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """One process after the other, so that a release comes over the network once."""
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without: several may fetch it, and one is used
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
 def _fetch(version: str, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{version}-", dir=target.parent))
     try:
         (work / "ivy.xml").write_text(_ivy_module(version), encoding="utf-8")
