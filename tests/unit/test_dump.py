@@ -339,9 +339,11 @@ def test_a_path_is_a_store_a_directory_or_a_segment_wherever_it_is(tmp_path: Pat
     assert read_log(log) == told
     second = [event for event in told if int(str(event[1])) >= 1000]
     assert read_log(log / names.offset_name(1000)) == second
-    copy = tmp_path / "copied.bin"
-    copy.write_bytes(part(1000))
-    assert read_log(copy) == second
+    for name in ("copied.bin", "9" * 20, names.offset_name((1 << 63) - 1)):
+        copy = tmp_path / name
+        copy.write_bytes(part(1000))
+        assert read_log(copy) == second
+        copy.unlink()
     (tmp_path / "cut").write_bytes(part(1000)[150:])
     with pytest.raises(StoreError, match=r"can't be told where this file begins in the log.*20 digits"):
         read_log(tmp_path / "cut")

@@ -251,6 +251,16 @@ def test_a_queue_begins_and_ends_with_units_that_lead_somewhere(files: list[list
     assert told == ([(good[0], good[-1] + 1) if good else None] if any(files) else [])
 
 
+@pytest.mark.parametrize("first", [0, 1 << 62, (1 << 63) - 1])
+def test_batches_are_shown_wherever_they_say_they_are(tmp_path: Path, first: int) -> None:
+    data = batchconsumequeue.unit(7, 50, 7, 1000, first, 5)
+    queue = queue_of(tmp_path, data, kind="batchconsumequeue")
+    (place,) = places.queue_places(queue)
+    for start in (0, first, first + 4):
+        assert [_shown(event) for event in dump(place, start)] == [("unit", first, 7)]
+    assert list(dump(place, first + (1 << 20))) == list(dump(place, 0, first)) == []
+
+
 @pytest.mark.parametrize("batches", [True, False])
 def test_holes_of_a_queue_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, batches: bool

@@ -18,6 +18,7 @@ from reput.format import batchconsumequeue
 
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
 _CHUNK = 1 << 16  # units
+_MOST = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -51,7 +52,10 @@ def dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
                 break
             empty = (units["position"] == 0) & (units["size"] == 0)
             bad = ~empty & ((units["position"] < 0) | (units["size"] <= 0) | (units["base_offset"] < 0))
-            wanted = (units["base_offset"] < end) & (units["base_offset"] + units["batch_size"] > start)
+            first, count = units["base_offset"].astype(np.int64), units["batch_size"].astype(np.int64)
+            # No sum here is past what an int64 holds.
+            before = min(start, _MOST) - np.maximum(first, 0)
+            wanted = (first < end) & (before < count - min(max(start - _MOST, 0), 1 << 32))
             for row in np.flatnonzero(empty | bad | wanted).tolist():
                 number = base // length + at + row
                 if empty[row]:

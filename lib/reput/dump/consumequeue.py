@@ -28,7 +28,8 @@ _UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 _PRE_BLANK_SIZE = 0x7FFFFFFF
 _CHUNK = 1 << 16  # units
 _LOOK_AGAIN_SECONDS = 0.05
-_MOST = (1 << 63) - 1
+#: Past every queueOffset.
+MOST = 1 << 63
 
 _GOOD, _PRE_BLANK, _ZERO, _BAD, _BACK = range(5)
 
@@ -65,7 +66,7 @@ class _Walk:
     after: int | None = None
 
 
-def dump(place: QueuePlace, start: int = 0, end: int = _MOST) -> Iterator[Event]:
+def dump(place: QueuePlace, start: int = 0, end: int = MOST) -> Iterator[Event]:
     """What a queue's files hold.
 
     Args:

@@ -13,7 +13,14 @@ from reput.next_command import next_command
 from reput.recovery.files import in_order
 from reput.scan.reference import Frame, frame
 from reput.settings import StoreSettings
-from reput.store.segments import CommitLog, Segment, discover, map_segment, without_unwritten_end
+from reput.store.segments import (
+    MAX_BASE,
+    CommitLog,
+    Segment,
+    discover,
+    map_segment,
+    without_unwritten_end,
+)
 from reput.store.unreadable import unreadable
 
 
@@ -206,6 +213,7 @@ def _one_segment(path: Path, settings: StoreSettings) -> CommitLog:
             "the segment is empty", path=path, expected="records", found="0 bytes", next_step="Check PATH"
         )
     base = names.parse_offset_name(path.name)
+    base = None if base is None or base > MAX_BASE else base
     one = Segment(path, 0 if base is None else base, length)
     entries = _begins_with_entry(one)
     if base is None:

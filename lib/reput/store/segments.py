@@ -28,7 +28,7 @@ from reput.store.unreadable import unreadable
 
 _LOOK_AT = 1 << 20
 #: No segment begins behind it: a mapped file has up to 2 GiB, and offsets are longs.
-_MAX_BASE = (1 << 63) - (1 << 31)
+MAX_BASE = (1 << 63) - (1 << 31)
 
 #: The finding of a log of which a DLedger group is known to have committed a part only.
 UNCOMMITTED = "uncommitted-entries"
@@ -277,7 +277,7 @@ def _files(settings: StoreSettings) -> Iterator[Segment]:
             ) from error
         for entry in found:
             base = names.parse_offset_name(entry.name)
-            if base is None or base > _MAX_BASE:
+            if base is None or base > MAX_BASE:
                 continue
             try:
                 status = entry.stat()

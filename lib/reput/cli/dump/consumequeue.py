@@ -62,7 +62,7 @@ def consumequeue_command(
     with dumping(as_json) as lines:
         in_order("--start", start, "--end", end)
         from reput.dump import places
-        from reput.dump.consumequeue import dump
+        from reput.dump.consumequeue import MOST, dump
         from reput.dump.queueevents import UNWRITTEN, QueueUnit, Run
 
         chosen = [queue_of(text) for text in queue or ()]
@@ -75,7 +75,7 @@ def consumequeue_command(
             ):
                 continue
             asked.append(place)
-            for event in dump(place, start, 1 << 62 if end is None else end):
+            for event in dump(place, start, MOST if end is None else end):
                 if isinstance(event, Run) and event.kind == UNWRITTEN and not show_all:
                     continue
                 anything = True
