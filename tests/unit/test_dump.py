@@ -164,6 +164,17 @@ def test_a_log_ends_where_its_last_record_does(log: tuple[bool, list[tuple[int, 
         assert extent == LogExtent(found[0].base, end, time(first, begun), time(last, final))
 
 
+@pytest.mark.parametrize("junk", [b"", b"x" * 100])
+def test_a_log_may_begin_with_segments_that_are_holes(tmp_path: Path, junk: bytes) -> None:
+    data = lay_out(records(3, 10), 1 << 16)
+    write_log(tmp_path, (0, junk), (1 << 16, data))
+    for base in (0, 1 << 16, 1 << 17):
+        with (tmp_path / "commitlog" / names.offset_name(base)).open("ab") as file:
+            file.truncate(1 << 16)
+    extent = of_log(places.log_place(tmp_path, None, None))
+    assert extent == LogExtent(0, (1 << 16) + len(data), 10, 12)
+
+
 @pytest.mark.parametrize("last", [True, False])
 @pytest.mark.parametrize("broken", [0, 4, 90, 4096])
 @pytest.mark.parametrize("size", [4096, 4000, 4200])

@@ -213,10 +213,8 @@ class Reader:
             yield from self.damage(replace(rest, outcome="passed over: the log went on behind it"))
 
     def _begin(self, segment: Segment, segment_size: int, *, last: bool, exact: int | None) -> _Scan | None:
-        data = map_segment(segment.path, segment.length)
         first = 0 if exact is None else exact - segment.base
-        limit = max((end for _, end in written_ranges(segment)), default=0)
-        walk = self.walk(segment, segment_size, data, last=last, limit=limit, position=first)
+        walk, data, limit = self.walk(segment, segment_size, last=last, position=first)
         walk.timestamp = 0 if exact is None else self.timestamp
         # A record is asked for by its own place, which lies behind its entry's header.
         header = dledger.HEADER_LENGTH if self._entries else 0
@@ -239,31 +237,31 @@ class Reader:
         return _Scan(part, data, walk, begin)
 
     def walk(
-        self,
-        segment: Segment,
-        segment_size: int,
-        data: NDArray[np.uint8],
-        *,
-        last: bool,
-        limit: int,
-        position: int = 0,
-    ) -> FrameWalk:
+        self, segment: Segment, segment_size: int, *, last: bool, position: int = 0
+    ) -> tuple[FrameWalk, NDArray[np.uint8], int]:
         """A walk over the records of a segment.
 
         Args:
             segment: the segment.
             segment_size: bytes that it spans in the log.
-            data: its bytes, uint8[bytes].
             last: no segment follows.
-            limit: everything from this position on is zero.
             position: where a record begins, or the entry that it stands in.
+
+        Returns:
+            The walk; the segment's bytes, uint8[bytes]; the position at which it ends, for only a hole of the
+            file follows.
+
+        Raises:
+            SegmentGoneError, StoreError: it can't be read.
         """
+        data = map_segment(segment.path, segment.length)
+        limit = max((end for _, end in written_ranges(segment)), default=0)
         view = data.data
 
         def is_whole(position: int) -> bool:
             return has_stored_crc(view, position, property_crc_only=self._crc_only)
 
-        return FrameWalk(
+        walk = FrameWalk(
             data,
             segment.base,
             segment_size,
@@ -274,6 +272,7 @@ class Reader:
             position=position,
             entries=self._entries,
         )
+        return walk, data, limit
 
     def places(
         self, segment: Segment, segment_size: int, position: int
@@ -288,15 +287,13 @@ class Reader:
         Raises:
             SegmentGoneError, StoreError: it can't be read.
         """
-        data = map_segment(segment.path, segment.length)
-        limit = max((end for _, end in written_ranges(segment)), default=0)
-        walk = self.walk(segment, segment_size, data, last=True, limit=limit, position=position)
+        walk, data, limit = self.walk(segment, segment_size, last=True, position=position)
         found = self._frames
         places: list[tuple[int, int]] = []
         more = True
         while more:
             found.counts.fill(0)
-            more = walk.advance(len(data), found, _BLOCK_BYTES)
+            more = walk.advance(limit, found, _BLOCK_BYTES)
             count = int(found.counts[ROWS])
             places += zip(found.position[:count].tolist(), found.size[:count].tolist(), strict=True)
         return data, places

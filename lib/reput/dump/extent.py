@@ -15,7 +15,7 @@ from reput.dump.places import LogPlace, QueuePlace
 from reput.dump.wanted import Wanted
 from reput.format import commitlog
 from reput.scan.frames import FrameWalk
-from reput.store.segments import Segment, map_segment, written_ranges
+from reput.store.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ def of_log(place: LogPlace) -> LogExtent:
 
 def _last(place: LogPlace, segment: Segment) -> tuple[int, int] | None:
     """Of a segment's last record the end, a physical offset, and its storeTimestamp, ms."""
-    walk, data = _walk(place, segment)
-    walk.advance(len(data))
+    walk, data, limit = _walk(place, segment)
+    walk.advance(limit)
     if walk.last_record < 0:
         return None
     record = commitlog.decode(data.data, walk.last_record)
@@ -66,17 +66,15 @@ def _last(place: LogPlace, segment: Segment) -> tuple[int, int] | None:
 
 def _first(place: LogPlace, segment: Segment) -> int | None:
     """Of a segment's first record the storeTimestamp, ms."""
-    walk, data = _walk(place, segment)
-    while walk.last_record < 0 and walk.position < len(data):
+    walk, _, limit = _walk(place, segment)
+    while walk.last_record < 0 and walk.position < limit:
         walk.advance(walk.position + 1)
     return walk.timestamp if walk.last_record >= 0 else None
 
 
-def _walk(place: LogPlace, segment: Segment) -> tuple[FrameWalk, NDArray[np.uint8]]:
-    data = map_segment(segment.path, segment.length)
-    limit = max((end for _, end in written_ranges(segment)), default=0)
+def _walk(place: LogPlace, segment: Segment) -> tuple[FrameWalk, NDArray[np.uint8], int]:
     reader = Reader(place.settings, entries=place.log.entries, wanted=Wanted())
-    return reader.walk(segment, place.log.segment_size, data, last=True, limit=limit), data
+    return reader.walk(segment, place.log.segment_size, last=True)
 
 
 def of_queue(place: QueuePlace) -> tuple[int, int] | None:
