@@ -8,10 +8,12 @@ import re
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import nbformat
 import pytest
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_notebook
 
 from reput.errors import ReputError
 from reput.explore.execute import Kernel, cleaned, digest, is_stale, picture
@@ -109,6 +111,13 @@ def test_without_jupyter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nbclient", None)
     with pytest.raises(ReputError, match=r"notebooks can't be run here.*pip install 'reput\[notebook\]'"):
         Kernel()
+
+
+def test_what_a_cell_prints_is_one_output(tmp_path: Path) -> None:
+    """However often the kernel sends what was printed so far, which goes by the clock."""
+    printing = new_notebook(cells=[new_code_cell("print('one', flush=True)\nprint('two', flush=True)")])
+    with Kernel() as kernel:
+        assert words(kernel.run(printing, tmp_path)) == [["one\ntwo\n"]]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -60,6 +60,8 @@ class Kernel:
             notebook,
             km=self._manager,
             timeout=_SECONDS,
+            # Else what a cell prints comes in as many outputs as its kernel's clock wants.
+            coalesce_streams=True,
             # It warns of sockets on the loopback, which only those who know its key can use.
             extra_arguments=["--log-level=ERROR"],
             resources={"metadata": {"path": str(directory)}},
