@@ -128,6 +128,21 @@ def test_each_step_is_there_once_and_the_last_one_announces_nothing(
     assert (harm is half_a_message) is (number == len(steps) - 1)
 
 
+@pytest.mark.parametrize("version", [None, "5.5", "5.5.0"])
+def test_commands_name_the_release_that_was_given(
+    version: str | None, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    snapshot = planned(stores["5.5.0-restart"], damage.index_gone, tmp_path).snapshot
+    settings = StoreSettings.load(snapshot.settings.root, snapshot.settings.broker_conf, version)
+    result = plan(take(settings))
+    given = [] if version is None else [f"--rocketmq-version {version}`"]
+    steps = [step for step in result.instead if "reput rebuild" in step]
+    assert steps
+    assert all(all(words in step for words in given) for step in steps)
+    assert result.release == (version or DIALECTS[-1].versions[-1])
+    assert any("--rocketmq-version" in step for step in steps) is (version is not None)
+
+
 @pytest.mark.parametrize("name", RESTARTED)
 def test_a_checkpoint_from_the_future_is_told(
     name: str, stores: dict[str, GoldenStore], tmp_path: Path

@@ -13,7 +13,7 @@ from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, counted, moment, printed
 from reput.errors import SettingsError
-from reput.next_command import next_command
+from reput.next_command import about, next_command
 from reput.settings import StoreSettings
 from reput.spark import check_java, is_submitted
 from reput.store.left_alone import left_alone
@@ -137,7 +137,7 @@ def recover_command(
         _refuse_ignored(apply=apply, full=full, master=master)
         if not apply:
             snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
-            result = plan_restart(snapshot, None if full else MOST_READ, rocketmq_version)
+            result = plan_restart(snapshot, None if full else MOST_READ)
         else:
             mended = _mended(MendOptions(store, broker_conf, rocketmq_version), master, as_json=as_json)
     if apply:
@@ -325,9 +325,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         yield from _listed("not repaired", [_said(loss) for loss in plan.unrepaired], nothing)
     yield "  instead"
     yield from _at_most(plan.instead)
-    verify = next_command(
-        "verify", settings.root, broker_conf=settings.broker_conf, rocketmq_version=plan.release
-    )
+    verify = about(settings, "verify")
     yield f"  not seen   what the walk doesn't go through: `{verify}` compares all with the log"
 
 

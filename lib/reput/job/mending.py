@@ -130,7 +130,7 @@ def mend(
     if is_pending(settings.root):
         finished = _finish_swap(settings)
         snapshot = take(settings)
-    mended = Mended(plan(snapshot, release=options.rocketmq_version), finished=finished)
+    mended = Mended(plan(snapshot), finished=finished)
     shown(mended.plan)
     if not mended.plan.exit_code:
         return mended

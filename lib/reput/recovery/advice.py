@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reput.next_command import next_command
+from reput.next_command import about, next_command
 from reput.recovery.loss import DERIVED_GONE, LOG_GONE, Loss
 from reput.recovery.predict import Prediction
 
@@ -21,51 +21,43 @@ _REBUILT = DERIVED_GONE | {
 }
 
 
-def steps_instead(prediction: Prediction, found: list[Loss], release: str) -> list[str]:
-    """Steps, one a line, for what a restart of this release loses or leaves broken; none is there twice."""
+def steps_instead(prediction: Prediction, found: list[Loss]) -> list[str]:
+    """Steps, one a line, for what a restart loses or leaves broken; none is there twice."""
     kinds = {loss.kind for loss in found}
     steps = [problem.next_step for problem in prediction.problems]
     steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in LOG_GONE]
-    by_hand = _by_hand(prediction, found, kinds, release)
+    by_hand = _by_hand(prediction, found, kinds)
     if kinds - LOG_GONE:
-        apply = _command(prediction, release, "recover", "--apply")
+        apply = about(prediction.snapshot.settings, "recover", "--apply")
         steps.append(
             f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."
             + (" Or by hand:" if by_hand else "")
         )
     steps += by_hand
     if prediction.unread is not None:
-        full = _command(prediction, release, "recover", "--plan", "--full")
+        full = about(prediction.snapshot.settings, "recover", "--plan", "--full")
         steps.append(f"`{full}` reads the rest as well.")
     if not steps:
         steps.append("Nothing: this restart loses nothing that the walk can see.")
     return list(dict.fromkeys(steps))
 
 
-def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str], release: str) -> list[str]:
+def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list[str]:
     steps = []
     cut = sum(loss.count for loss in found if loss.kind in ("log-cut", "segment-deleted"))
     if cut:
-        out = _command(prediction, release, "rebuild", "--out", "DIR")
+        out = about(prediction.snapshot.settings, "rebuild", "--out", "DIR")
         steps.append(
             f"Before the broker starts: `{out}` goes around the damage and takes the {cut} messages behind "
             "it, which the broker cuts off."
         )
     if kinds & _REBUILT:
-        in_place = _command(prediction, release, "rebuild", "--in-place")
+        in_place = about(prediction.snapshot.settings, "rebuild", "--in-place")
         steps.append(
             f"With the broker stopped: `{in_place}` builds all queues and the index from the log; "
             f"`{_undo(prediction)}` takes it back."
         )
     return steps
-
-
-def _command(prediction: Prediction, release: str, command: str, *options: str) -> str:
-    """A command about this store, as a shell takes it."""
-    settings = prediction.snapshot.settings
-    return next_command(
-        command, settings.root, *options, broker_conf=settings.broker_conf, rocketmq_version=release
-    )
 
 
 def _undo(prediction: Prediction) -> str:

@@ -37,7 +37,6 @@ class Plan:
         instead: what reput would do, one step a line.
         seconds: roughly how long the broker reads, with ``rate`` bytes a second.
         rate: bytes a second that this is reckoned with.
-        release: the release that is going to start.
     """
 
     prediction: Prediction
@@ -46,12 +45,17 @@ class Plan:
     instead: list[str] = field(default_factory=list)
     seconds: float = 0.0
     rate: int = _RATE_5
-    release: str = ""
 
     @property
     def snapshot(self) -> Snapshot:
         """The store before."""
         return self.prediction.snapshot
+
+    @property
+    def release(self) -> str:
+        """The release that is going to start, as it was named."""
+        settings = self.snapshot.settings
+        return settings.release or settings.dialect.versions[-1]
 
     @property
     def exit_code(self) -> int:
@@ -96,22 +100,20 @@ class Plan:
         }
 
 
-def plan(snapshot: Snapshot, most: int | None = None, release: str | None = None) -> Plan:
+def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
     """What the restart of the broker of this release will do. Nothing is changed.
 
     Args:
         snapshot: the store.
         most: bytes of log to read at most, and a segment more; None for all that the broker reads. Of what
             isn't read nothing is said but where it lies.
-        release: the release as the operator named it, for the commands to run next.
 
     Raises:
         UnsupportedError: the store or broker.conf has what the model doesn't know.
         StoreError: a file can't be read.
     """
     prediction = predict(snapshot, most)
-    dialect = snapshot.settings.dialect
-    result = Plan(prediction, rate=_rate(dialect), release=release or dialect.versions[-1])
+    result = Plan(prediction, rate=_rate(snapshot.settings.dialect))
     if prediction.began_at is not None or prediction.starts:
         result.losses += [*log_losses(prediction), *queue_losses(prediction), *index_losses(prediction)]
         result.unrepaired += _left_alone(snapshot)
@@ -125,7 +127,7 @@ def plan(snapshot: Snapshot, most: int | None = None, release: str | None = None
         else:
             read += prediction.unread[1] - prediction.unread[0]
         result.seconds = read / result.rate
-    result.instead += steps_instead(prediction, [*result.losses, *result.unrepaired], result.release)
+    result.instead += steps_instead(prediction, [*result.losses, *result.unrepaired])
     return result
 
 
