@@ -21,6 +21,7 @@ from reput.store.space import human
 
 if TYPE_CHECKING:
     from reput.report.facts import Facts
+    from reput.report.gather import GatherOptions
     from reput.verify import Report
 
 _ROWS = 1000
@@ -83,51 +84,19 @@ def report_command(
 
     Exit code 0: nothing wrong was found. 1: there are findings. 2: refused or failed, and there is no page.
     """
-    from reput.report.gather import GatherOptions, gather
+    from reput.report.gather import GatherOptions
     from reput.report.page import render
     from reput.report.target import check_target, write_page
 
     said: Output = JsonOutput() if as_json else TextOutput()
     with reported(said, interrupted="no page was written"):
-        if output is None and not as_json:
-            raise SettingsError(
-                "where the page goes is not clear",
-                expected="--output FILE, or --json",
-                found="neither",
-                next_step="Give, for instance, -o report.html.",
-            )
-        if master is not None and not with_verify:
-            raise SettingsError(
-                "--master belongs to --verify",
-                expected="no --master: without --verify nothing runs on Spark",
-                found=master,
-                next_step="Leave --master out, or give --verify.",
-            )
+        _refuse_unclear(output, master, with_verify=with_verify, as_json=as_json)
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         target = None if output is None else check_target(output, settings, force=force)
         if with_verify and not is_submitted():
             check_java()
-        with ExitStack() as shown:
-            display = shown.enter_context(ProgressDisplay("reading the commit log"))
-
-            def verified() -> Report:
-                from reput.verify import VerifyOptions, verify
-
-                shown.close()  # a terminal has one bar at a time
-                bar = shown.enter_context(ProgressDisplay("verifying"))
-                options = VerifyOptions(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
-                return verify(
-                    options,
-                    lambda: commands.start_spark("reput report", master, bar),
-                    bar.update,
-                )
-
-            facts = gather(
-                GatherOptions(store, broker_conf, rocketmq_version, read_log=not no_log),
-                verified if with_verify else None,
-                display.say,
-                display.update,
-            )
+        options = GatherOptions(store, broker_conf, rocketmq_version, read_log=not no_log)
+        facts = _gathered(options, master, with_verify=with_verify)
         page = b""
         if target is not None:
             page = render(facts, rows)
@@ -137,6 +106,49 @@ def report_command(
     else:
         printed(*_lines(facts, output, len(page)))
     raise typer.Exit(facts.exit_code)
+
+
+def _refuse_unclear(output: Path | None, master: str | None, *, with_verify: bool, as_json: bool) -> None:
+    """Refuse a page without a place, and an option that would change nothing."""
+    if output is None and not as_json:
+        raise SettingsError(
+            "where the page goes is not clear",
+            expected="--output FILE, or --json",
+            found="neither",
+            next_step="Give, for instance, -o report.html.",
+        )
+    if master is not None and not with_verify:
+        raise SettingsError(
+            "--master belongs to --verify",
+            expected="no --master: without --verify nothing runs on Spark",
+            found=master,
+            next_step="Leave --master out, or give --verify.",
+        )
+
+
+def _gathered(options: GatherOptions, master: str | None, *, with_verify: bool) -> Facts:
+    """The facts, with a bar for what takes long."""
+    from reput.report.gather import gather
+
+    with ExitStack() as shown:
+        display = shown.enter_context(ProgressDisplay("reading the commit log"))
+
+        def verified() -> Report:
+            from reput.verify import VerifyOptions, verify
+
+            shown.close()  # a terminal has one bar at a time
+            bar = shown.enter_context(ProgressDisplay("verifying"))
+            return verify(
+                VerifyOptions(
+                    options.store,
+                    broker_conf=options.broker_conf,
+                    rocketmq_version=options.rocketmq_version,
+                ),
+                lambda: commands.start_spark("reput report", master, bar),
+                bar.update,
+            )
+
+        return gather(options, verified if with_verify else None, display.say, display.update)
 
 
 def _lines(facts: Facts, output: Path | None, size: int) -> Iterator[str]:

@@ -100,29 +100,12 @@ def take(settings: StoreSettings) -> Snapshot:
             found="no directory",
             next_step="Check the STORE argument",
         )
-    recovery, recovery_settings = settings.dialect.recovery, settings.recovery
+    rules = settings.dialect.recovery
     size, known = _segment_size(settings)
-    log = listed(settings.commit_log_dirs, size, recovery, "mappedFileSizeCommitLog")
-    queues = _queues(
-        settings.root / names.CONSUME_QUEUE, settings, settings.consume_queue_file_size, _QUEUE_SETTING
-    )
-    batch = {}
-    if recovery.switches_queue_types:
-        batch = _queues(
-            settings.root / names.BATCH_CONSUME_QUEUE,
-            settings,
-            recovery_settings.batch_queue_file_size,
-            "mapperFileSizeBatchConsumeQueue",
-        )
-    ext = {}
-    if recovery_settings.queue_ext:
-        found = _queues(
-            settings.root / names.CONSUME_QUEUE_EXT,
-            settings,
-            recovery_settings.queue_ext_file_size,
-            _EXT_SETTING,
-        )
-        ext = {queue: listing for queue, listing in found.items() if queue in queues}  # as ConsumeQueue.load
+    log = listed(settings.commit_log_dirs, size, rules, "mappedFileSizeCommitLog")
+    queues = _queues(settings, names.CONSUME_QUEUE)
+    batch = _queues(settings, names.BATCH_CONSUME_QUEUE) if rules.switches_queue_types else {}
+    ext = _queues(settings, names.CONSUME_QUEUE_EXT) if settings.recovery.queue_ext else {}
     index, index_problems = _index(settings)
     checkpoint = settings.root / names.CHECKPOINT
     stored, checkpoint_length = _checkpoint(checkpoint)
@@ -138,7 +121,7 @@ def take(settings: StoreSettings) -> Snapshot:
         checkpoint_exists=checkpoint_length is not None,
         index=index,
         holder=store_holder(settings.root),
-        ext_queues=ext,
+        ext_queues={queue: one for queue, one in ext.items() if queue in queues},  # as ConsumeQueue.load
     )
     if not log.files and not _has_anything(snapshot):
         raise StoreError(
@@ -154,8 +137,8 @@ def take(settings: StoreSettings) -> Snapshot:
         *log.problems,
         *gaps(log.files, size, "missing-segments"),
         *_queue_problems(queues, settings.consume_queue_file_size),
-        *_queue_problems(ext, recovery_settings.queue_ext_file_size),
-        *_queue_problems(batch, recovery_settings.batch_queue_file_size),
+        *_queue_problems(snapshot.ext_queues, settings.recovery.queue_ext_file_size),
+        *_queue_problems(batch, settings.recovery.batch_queue_file_size),
         *type_problems(snapshot),
         *index_problems,
         *_checkpoint_problems(checkpoint, checkpoint_length, about(settings, "recover", "--plan")),
@@ -195,10 +178,6 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
-_QUEUE_SETTING = "mappedFileSizeConsumeQueue"
-_EXT_SETTING = "mappedFileSizeConsumeQueueExt"
-
-
 def _segment_size(settings: StoreSettings) -> tuple[int, bool]:
     if settings.segment_size is not None:
         return settings.segment_size, True
@@ -211,12 +190,21 @@ def _segment_size(settings: StoreSettings) -> tuple[int, bool]:
     return (lengths.most_common(1)[0][0] if lengths else _DEFAULT_SEGMENT), False
 
 
-def _queues(root: Path, settings: StoreSettings, file_size: int, setting: str) -> dict[Queue, Listing]:
+def _queues(settings: StoreSettings, directory: str) -> dict[Queue, Listing]:
+    """The files of the queues in one of the store's three directories of queues."""
+    file_size, setting = {
+        names.CONSUME_QUEUE: (settings.consume_queue_file_size, "mappedFileSizeConsumeQueue"),
+        names.BATCH_CONSUME_QUEUE: (
+            settings.recovery.batch_queue_file_size,
+            "mapperFileSizeBatchConsumeQueue",
+        ),
+        names.CONSUME_QUEUE_EXT: (settings.recovery.queue_ext_file_size, "mappedFileSizeConsumeQueueExt"),
+    }[directory]
     return {
         (topic.path.name, int(queue.path.name)): listed(
             [queue.path], file_size, settings.dialect.recovery, setting
         )
-        for topic in in_order(root)
+        for topic in in_order(settings.root / directory)
         for queue in in_order(topic.path)
         if names.is_queue_id(queue.path.name)
     }
