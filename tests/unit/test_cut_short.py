@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from reput.sink import following, streaming
 from reput.sink.cut_short import in_few_words
 from reput.sink.following import Following
-from reput.sink.streaming import run_available
+from reput.sink.streaming import SparkRunner, run_available
 from tests.local import open_store
 from tests.stores import LogWriter
 
@@ -102,3 +102,20 @@ def test_a_tail_that_fails_in_a_batch(query: Query, tmp_path: Path, monkeypatch:
 def test_what_a_batch_fails_with_by_itself_is_told() -> None:
     with pytest.raises(Py4JError, match="calling o97"), in_few_words(lambda: False):
         raise Py4JError(WORDS)
+
+
+def test_a_warm_up_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session is gone, or the run failed: a thread of which nobody knows has nothing to say."""
+
+    def cancelled(*_: object) -> None:
+        raise Py4JError(WORDS)
+
+    said: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", said.append)
+    runner = SparkRunner(SimpleNamespace(master="local[2]", defaultParallelism=2))  # type: ignore[arg-type]
+    monkeypatch.setattr(runner, "map", cancelled)
+    runner.warm_up()
+    for thread in threading.enumerate():
+        if thread.name == "reput-warm-up":
+            thread.join()
+    assert said == []

@@ -43,8 +43,14 @@ class SparkRunner:
 
     def warm_up(self) -> None:
         """Have the workers started and the kernels loaded while Spark plans the query; returns at once."""
-        items = list(range(self.slots))
-        threading.Thread(target=self.map, args=(abs, items), name="reput-warm-up", daemon=True).start()
+        items: list[object] = list(range(self.slots))
+        threading.Thread(target=self._warm_up, args=(items,), name="reput-warm-up", daemon=True).start()
+
+    def _warm_up(self, items: list[object]) -> None:
+        with suppress(
+            PySparkException, Py4JError, ConnectionError
+        ):  # cancelled, or what others are told, too
+            self.map(abs, items)
 
     def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
         """The results in the items' order."""
