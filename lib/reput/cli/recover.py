@@ -127,34 +127,31 @@ def recover_command(
 
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="the same command finishes what was begun" if apply else "interrupted"):
-        if plan == apply:
-            raise SettingsError(
-                "what to do about the restart is not clear",
-                expected="either --plan or --apply",
-                found="both" if plan else "neither",
-                next_step="Begin with --plan, which changes nothing.",
-            )
-        _refuse_ignored(apply=apply, full=full, master=master)
-        if not apply:
+        _refuse_unclear(plan=plan, apply=apply, full=full, master=master)
+        result: Mended | Plan
+        if apply:
+            result = _mended(MendOptions(store, broker_conf, rocketmq_version), master, as_json=as_json)
+            lines = _mended_lines(result)
+        else:
             snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
             result = plan_restart(snapshot, None if full else MOST_READ)
-        else:
-            mended = _mended(MendOptions(store, broker_conf, rocketmq_version), master, as_json=as_json)
-    if apply:
-        if as_json:
-            printed(json.dumps({"exit_code": mended.exit_code, **mended.to_dict()}, indent=2))
-        else:
-            printed(*_mended_lines(mended))
-        raise typer.Exit(mended.exit_code)
+            lines = _plan_lines(result)
     if as_json:
         printed(json.dumps({"exit_code": result.exit_code, **result.to_dict()}, indent=2))
     else:
-        printed(*_plan_lines(result))
+        printed(*lines)
     raise typer.Exit(result.exit_code)
 
 
-def _refuse_ignored(*, apply: bool, full: bool, master: str | None) -> None:
-    """Refuse options that would change nothing: who gives them expects something of them."""
+def _refuse_unclear(*, plan: bool, apply: bool, full: bool, master: str | None) -> None:
+    """Refuse neither and both, and options that would change nothing: something is expected of them."""
+    if plan == apply:
+        raise SettingsError(
+            "what to do about the restart is not clear",
+            expected="either --plan or --apply",
+            found="both" if plan else "neither",
+            next_step="Begin with --plan, which changes nothing.",
+        )
     if apply and full:
         raise SettingsError(
             "--full belongs to --plan",

@@ -235,29 +235,19 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
     totals = [sum(column) for column in zip(*values, strict=True)]
     ticks = units.value_ticks(max(totals), binary=binary)
     top = ticks[-1]
-    wide = WIDE / len(totals)
-    gap = min(wide * 0.15, 1.0)
-    floors = [0.0] * len(totals)
-    layers = []
-    for number, (one, column) in enumerate(zip(traffic.series, values, strict=True)):
-        path = []
-        for bucket, value in enumerate(column):
-            if value:
-                high = value / top * HIGH
-                y = HIGH - floors[bucket] - high
-                path.append(
-                    f"M{_n(bucket * wide + gap / 2)} {_n(y)}h{_n(wide - gap)}v{_n(high)}h{_n(gap - wide)}z"
-                )
-                floors[bucket] += high
-        others = f"{traffic.topics_in_others:,} other topic{'s' * (traffic.topics_in_others != 1)}"
-        layers.append(
-            Layer(
-                name=others if one.topic is None else one.topic,
-                colour=OTHERS_COLOUR if one.topic is None else number % OTHERS_COLOUR,
-                path="".join(path),
-                total=shown(sum(column)),
-            )
+    others = f"{traffic.topics_in_others:,} other topic{'s' * (traffic.topics_in_others != 1)}"
+    layers = [
+        Layer(
+            name=others if one.topic is None else one.topic,
+            colour=OTHERS_COLOUR if one.topic is None else number % OTHERS_COLOUR,
+            path=path,
+            total=shown(sum(column)),
         )
+        for number, (one, column, path) in enumerate(
+            zip(traffic.series, values, _stacked(values, top), strict=True)
+        )
+    ]
+    wide = WIDE / len(totals)
     slices = [
         Slice(
             bucket * wide,
@@ -286,6 +276,31 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
         unit=f"{what} per {per}",
         summary=summary,
     )
+
+
+def _stacked(values: Sequence[Sequence[int]], top: float) -> list[str]:
+    """Paths of layers, one on the other.
+
+    Args:
+        values: of each layer, one for each bucket; at least one layer.
+        top: value at the upper edge.
+    """
+    wide = WIDE / len(values[0])
+    gap = min(wide * 0.15, 1.0)
+    floors = [0.0] * len(values[0])
+    paths = []
+    for column in values:
+        bars = []
+        for bucket, value in enumerate(column):
+            if value:
+                high = value / top * HIGH
+                y = HIGH - floors[bucket] - high
+                bars.append(
+                    f"M{_n(bucket * wide + gap / 2)} {_n(y)}h{_n(wide - gap)}v{_n(high)}h{_n(gap - wide)}z"
+                )
+                floors[bucket] += high
+        paths.append("".join(bars))
+    return paths
 
 
 def _time_axis(start: int, end: int, wanted: int) -> tuple[tuple[float, str], ...]:

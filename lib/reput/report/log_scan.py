@@ -26,7 +26,7 @@ from reput.scan.table import QUEUE_REPEAT, QueueTable
 from reput.settings import StoreSettings
 from reput.sink.chain import Chain
 from reput.sink.scan_task import PartResult, QueueColumns
-from reput.store.segments import CommitLog, map_segment
+from reput.store.segments import CommitLog, Segment, map_segment
 
 #: Bytes of records in one block, and as many rows at most.
 _BLOCK_BYTES = 4 << 20
@@ -128,16 +128,7 @@ def scan_log(
             if stop <= segment.base and result.segments:
                 continue
             data = map_segment(segment.path, segment.length)
-            part = Part(
-                path=str(segment.path),
-                base=segment.base,
-                segment_length=segment.length,
-                segment_size=log.segment_size,
-                start=segment.base,
-                end=stop,
-                last=segment is log.segments[-1],
-                after_timestamp=chain.newest,
-            )
+            part = _part(log, segment, stop, chain.newest)
             ended = Event()
             counted = pool.submit(_count, settings, part, data, block, tally, ended)
             outcome = PartOutcome()
@@ -160,6 +151,19 @@ def scan_log(
     result.findings += chain.findings
     result.queues = _queues(table)
     return result
+
+
+def _part(log: CommitLog, segment: Segment, end: int, after_timestamp: int) -> Part:
+    return Part(
+        path=str(segment.path),
+        base=segment.base,
+        segment_length=segment.length,
+        segment_size=log.segment_size,
+        start=segment.base,
+        end=end,
+        last=segment is log.segments[-1],
+        after_timestamp=after_timestamp,
+    )
 
 
 def _result(part: Part, outcome: PartOutcome, messages: int, last_timestamp: int) -> PartResult:
