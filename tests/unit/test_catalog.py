@@ -18,6 +18,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from reput.catalog import beside, run, standing
+from reput.catalog.appending import Appending
 from reput.catalog.compaction import MOST_FILES, Clustered, due
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.run import Catalog
@@ -531,7 +532,7 @@ class _Comparing:
             held.settings.root, held.path, held.settings.broker_conf, "5.3.3", optimize=False
         )
         monkeypatch.setattr(run, "stand", self._stand)
-        monkeypatch.setattr(run._Run, "append", self._append)
+        monkeypatch.setattr(Appending, "append", self._append)
 
     def _stand(self, table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing:
         self.count += 1
@@ -546,14 +547,14 @@ class _Comparing:
 
     def advance(self, catalog: Catalog, number: int) -> Cataloged:
         """Up to the message with this number."""
-        made = run._Run.__init__
+        made = Appending.__init__
 
-        def keep(ran: run._Run, *args: object) -> None:
+        def keep(ran: Appending, *args: object) -> None:
             self.ran = ran
             made(ran, *args)  # type: ignore[arg-type]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run._Run, "__init__", keep)
+            patch.setattr(Appending, "__init__", keep)
             return catalog.advance(lambda: None, lambda: self.held.place(number))  # type: ignore[arg-type,return-value]
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 APPLICATION = "reput-catalog"
 #: Messages of one day, UTC, lie together.
 DAY = "day"
+#: The column that is only there when it is asked for.
+BODY = "body"
 #: By these a message of the table is known again in the log. Nothing guards queueId and queueOffset there: a
 #: flipped bit in them would make another message of it.
 KNOWN_BY = ("physicalOffset", "size", "storeTimestamp", "bodyCRC")

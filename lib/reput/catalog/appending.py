@@ -1,0 +1,149 @@
+"""Commits what a log has gained to a table of messages.
+
+A Structured Streaming query goes over the log from where the table ends, and every batch is one commit. Batch
+ids are no identity, and Spark's checkpoint is thrown away: the commit carries the physical offset up to which
+the table holds the log, see :mod:`reput.catalog.table`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from reput.catalog.options import CatalogOptions
+from reput.catalog.standing import Standing
+from reput.catalog.table import APPLICATION, BODY, DAY, Table
+from reput.errors import OutputError
+from reput.format import names
+from reput.settings import StoreSettings
+from reput.source.columns import MESSAGE_COLUMNS, spark_schema
+from reput.store import files
+from reput.store.lock import is_broker_running
+from reput.store.segments import discover
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CHECKPOINT = "catalog-checkpoint"
+_DAY = f"date_from_unix_date(CAST(floor(unix_millis(storeTimestamp) / 86400000) AS INT)) AS {DAY}"
+
+
+def columns(options: CatalogOptions) -> tuple[str, ...]:
+    """The table's columns without the day."""
+    return tuple(name for name in MESSAGE_COLUMNS if options.bodies or name != BODY)
+
+
+class Appending:
+    """Commits batches, one after the other.
+
+    Args:
+        options: what to catalog.
+        settings: the store's.
+        table: as it is before the first batch.
+
+    Attributes:
+        commits: that were made.
+        expired: bytes of log that were deleted before they were read.
+    """
+
+    def __init__(self, options: CatalogOptions, settings: StoreSettings, table: Table) -> None:
+        self.commits = 0
+        self.expired = 0
+        self._options = options
+        self._settings = settings
+        self._table = table
+        self._checkpoint = options.table / names.REPUT / _CHECKPOINT
+        self._at = 0
+        self._failure: OutputError | None = None
+
+    def append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:
+        """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
+        from reput.source import NAME, register
+
+        register(spark)
+        # What an earlier run left says where its batches ended, and nothing of what was committed.
+        files.remove_tree(self._checkpoint)
+        self._at = standing.begin
+        schema = spark_schema({name: MESSAGE_COLUMNS[name] for name in columns(self._options)})
+        rows = (
+            spark.readStream.format(NAME)
+            .schema(schema)
+            .options(**self._source(standing.begin, end))
+            .load(str(self._options.store))
+            .where(f"physicalOffset > {standing.after}")
+            .selectExpr(*(f"`{name}`" for name in schema.fieldNames()), _DAY)
+        )
+        query = (
+            rows.writeStream.foreachBatch(self._commit)
+            .option("checkpointLocation", str(self._checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+            if self._failure is not None:
+                raise self._failure
+        files.remove_tree(self._checkpoint)
+
+    def _source(self, begin: int, end: int | None) -> dict[str, str]:
+        options: dict[str, object] = {
+            "brokerConf": self._options.broker_conf,
+            "rocketmqVersion": self._options.rocketmq_version,
+            "startOffset": begin,
+            "maxBytesPerTrigger": self._options.max_bytes_per_trigger,
+        }
+        if end is not None:
+            options["endOffset"] = end
+        elif self._settings.dledger is None and is_broker_running(self._settings.root):
+            options["live"] = "true"
+        return {name: str(value) for name, value in options.items() if value is not None}
+
+    def _commit(self, rows: DataFrame, batch: int) -> None:
+        """Append a batch, and its end as the cursor."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        from reput.spark import spark_error
+
+        expected = self._table.cursor
+        self._table.refresh()
+        found = self._table.cursor
+        if found != expected:
+            self._failure = OutputError(
+                "another run has written to the table meanwhile",
+                path=self._options.table,
+                expected=f"messages up to {expected}",
+                found=f"up to {found}",
+                next_step="Run the same command again when no other runs",
+            )
+            raise self._failure
+        end = self._end_of(batch)
+        self.expired += max(min(discover(self._settings).start, end) - self._at, 0)
+        self._at = end
+        if found is not None and end <= found:
+            # The record that the run began with, as a rule; or a log that was cut in what held no message.
+            first = rows.agg({"physicalOffset": "min"}).first()
+            if first is None or first[0] is None:
+                return
+            self._table.step_back(int(first[0]))
+        writer = rows.write.format("delta").mode("append").partitionBy(DAY)
+        writer = writer.option("txnAppId", APPLICATION).option("txnVersion", end)
+        try:
+            writer.save(str(self._options.table))
+        except (PySparkException, Py4JError) as error:
+            self._failure = OutputError(
+                "messages can't be added to the table",
+                path=self._options.table,
+                found=spark_error(error).found,
+                next_step="See that it can be written and has room; the same command goes on",
+            )
+            raise self._failure from error
+        self._table.refresh()
+        self.commits += 1
+
+    def _end_of(self, batch: int) -> int:
+        """The physical offset before which the batch's records begin: the last line of its offsets file."""
+        *_, last = (self._checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+        return int(json.loads(last)["offset"])
