@@ -42,10 +42,11 @@ from reput.report.facts import (
     Verdict,
 )
 from reput.report.gather import GatherOptions, gather
-from reput.report.page import render, visible
+from reput.report.page import render
 from reput.report.queue_findings import REPEATS, answer
 from reput.report.target import check_target, is_report, write_page
 from reput.settings import StoreSettings
+from reput.words import visible
 from tests.golden.store import unpack
 from tests.report.made import HOSTILE, MORNING, Elements, hostile_store, many_queues
 from tests.stores import LogWriter, tree_of
@@ -580,6 +581,7 @@ def test_what_is_missing_isnt_counted_as_written(tmp_path: Path) -> None:
 
 def test_visible() -> None:
     assert visible("plain ~text é 漢字") == "plain ~text é 漢字"
+    assert visible("a\tb\nc", keep="\n") == "a\\tb\nc"
     assert visible("a\tb\u2028c\u200bd\udcff") == "a\\tb\\u2028c\\u200bd\\udcff"
 
 

@@ -12,8 +12,9 @@ from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli.app import app
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, cataloged_apart, counted, printed
+from reput.cli.output import JsonOutput, Output, TextOutput, cataloged_apart, printed
 from reput.spark import check_java, is_submitted, session
+from reput.words import counted
 
 _EXAMPLES = """**Examples**
 

@@ -14,9 +14,10 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy
 from reput.cli.completing import groups, topics
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, counted, printed
+from reput.cli.output import JsonOutput, Output, TextOutput, printed
 from reput.cli.tables import age, table
 from reput.settings import StoreSettings
+from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.lag import GroupLag, LagReport, QueueLag

@@ -12,10 +12,11 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, KnownTopicsOnly, Master, NoIndex, WrittenAs, size
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, counted, inline, printed, told
+from reput.cli.output import JsonOutput, Output, TextOutput, inline, printed, told
 from reput.errors import ReputError
 from reput.spark import check_java, is_submitted
 from reput.store.space import human
+from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.job.many import Outcome

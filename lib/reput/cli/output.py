@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import sys
 import time
-import unicodedata
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -21,19 +19,15 @@ from reput.catalog.options import Cataloged
 from reput.errors import ReputError
 from reput.sink.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
+from reput.words import counted, visible
 
 if TYPE_CHECKING:
     from reput.job import Summary, Undone
 
 _LINE_EVERY_SECONDS = 5.0
 _UNWRITTEN = 2  # outcome.REFUSED
-#: What may steer a terminal, such as in a topic's name; line feeds and tabs are meant.
-_DOUBTFUL = re.compile("[^\t\n -~]")
-#: The same in a text from the store that is part of a line: those would begin another line or column.
-_DOUBTFUL_INLINE = re.compile("[^ -~]")
-#: Categories of Unicode that steer, begin a line, or can't be seen and make two names look like one: control
-#: characters, those of formatting (U+202E turns a text around), line and paragraph separators, surrogates.
-_UNSEEN = {"Cc", "Cf", "Zl", "Zp", "Cs"}
+#: What reput means where it prints lines; in a text from the store they would begin another line or column.
+_MEANT = "\t\n"
 _MOST_FINDINGS = 20
 _MOST_NAMES = 20
 
@@ -142,7 +136,7 @@ def told(message: object) -> None:
 
 
 def _tamed(text: str) -> str:
-    return _DOUBTFUL.sub(_escaped, text)
+    return visible(text, _MEANT)
 
 
 def inline(text: str) -> str:
@@ -150,14 +144,7 @@ def inline(text: str) -> str:
 
     What would end the line, steer a terminal or can't be seen shows as escapes.
     """
-    return _DOUBTFUL_INLINE.sub(_escaped, text)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    character = found[0]
-    if unicodedata.category(character) not in _UNSEEN:
-        return character
-    return character.encode("unicode_escape").decode()
+    return visible(text)
 
 
 def _headline(summary: Summary) -> str:
@@ -277,11 +264,6 @@ def _findings(summary: Summary) -> list[str]:
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:_MOST_NAMES])
     return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES:,} more"
-
-
-def counted(number: int, one: str, several: str | None = None) -> str:
-    """``1 file``, ``2,000 files``."""
-    return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
 def moment(ms: int) -> str:

@@ -15,9 +15,10 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
 from reput.cli.completing import queues, topics
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, counted, inline, moment, printed
+from reput.cli.output import JsonOutput, Output, TextOutput, inline, moment, printed
 from reput.errors import SettingsError, StoreError
 from reput.settings import StoreSettings
+from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.query.ask import Answer, Shown

@@ -13,10 +13,11 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
 from reput.cli.completing import topics
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, counted, moment, printed
+from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, moment, printed
 from reput.cli.tables import age, table
 from reput.settings import StoreSettings
 from reput.store.space import human
+from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.statistics import Gap, Group, Statistics

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reput.cli.output import counted, printed
+from reput.cli.output import printed
 from reput.store.space import human
+from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.verify import Difference, Report

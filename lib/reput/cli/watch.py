@@ -12,11 +12,12 @@ import typer
 from reput.cli.app import app
 from reput.cli.arguments import AsJson
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, counted, moment, printed
+from reput.cli.output import JsonOutput, Output, TextOutput, moment, printed
 from reput.store.space import human
 from reput.watch.output import has_begun
 from reput.watch.status import DIED, Status, look
 from reput.watch.stop import Stopped, stop
+from reput.words import counted
 
 _BROKE_OFF = 1
 _LAST_FINDINGS = 5

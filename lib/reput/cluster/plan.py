@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from reput.cli.arguments import size
-from reput.cli.output import counted, printed, told
+from reput.cli.output import printed, told
+from reput.words import counted
 from reput.errors import ReputError, SettingsError
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH

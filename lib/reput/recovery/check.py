@@ -39,6 +39,7 @@ from reput.scan.frames import FrameWalk
 from reput.scan.part import Part
 from reput.settings import StoreSettings
 from reput.store.segments import discover, map_segment, without_unwritten_end
+from reput.words import counted
 
 
 class _LogEnd(NamedTuple):
@@ -122,8 +123,7 @@ def _queues_past(snapshot: Snapshot, ends: list[_QueueEnd], end: _LogEnd) -> Ite
         PAST_LOG_END,
         first[0].directory,
         f"units of messages before {end.offset}, where the log ends",
-        f"{len(queues):,} queue{'s' * (len(queues) != 1)} that lead{'s' * (len(queues) == 1)} past it: "
-        f"{named(queues)}",
+        f"{counted(len(queues), 'queue that leads', 'queues that lead')} past it: {named(queues)}",
     )
 
 

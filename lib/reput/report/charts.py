@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from reput.report import units
 from reput.report.facts import CORRUPT, EXPIRED, MISSING, LogFacts, Sizes, Traffic
+from reput.words import counted
 
 #: Units across and, of charts, down.
 WIDE, HIGH = 1000.0, 200.0
@@ -235,7 +236,7 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
     totals = [sum(column) for column in zip(*values, strict=True)]
     ticks = units.value_ticks(max(totals), binary=binary)
     top = ticks[-1]
-    others = f"{traffic.topics_in_others:,} other topic{'s' * (traffic.topics_in_others != 1)}"
+    others = counted(traffic.topics_in_others, "other topic")
     layers = [
         Layer(
             name=others if one.topic is None else one.topic,

@@ -12,7 +12,7 @@ from reput.recovery.past_end import CHECKPOINT_AHEAD, INDEX_AHEAD, PAST_LOG_END
 from reput.recovery.problem import Problem
 from reput.recovery.snapshot import Snapshot
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Found
-from reput.report.shown import count
+from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.verify import Report
@@ -51,9 +51,9 @@ def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
     ]
     stops = sum(problem.stops for problem in snapshot.problems)
     if stops:
-        answer, level = f"no: {count(stops, 'thing')} to see to first", BROKEN
+        answer, level = f"no: {counted(stops, 'thing')} to see to first", BROKEN
     elif found:
-        answer = f"it starts, with {count(len(found), 'finding')}"
+        answer = f"it starts, with {counted(len(found), 'finding')}"
         level = BROKEN if any(one.level == BROKEN for one in found) else ATTENTION
     else:
         answer, level = "it starts, and finds nothing odd", SOUND
@@ -127,9 +127,9 @@ def verified(report: Report, asks: str, *, log_known: bool) -> tuple[Check, list
         for one in report.findings
         if not (log_known and one.area == "log")
     ]
-    looked = f"{count(report.messages, 'message')}, {count(report.units, 'unit')}"
-    looked += f" and {count(report.index_entries, 'key')} compared"
-    answer = f"{looked}: {count(len(found), 'finding')}" if found else f"{looked}: all as the log says"
+    looked = f"{counted(report.messages, 'message')}, {counted(report.units, 'unit')}"
+    looked += f" and {counted(report.index_entries, 'key')} compared"
+    answer = f"{looked}: {counted(len(found), 'finding')}" if found else f"{looked}: all as the log says"
     level = SOUND
     if found:
         level = BROKEN if any(one.level == BROKEN for one in found) else ATTENTION

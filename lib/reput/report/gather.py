@@ -35,6 +35,7 @@ from reput.store.left_alone import left_alone
 from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.swap import is_pending
 from reput.verify.plan import may_be_running
+from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.verify import Report
@@ -255,8 +256,8 @@ class _Gathering:
                 why += " (--no-log); gaps between segments are looked for all the same"
             self._facts.checks.append(Check(LOG, asks, False, _worst(rows), why, len(rows)))
             return
-        answer = f"{shown.count(scan.messages, 'message')} read"
-        answer += f", {shown.count(len(rows), 'finding')}" if rows else ", nothing is damaged"
+        answer = f"{counted(scan.messages, 'message')} read"
+        answer += f", {counted(len(rows), 'finding')}" if rows else ", nothing is damaged"
         self._facts.checks.append(Check(LOG, asks, True, _worst(rows) or SOUND, answer, len(rows)))
 
     def _queue_check(self, scan: LogScan | None, seen: QueuesSeen, *, looked: bool) -> None:

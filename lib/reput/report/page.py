@@ -10,8 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
-import unicodedata
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -37,7 +35,7 @@ from reput.report.facts import (
     Facts,
     QueueFacts,
 )
-from reput.report.shown import count
+from reput.words import counted, visible
 
 #: Rows of a table, unless more are asked for.
 ROWS = 1000
@@ -64,9 +62,6 @@ _SECTIONS = (
     ("queues", "Queues"),
     ("index", "Index"),
 )
-#: Controls, surrogates of file names that are no UTF-8, and what turns the direction of writing.
-_UNSEEN = frozenset({"Cc", "Cs", "Cf", "Zl", "Zp"})
-_ASCII = re.compile(r"[ -~]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +115,9 @@ def render(facts: Facts, rows: int = ROWS) -> bytes:
     return text.encode()
 
 
-def visible(text: str) -> str:
-    """A text with escapes in place of characters that aren't seen, or turn what follows."""
-    if _ASCII.fullmatch(text):
-        return text
-    return "".join(
-        character.encode("unicode_escape").decode()
-        if unicodedata.category(character) in _UNSEEN and character != "\n"
-        else character
-        for character in text
-    )
-
-
 def _shown(value: Any) -> Any:
     """What a template prints: its own markup as it is, texts with all to be seen."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return visible(value, keep="\n") if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @cache
@@ -208,7 +191,7 @@ def _remarks(row: QueueFacts) -> str:
     """What else there is to say of a queue."""
     said = ["batch queue"] if row.kind == "batch" else []
     if row.past:
-        said.append(f"{count(row.past, 'unit')} past the log's end")
+        said.append(f"{counted(row.past, 'unit')} past the log's end")
     if row.problem is not None:
         said.append(row.problem)
     elif not row.files:
@@ -272,7 +255,7 @@ def _tiles(facts: Facts) -> list[Tile]:
     log, totals = facts.log, facts.queue_totals
     tiles = []
     if log is not None:
-        segments = count(len(log.segments), "segment")
+        segments = counted(len(log.segments), "segment")
         tiles.append(Tile("Commit log", units.size(_written(facts)), segments))
         if log.messages is not None:
             mean = f"{units.size(facts.sizes.mean)} each" if facts.sizes is not None else "none in the log"
@@ -281,7 +264,7 @@ def _tiles(facts: Facts) -> list[Tile]:
     if facts.lag:
         late = sum(row.lag for row in facts.lag)
         groups = len({row.group for row in facts.lag})
-        tiles.append(Tile("Lag", units.number(late), f"{groups:,} group{'s' * (groups != 1)}"))
+        tiles.append(Tile("Lag", units.number(late), counted(groups, "group")))
     keys = sum(one.keys for one in facts.index)
     tiles.append(Tile("Index", units.number(keys), f"keys in {len(facts.index):,} files"))
     last = max((row.last_time for row in facts.queues if row.last_time is not None), default=None)

@@ -9,8 +9,8 @@ from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END, keys_past, named
 from reput.recovery.snapshot import Snapshot
 from reput.report.checks import QUEUES
 from reput.report.facts import ATTENTION, BROKEN, Found, QueueFacts
-from reput.report.shown import count
 from reput.topics import known_topics
+from reput.words import counted
 
 #: Why the last offset of a queue can't be compared with the log's.
 IS_BATCH = "batch queue"
@@ -36,7 +36,7 @@ def answer(rows: Sequence[QueueFacts], findings: Sequence[Found]) -> str:
     if not rows:
         return "there are no queues, and the log has no message of one"
     differing = sum(_differs(row) for row in rows)
-    every, compared = count(len(rows), "queue"), sum(is_compared(row) for row in rows)
+    every, compared = counted(len(rows), "queue"), sum(is_compared(row) for row in rows)
     if differing:
         said = f"{differing:,} of {every} {'does' if differing == 1 else 'do'}n't match the log"
     elif compared:

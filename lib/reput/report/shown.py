@@ -13,11 +13,6 @@ from reput.report.tally import BINS, MOST_SERIES, Tally, bin_bounds
 MOST_SHOWN = 7
 
 
-def count(number: int, one: str, several: str | None = None) -> str:
-    """``1 file``, ``2,000 files``."""
-    return f"{number:,} {one if number == 1 else several or one + 's'}"
-
-
 def topic_name(raw: bytes) -> str:
     """A topic for people: what is no UTF-8 shows as escapes."""
     return raw.decode("utf-8", "backslashreplace")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
 from reput.report.checks import CHECK, LOG, QUEUES, VERIFY
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Verdict
-from reput.report.shown import count
+from reput.words import counted
 
 #: Findings that show a log has lost its end. A checkpoint alone, one number in one file, shows no such thing.
 _PAST = frozenset({PAST_LOG_END, INDEX_AHEAD})
@@ -70,7 +70,9 @@ def _sentences(facts: Facts, checks: dict[str, Check]) -> list[str]:
         said.append(f"{checks[QUEUES].answer}.")
     by_level = [sum(one.level == level for one in facts.findings) for level in (BROKEN, ATTENTION)]
     if any(by_level):
-        said.append(f"{count(by_level[0], 'finding')} of something broken, {by_level[1]:,} of something odd.")
+        said.append(
+            f"{counted(by_level[0], 'finding')} of something broken, {by_level[1]:,} of something odd."
+        )
     return said
 
 

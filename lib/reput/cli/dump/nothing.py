@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reput.cli.dump.text import word
-from reput.cli.output import counted, moment
+from reput.cli.output import moment
+from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.dump.index import IndexPlace

@@ -1,0 +1,32 @@
+"""What people read: numbers with what they count, and texts in which everything is to be seen."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+#: Categories of Unicode that steer, begin a line, or can't be seen and make two names look like one: control
+#: characters, those of formatting (U+202E turns a text around), line and paragraph separators, surrogates.
+_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
+_DOUBTFUL = re.compile("[^ -~]")
+
+
+def counted(number: int, one: str, several: str | None = None) -> str:
+    """``1 file``, ``2,000 files``."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+def visible(text: str, keep: str = "") -> str:
+    """A text with escapes in place of characters that aren't seen, or turn what follows.
+
+    Args:
+        keep: those that stay as they are, such as a line feed.
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        character = found[0]
+        if character in keep or unicodedata.category(character) not in _UNSEEN:
+            return character
+        return character.encode("unicode_escape").decode()
+
+    return _DOUBTFUL.sub(escaped, text)
