@@ -127,6 +127,7 @@ from reput.format import names
 from reput.job.options import RebuildOptions, TailOptions
 from reput.job.run import rebuild
 from reput.job.tail import tail
+from reput.sink.journal import read_state
 from reput.spark import session
 from reput.watch.status import look
 
@@ -185,7 +186,9 @@ def cut(at):
     with end.open("r+b") as file:
         file.seek(5_000)
         file.write(bytes(end.stat().st_size - 5_000))
-    stopping.wait(15)
+    journal = place / "tailed" / names.REPUT / names.JOURNAL
+    while read_state(journal)[1].cursor > said["cut at"]:
+        stopping.wait(0.1)
     stopping.set()
 
 followed = TailOptions(store, place / "tailed", conf, "5.3.3", catalog=table)
