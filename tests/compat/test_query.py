@@ -149,7 +149,8 @@ def expire(root: Path) -> None:
 def spread_file_times(root: Path, times: list[int]) -> None:
     """Give queue files times of change that say something: 4.9 looks for a file by them."""
     chance = random.Random(SEED)
-    for directory in {path.parent for path in (root / names.CONSUME_QUEUE).rglob("0*") if path.is_file()}:
+    queues = {path.parent for path in (root / names.CONSUME_QUEUE).rglob("0*") if path.is_file()}
+    for directory in sorted(queues):
         files = sorted(directory.iterdir())
         moments = sorted(chance.choice(times) for _ in files)
         for file, moment in zip(files, moments, strict=True):
