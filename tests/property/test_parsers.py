@@ -23,6 +23,7 @@ from reput.dump.index import IndexPlace
 from reput.dump.places import queue_places
 from reput.errors import ReputError
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties
+from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.format.consumequeue import UNIT_LENGTH
@@ -32,6 +33,8 @@ from reput.lag import lag
 from reput.recovery import files as recovery_files
 from reput.recovery.check import problems
 from reput.recovery.config import config_problems
+from reput.recovery.files import StoreFile
+from reput.recovery.last_place import last_place
 from reput.recovery.snapshot import take
 from reput.settings import DLedgerSettings, StoreSettings
 from reput.sink import journal
@@ -181,6 +184,15 @@ def test_files_are_dumped_or_refused(
             assert len([event.to_dict() for event in dump_queue(queue, start, end)]) <= 4 * (end + 3)
 
     answered(dump)
+
+
+@settings(max_examples=120)
+@given(any_of(DUMPED["queue"]), st.sampled_from([UNIT_LENGTH, BATCH_UNIT]))
+@example(b"", UNIT_LENGTH)
+def test_a_last_unit_leads_to_a_place_or_nowhere(place: Path, data: bytes, unit_length: int) -> None:
+    path = place / names.offset_name(0)
+    path.write_bytes(data)
+    assert last_place([StoreFile(path, 0)], len(data), unit_length) >= -1
 
 
 @settings(max_examples=200)
