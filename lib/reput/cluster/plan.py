@@ -14,11 +14,11 @@ import typer
 
 from reput.cli.arguments import size
 from reput.cli.output import printed, told
-from reput.words import counted
 from reput.errors import ReputError, SettingsError
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 from reput.store.space import human
+from reput.words import counted
 
 _REFUSED = 2
 _MB = 1_000_000
