@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from reput.sink import following, streaming
+from reput.catalog.appending import Appending
+from reput.catalog.options import CatalogOptions
+from reput.catalog.standing import Standing
+from reput.sink import cut_short, following, streaming
 from reput.sink.cut_short import in_few_words
 from reput.sink.following import Following
 from reput.sink.streaming import SparkRunner, run_available
@@ -55,6 +58,9 @@ class Query:
             f"{WORDS}.\n: org.apache.spark.SparkException: Job 3 cancelled part of cancelled job group"
         )
 
+    def save(self, _: str) -> None:
+        self.collect()
+
     def _run(self) -> None:
         try:
             self.batch(self, 0)
@@ -76,18 +82,39 @@ def query(monkeypatch: pytest.MonkeyPatch) -> Query:
     return query
 
 
-def test_a_rebuild_that_is_interrupted(query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _interrupted(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_: object) -> None:
         query.begun.wait()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(streaming, "_await", interrupt)
+    monkeypatch.setattr(cut_short, "_await", interrupt)
+
+
+@pytest.mark.usefixtures("_interrupted")
+def test_a_rebuild_that_is_interrupted(query: Query, tmp_path: Path) -> None:
     writer = LogWriter(tmp_path / "store")
     writer.preallocate(0)
     log = open_store(writer.root).log
     with pytest.raises(KeyboardInterrupt):
         run_available(query, SimpleNamespace(), tmp_path / "checkpoint", log, {})  # type: ignore[arg-type]
     assert WORDS not in query.told()
+
+
+@pytest.mark.usefixtures("_interrupted")
+def test_a_table_that_is_interrupted(query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was Ctrl-C, though the commit under way couldn't be made."""
+    monkeypatch.setattr("reput.source.register", lambda _: None)
+    monkeypatch.setattr(Appending, "_end_of", lambda *_: 10)
+    writer = LogWriter(tmp_path / "store")
+    writer.preallocate(0)
+    table = SimpleNamespace(cursor=None, refresh=lambda: None)
+    options = CatalogOptions(writer.root, tmp_path / "table")
+    adding = Appending(options, open_store(writer.root).settings, table)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        adding.append(query, Standing(0, -1), None)  # type: ignore[arg-type]
+    assert WORDS not in query.told()
+    assert adding.commits == 0
 
 
 def test_a_tail_that_fails_in_a_batch(query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ the table holds the log, see :mod:`reput.catalog.table`.
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING
 
 from reput.catalog.options import CatalogOptions
@@ -58,6 +59,10 @@ class Appending:
 
     def append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:
         """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        from reput.sink.cut_short import in_few_words, until_it_ends
         from reput.source import NAME, register
 
         register(spark)
@@ -73,18 +78,19 @@ class Appending:
             .where(f"physicalOffset > {standing.after}")
             .selectExpr(*(f"`{name}`" for name in schema.fieldNames()), _DAY)
         )
+        stopped = threading.Event()
         query = (
-            rows.writeStream.foreachBatch(self._commit)
+            rows.writeStream.foreachBatch(in_few_words(stopped.is_set)(self._commit))
             .option("checkpointLocation", str(self._checkpoint))
             .trigger(availableNow=True)
             .start()
         )
         try:
-            query.awaitTermination()
-        finally:
-            query.stop()
+            until_it_ends(query, stopped)
+        except (PySparkException, Py4JError, ConnectionError):
             if self._failure is not None:
-                raise self._failure
+                raise self._failure from None
+            raise
         files.remove_tree(self._checkpoint)
 
     def _source(self, begin: int, end: int | None) -> dict[str, str]:

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from reput.catalog.options import Cataloged, CatalogOptions
-from reput.cli.app import app
+from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, cataloged_apart, printed
-from reput.spark import check_java, is_submitted, session
+from reput.spark import check_java, is_submitted
 from reput.words import counted
 
 _EXAMPLES = """**Examples**
@@ -28,7 +28,7 @@ With bodies, for a program:
 """
 
 
-@app.command("catalog", epilog=_EXAMPLES)
+@commands.app.command("catalog", epilog=_EXAMPLES)
 def catalog_command(
     store: Store,
     table: Annotated[
@@ -73,7 +73,7 @@ def catalog_command(
         )
         if not is_submitted():
             check_java()
-        done = catalog(options, lambda: session("reput catalog", master, delta=True))
+        done = catalog(options, lambda: commands.start_spark("reput catalog", master, delta=True))
     if as_json:
         printed(json.dumps({"exit_code": 0, **done.to_dict()}, indent=2))
     else:

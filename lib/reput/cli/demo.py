@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from reput.cli.app import REFUSED, app
+from reput.cli.app import REFUSED, app, start_spark
 from reput.cli.output import ProgressDisplay, TextOutput, printed
 from reput.errors import ReputError
 
@@ -40,7 +40,6 @@ def demo_command(
     Exit code 0: none. 1: some. 2: the rebuild failed.
     """
     from reput.demo import VERSION, run
-    from reput.spark import session
 
     output = TextOutput()
     with tempfile.TemporaryDirectory(prefix="reput-demo-") as scratch:
@@ -50,7 +49,7 @@ def demo_command(
             with ProgressDisplay() as display:
                 summary, comparison = run(
                     place,
-                    lambda: session("reput demo", master),
+                    lambda: start_spark("reput demo", master),
                     lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
                 )
         except FileExistsError:

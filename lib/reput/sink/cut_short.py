@@ -1,15 +1,21 @@
-"""What Spark is told of a batch that was under way when its query was stopped.
+"""A query over what a log holds, which Ctrl-C may end in the middle of a batch.
 
-Spark looks for the name of an interruption in the text of what a batch failed with, by a regular expression
-that calls itself for each character (StreamExecution.PROXY_ERROR in 4.2.0). What py4j says of a job that was
-cancelled begins as it should for that, and goes on for two stack traces: at times more than a thread's stack
-has room for. A thousand lines of StackOverflowError are then what somebody sees who only pressed Ctrl-C.
+Spark is told little of that batch. It looks for the name of an interruption in the text of what a batch
+failed with, by a regular expression that calls itself for each character (StreamExecution.PROXY_ERROR in
+4.2.0). What py4j says of a job that was cancelled begins as it should for that, and goes on for two stack
+traces: at times more than a thread's stack has room for. A thousand lines of StackOverflowError are then what
+somebody sees who only pressed Ctrl-C.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 @contextmanager
@@ -25,3 +31,37 @@ def in_few_words(is_stopped: Callable[[], bool]) -> Iterator[None]:
         if is_stopped():
             raise InterruptedError("the query was stopped") from None
         raise
+
+
+def until_it_ends(query: StreamingQuery, stopped: threading.Event) -> None:
+    """Wait for a query's end; Ctrl-C ends the waiting, not a call into the JVM halfway, and stops the query.
+
+    Args:
+        stopped: set before the query is stopped, for :func:`in_few_words`.
+
+    Raises:
+        PySparkException: the query failed.
+    """
+    try:
+        _await(query)
+    finally:
+        stopped.set()
+        query.stop()
+
+
+def _await(query: StreamingQuery) -> None:
+    ended = threading.Event()
+    failures: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            query.awaitTermination()
+        except BaseException as error:  # noqa: BLE001 - raised below, by the thread that asked
+            failures.append(error)
+        finally:
+            ended.set()
+
+    threading.Thread(target=wait, name="reput-await", daemon=True).start()
+    ended.wait()
+    if failures:
+        raise failures[0]

@@ -13,10 +13,9 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from reput.errors import ReputError
-from reput.sink.cut_short import in_few_words
+from reput.sink.cut_short import in_few_words, until_it_ends
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark import spark_error
@@ -109,34 +108,7 @@ def run_available(
             .trigger(availableNow=True)
             .start()
         )
-        try:
-            _await(query)
-        finally:
-            stopped.set()
-            query.stop()
+        until_it_ends(query, stopped)
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise failures[0] if failures else spark_error(error) from None
     return asked
-
-
-def _await(query: StreamingQuery) -> None:
-    """Wait for a query's end so that Ctrl-C ends the waiting, not a call into the JVM halfway.
-
-    Raises:
-        PySparkException: the query failed.
-    """
-    ended = threading.Event()
-    failures: list[BaseException] = []
-
-    def wait() -> None:
-        try:
-            query.awaitTermination()
-        except BaseException as error:  # noqa: BLE001 - raised below, by the thread that asked
-            failures.append(error)
-        finally:
-            ended.set()
-
-    threading.Thread(target=wait, name="reput-await", daemon=True).start()
-    ended.wait()
-    if failures:
-        raise failures[0]
