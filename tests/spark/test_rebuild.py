@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -18,6 +19,7 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import unit
 from reput.job import RebuildOptions, rebuild
 from reput.job.staging import staging_of
+from reput.sink import cut_short
 from reput.sink.gathering import Gathering
 from reput.sink.journal import read
 from reput.store import files, swap
@@ -630,3 +632,13 @@ def test_in_place_looks_again_before_it_replaces(
     assert {name: digest for name, digest in before.items() if name != names.LOCK} == tree(
         store.root, names.REPUT, names.LOCK
     )
+
+
+def test_spark_logs_again_once_a_query_was_stopped(spark: SparkSession) -> None:
+    """What is broken off is logged as errors; a notebook's session is there when the query isn't any more."""
+    root = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager.getRootLogger()  # type: ignore[union-attr]
+    before, levels = root.getLevel().name(), []
+    query = SimpleNamespace(stop=lambda: levels.append(root.getLevel().name()))
+    cut_short.stop(spark.sparkContext, query)  # type: ignore[arg-type]
+    assert (levels, root.getLevel().name()) == (["OFF"], before)
+    assert before != "OFF"

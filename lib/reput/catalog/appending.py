@@ -86,7 +86,7 @@ class Appending:
             .start()
         )
         try:
-            until_it_ends(query, stopped)
+            until_it_ends(spark, query, stopped)
         except (PySparkException, Py4JError, ConnectionError):
             if self._failure is not None:
                 raise self._failure from None

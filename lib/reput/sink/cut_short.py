@@ -11,10 +11,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -33,7 +38,7 @@ def in_few_words(is_stopped: Callable[[], bool]) -> Iterator[None]:
         raise
 
 
-def until_it_ends(query: StreamingQuery, stopped: threading.Event) -> None:
+def until_it_ends(spark: SparkSession, query: StreamingQuery, stopped: threading.Event) -> None:
     """Wait for a query's end; Ctrl-C ends the waiting, not a call into the JVM halfway, and stops the query.
 
     Args:
@@ -44,9 +49,29 @@ def until_it_ends(query: StreamingQuery, stopped: threading.Event) -> None:
     """
     try:
         _await(query)
-    finally:
+    except BaseException:
         stopped.set()
+        stop(spark.sparkContext, query)
+        raise
+
+
+def stop(context: SparkContext, query: StreamingQuery) -> None:
+    """Stop a query, be it in the middle of a batch; a session that is gone has none.
+
+    Spark and Delta Lake log what they break off, each commit and each fetch, as an error; here it is no news.
+    """
+    with suppress(PySparkException, Py4JError, ConnectionError), _hushed(context):
         query.stop()
+
+
+@contextmanager
+def _hushed(context: SparkContext) -> Iterator[None]:
+    level = context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().name()  # type: ignore[union-attr]
+    context.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        context.setLogLevel(level)
 
 
 def _await(query: StreamingQuery) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from reput.errors import LogWentBackError, OutputError, ReputError, SparkError
-from reput.sink.cut_short import in_few_words
+from reput.sink.cut_short import in_few_words, stop
 from reput.sink.spark_checkpoint import planned_end
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
@@ -190,10 +190,10 @@ class Following:
     def _end(self) -> None:
         """Stop the query; on return nobody writes any more, unless a batch is stuck."""
         self._closed = True
-        with suppress(PySparkException, Py4JError, ConnectionError):  # a session that is gone has no query
-            if self._gate.locked():
+        if self._gate.locked():
+            with suppress(PySparkException, Py4JError, ConnectionError):
                 self._context.cancelAllJobs()
-            self._query.stop()
+        stop(self._context, self._query)
         if self._gate.acquire(timeout=_REST_SECONDS):
             self._gate.release()
         self._pool.shutdown(wait=False)

@@ -108,7 +108,7 @@ def run_available(
             .trigger(availableNow=True)
             .start()
         )
-        until_it_ends(query, stopped)
+        until_it_ends(spark, query, stopped)
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise failures[0] if failures else spark_error(error) from None
     return asked
