@@ -46,12 +46,33 @@ def python_as_it_starts() -> Iterator[None]:
     root, py4j, handler = logging.getLogger(), logging.getLogger("py4j"), signal.getsignal(signal.SIGINT)
     filters, propagate = list(root.filters), py4j.propagate
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    root.filters.clear()
+    py4j.propagate = True
     yield
     signal.signal(signal.SIGINT, handler)
     root.filters[:], py4j.propagate = filters, propagate
 
 
-def test_ctrl_c_leaves_a_call_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+class Heard(logging.Handler):
+    """What the root logger's handlers get; pytest's own hear loggers that don't propagate, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    handler = Heard()
+    logging.getLogger().addHandler(handler)
+    yield handler
+    logging.getLogger().removeHandler(handler)
+
+
+def test_ctrl_c_leaves_a_call_without_a_word(heard: Heard) -> None:
     with as_before():
         context.signal.signal(context.signal.SIGINT, sparks_own)
         with pytest.raises(KeyboardInterrupt):
@@ -60,7 +81,7 @@ def test_ctrl_c_leaves_a_call_without_a_word(caplog: pytest.LogCaptureFixture) -
         Client().send_command("c\n")
     logging.getLogger("py4j.clientserver").error("a call of Python's failed")
     logging.getLogger().warning("something else")
-    assert [record.getMessage() for record in caplog.records] == ["something else"]
+    assert heard.messages == ["something else"]
 
 
 def test_a_session_that_did_not_start_leaves_spark_as_it_was() -> None:

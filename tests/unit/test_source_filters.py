@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -443,15 +444,22 @@ def test_topics_and_queues_are_chosen_before_anything_is_copied(log: LogWriter, 
     assert touched.copied < every.copied / 40
 
 
-def test_a_body_that_is_not_asked_for_is_not_touched(tmp_path: Path) -> None:
+@pytest.fixture
+def small_pages() -> Iterator[Path]:
+    """A directory in memory: of what lies on disks, up to 2 MiB are cached as one and mapped at one touch."""
+    with TemporaryDirectory(dir="/dev/shm") as name:
+        yield Path(name)
+
+
+def test_a_body_that_is_not_asked_for_is_not_touched(small_pages: Path) -> None:
     """By the pages of the file that the process has mapped: some for each header, whatever lies between."""
-    log = LogWriter(tmp_path / "store", segment_size=24 << 20)
-    body = bytes(range(256)) * (4 << 10)
+    log = LogWriter(small_pages / "store", segment_size=12 << 20)
+    body = bytes(range(256)) * (2 << 10)
     log.append(*(Record(topic=b"big", body=body, queue_offset=number) for number in range(20)))
     segment = log.root / names.COMMIT_LOG / names.offset_name(0)
     touched, resident = {}, {}
     for column, kind in (("topic", StringType()), ("body", BinaryType())):
-        report = tmp_path / column
+        report = small_pages / column
         source = CommitLogDataSource({"path": str(log.root), "readReport": str(report)})
         reader = source.reader(StructType().add(column, kind))
         (partition,) = reader.partitions()
@@ -465,7 +473,7 @@ def test_a_body_that_is_not_asked_for_is_not_touched(tmp_path: Path) -> None:
     assert touched["body"].copied == 20 * len(body)
     assert resident["body"] > 18 * len(body)
     # The last record's CRC is looked at: nothing whole follows it.
-    assert resident["topic"] < 5 * len(body)
+    assert resident["topic"] < 8 * len(body)
 
 
 def _resident(path: Path) -> int:
