@@ -13,7 +13,6 @@ from reput.dump.consumequeue import is_of_batches, unit_extent
 from reput.dump.index import IndexPlace, read_header
 from reput.dump.places import LogPlace, QueuePlace
 from reput.dump.wanted import Wanted
-from reput.format import commitlog
 from reput.scan.frames import FrameWalk
 from reput.store.segments import Segment
 
@@ -59,9 +58,8 @@ def _last(place: LogPlace, segment: Segment) -> tuple[int, int] | None:
     walk.advance(limit)
     if walk.last_record < 0:
         return None
-    record = commitlog.decode(data.data, walk.last_record)
     size = int.from_bytes(data[walk.last_record : walk.last_record + 4].tobytes(), "big")
-    return segment.base + walk.last_record + size, record.store_timestamp
+    return segment.base + walk.last_record + size, walk.timestamp
 
 
 def _first(place: LogPlace, segment: Segment) -> int | None:

@@ -123,9 +123,7 @@ class _Looking:
                 model.correct_min(self._log_start, searches=settings.dialect.recovery.searches_min_offset)
                 least, most = model.min_offset, model.max_offset
                 self.end = max(self.end, model.max_physical)
-                past = (
-                    None if self._past is None else units_past(model, self._past, after_cut=self._after_cut)
-                )
+                past = self._units_past(model)
                 if known is None and self._reader is not None:
                     last_time = self._last_time(model)
             except IndexError:
@@ -163,9 +161,7 @@ class _Looking:
                 model.correct_min(self._log_start)
                 least, most = max(model.min_offset, 0), model.max_offset
                 self.end = max(self.end, model.max_physical)
-                past = (
-                    None if self._past is None else units_past(model, self._past, after_cut=self._after_cut)
-                )
+                past = self._units_past(model)
                 full = next((file for file in reversed(model.files) if len(file.counting)), None)
                 if full is not None:
                     last_time = int(full.counting[-1]["timestamp"])

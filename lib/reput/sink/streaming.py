@@ -46,9 +46,8 @@ class SparkRunner:
         threading.Thread(target=self._warm_up, args=(items,), name="reput-warm-up", daemon=True).start()
 
     def _warm_up(self, items: list[object]) -> None:
-        with suppress(
-            PySparkException, Py4JError, ConnectionError
-        ):  # cancelled, or what others are told, too
+        # Cancelled, or what others are told, too.
+        with suppress(PySparkException, Py4JError, ConnectionError):
             self.map(abs, items)
 
     def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
