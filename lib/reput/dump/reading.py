@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.store.holes import extents
+from reput.store.holes import written
 from reput.store.unreadable import unreadable
 
 _PIECE = 1 << 13  # items
@@ -61,23 +61,12 @@ def pieces(
     """
     width, cuts = kind.itemsize, []
     done = 0
-    for start, end in _written(what, path, size):
+    for start, end in written(what, path, 0, size):
         at, stop = max(start // width, done), min(-(-end // width), size // width)
         cuts += [(one, min(one + _PIECE, stop)) for one in range(at, stop, _PIECE)]
         done = max(done, stop)
     for first, stop in reversed(cuts) if backwards else cuts:
         yield first, read(what, path, kind, first * width, stop - first)
-
-
-def _written(what: str, path: Path, size: int) -> list[tuple[int, int]]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            return list(extents(descriptor, 0, size))
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise unreadable(what, path, error) from error
 
 
 def read_bytes(what: str, path: Path, offset: int, count: int) -> bytes:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from reput.errors import StoreError
 from reput.recovery.files import StoreFile
 from reput.recovery.snapshot import Snapshot
 from reput.scan import kernel
-from reput.store.holes import extents
+from reput.store.holes import written
 from reput.store.segments import map_segment
 
 
 def written_ranges(segment: StoreFile, start: int, end: int) -> list[tuple[int, int]]:
     """The half-open ranges of positions in [start, end) that aren't holes; bytes there may still be zeros."""
     try:
-        with open(segment.path, "rb") as file:
-            return list(extents(file.fileno(), start, end))
-    except OSError:
+        return written("the segment", segment.path, start, end)
+    except StoreError:
         return [(start, end)]  # mapping it says what is wrong
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from os import PathLike
+
+from reput.store.unreadable import unreadable
 
 
 def extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -22,3 +25,23 @@ def extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
             return
         yield at, min(stop, end)
         at = stop
+
+
+def written(what: str, path: str | PathLike[str], start: int, end: int) -> list[tuple[int, int]]:
+    """The same of a file that isn't open; bytes there may still be zeros.
+
+    Args:
+        what: the file is called so when it can't be read.
+
+    Raises:
+        SegmentGoneError, StoreError: it can't be read.
+    """
+    try:
+        # Of a pipe nobody may ever open the other end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return list(extents(descriptor, start, end))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise unreadable(what, path, error) from error

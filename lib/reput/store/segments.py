@@ -23,7 +23,7 @@ from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
 from reput.format import names
 from reput.settings import StoreSettings
 from reput.store import committed
-from reput.store.holes import extents
+from reput.store.holes import written
 from reput.store.unreadable import unreadable
 
 _LOOK_AT = 1 << 20
@@ -244,11 +244,7 @@ def written_ranges(segment: Segment) -> list[tuple[int, int]]:
         SegmentGoneError: the file isn't there any more.
         StoreError: it can't be read.
     """
-    try:
-        with open(segment.path, "rb", buffering=0) as file:
-            return list(extents(file.fileno(), 0, segment.length))
-    except OSError as error:
-        raise unreadable("the segment", segment.path, error) from error
+    return written("the segment", segment.path, 0, segment.length)
 
 
 def is_zero(data: NDArray[np.uint8]) -> bool:
