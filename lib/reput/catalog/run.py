@@ -22,7 +22,7 @@ from reput.settings import StoreSettings
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.outside import check_outside, lies_in
-from reput.store.segments import discover
+from reput.store.segments import CommitLog, discover
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -230,7 +230,7 @@ class Catalog:
         """Compare table and log."""
         for tries_left in reversed(range(_TRIES)):
             try:
-                log = self._log()
+                log = _stamps(discover(self._settings))
                 standing = stand(self._table, self._settings, allow_gap=self._options.allow_gap)
                 self._begin = standing.begin
                 return _Known(standing, self._table.version, log)
@@ -241,20 +241,12 @@ class Catalog:
 
     def _holds(self, known: _Known) -> bool:
         """Whether table and log needn't be compared again."""
-        if known.version != self._table.version or discover(self._settings).start > known.standing.begin:
-            return False  # somebody else has changed the table, or the table's last message has expired
-        return self._is_told or self._log() == known.log
-
-    def _log(self) -> tuple[tuple[int, ...], ...]:
-        """What the segments' files look like; not the same after somebody has written to one of them."""
-        found = []
-        for segment in discover(self._settings).segments:
-            try:
-                status = segment.path.stat()
-            except OSError:
-                continue
-            found.append((segment.base, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
-        return tuple(found)
+        if known.version != self._table.version:
+            return False  # somebody else has changed the table
+        log = discover(self._settings)
+        if log.start > known.standing.begin:
+            return False  # the table's last message has expired
+        return self._is_told or _stamps(log) == known.log
 
     def _next(self, before: Standing) -> Standing:
         """What the next run goes on from, after one that began with ``before`` and has committed."""
@@ -297,6 +289,18 @@ class Catalog:
             self._table.refresh()
             clustered.note(before, self._table.files())
         return days
+
+
+def _stamps(log: CommitLog) -> tuple[tuple[int, ...], ...]:
+    """What the segments' files look like; not the same after somebody has written to one of them."""
+    found = []
+    for segment in log.segments:
+        try:
+            status = segment.path.stat()
+        except OSError:
+            continue
+        found.append((segment.base, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(found)
 
 
 def _check_place(table: Path, settings: StoreSettings) -> None:
