@@ -25,7 +25,6 @@ from reput.format import consumequeue, names
 from reput.format.consumequeueext import MAX_ADDRESS
 
 _UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
-_PRE_BLANK_SIZE = 0x7FFFFFFF
 _CHUNK = 1 << 16  # units
 _LOOK_AGAIN_SECONDS = 0.05
 #: Past every queueOffset.
@@ -207,7 +206,7 @@ def _kinds(units: NDArray[Any]) -> NDArray[np.int8]:
     position, size, tags = units["position"], units["size"], units["tags"]
     kinds = np.full(len(units), _GOOD, np.int8)
     kinds[(position < 0) | (size <= 0)] = _BAD
-    kinds[(position == 0) & (size == _PRE_BLANK_SIZE) & (tags == 0)] = _PRE_BLANK
+    kinds[(position == 0) & (size == consumequeue.PRE_BLANK_SIZE) & (tags == 0)] = _PRE_BLANK
     kinds[(position == 0) & (size == 0) & (tags == 0)] = _ZERO
     return kinds
 

@@ -15,7 +15,8 @@ TAGS_CODE = 12  # int64
 UNIT = struct.Struct(">qiq")
 
 # Stands before a queue's first unit in its first file (ConsumeQueue.fillPreBlank).
-PRE_BLANK = UNIT.pack(0, 0x7FFFFFFF, 0)
+PRE_BLANK_SIZE = 0x7FFFFFFF
+PRE_BLANK = UNIT.pack(0, PRE_BLANK_SIZE, 0)
 
 # A queue offset above this has no place: its byte offset would leave int64.
 MAX_QUEUE_OFFSET = (1 << 63) // UNIT_LENGTH - 1

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.dialect import dialect
-from reput.errors import StoreError
 from reput.format import batchconsumequeue, consumequeue, names
 from reput.next_command import about
 from reput.recovery.batch import BatchModel
@@ -39,6 +38,7 @@ from reput.scan.frames import FrameWalk
 from reput.scan.part import Part
 from reput.settings import StoreSettings
 from reput.store.segments import discover, map_segment, without_unwritten_end
+from reput.store.unreadable import unreadable
 from reput.words import counted
 
 
@@ -170,7 +170,7 @@ def _units_past(snapshot: Snapshot, ends: _QueueEnd, end: int, *, after_cut: boo
     except (IndexError, ValueError):
         return 0  # such as a file that begins between two units: what a broker makes of it isn't known
     except OSError as error:
-        raise StoreError("this queue can't be read", path=ends.directory, found=error.strerror) from error
+        raise unreadable("this queue", ends.directory, error) from error
 
 
 def _stands_at(snapshot: Snapshot, place: int) -> bool:

@@ -6,13 +6,13 @@ import os
 import struct
 from collections.abc import Sequence
 
-from reput.errors import StoreError
-from reput.format.consumequeue import PRE_BLANK
+from reput.format.consumequeue import PRE_BLANK_SIZE
 from reput.recovery.files import LAST_FILES, StoreFile
+from reput.store.unreadable import unreadable
 
+_WHAT = "this queue file"
 #: Physical offset and size, with which units of both kinds of queues begin.
 _HEAD = struct.Struct(">qi")
-_BLANK_SIZE = _HEAD.unpack_from(PRE_BLANK)[1]
 
 
 def last_place(files: Sequence[StoreFile], file_size: int, unit_length: int) -> int:
@@ -35,15 +35,15 @@ def last_place(files: Sequence[StoreFile], file_size: int, unit_length: int) -> 
         except FileNotFoundError:
             continue  # expired just now
         except OSError as error:
-            raise _unreadable(file, error) from error
+            raise unreadable(_WHAT, file.path, error) from error
         try:
             place, size = _last_head(descriptor, file_size, unit_length)
         except OSError as error:
-            raise _unreadable(file, error) from error
+            raise unreadable(_WHAT, file.path, error) from error
         finally:
             os.close(descriptor)
         if size > 0:
-            return place if size != _BLANK_SIZE else -1
+            return place if size != PRE_BLANK_SIZE else -1
     return -1
 
 
@@ -68,7 +68,3 @@ def _written(descriptor: int, file_size: int) -> int:
         return min(os.lseek(descriptor, 0, os.SEEK_HOLE), file_size)
     except OSError:
         return file_size  # this file system doesn't tell
-
-
-def _unreadable(file: StoreFile, error: OSError) -> StoreError:
-    return StoreError("this queue file can't be read", path=file.path, found=error.strerror)

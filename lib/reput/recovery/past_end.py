@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.format.checkpoint import LOGICS_FIELDS
-from reput.format.consumequeue import PRE_BLANK, UNIT
+from reput.format.consumequeue import PRE_BLANK_SIZE
 from reput.recovery.batch import BatchModel
 from reput.recovery.files import LAST_FILES, mapped
 from reput.recovery.queue import UNIT as UNITS
@@ -30,7 +30,6 @@ PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD = "past-log-end", "index-ahead", "ch
 
 #: Queues that one finding names.
 MOST_NAMED = 5
-_BLANK_SIZE = UNIT.unpack(PRE_BLANK)[1]
 
 
 def units_past(model: QueueModel | BatchModel, end: int, *, after_cut: bool) -> int:
@@ -57,7 +56,7 @@ def _units(model: QueueModel, end: int) -> Iterator[NDArray[np.bool_]]:
             units = mapped(file.path, model.file_size)[: file.wrote].view(UNITS)
             # The blanks before a queue's first unit lead nowhere.
             past = _leads_past(units["offset"].astype(np.int64), units["size"].astype(np.int64), end)
-            yield past & (units["size"] != _BLANK_SIZE)
+            yield past & (units["size"] != PRE_BLANK_SIZE)
 
 
 def _batch_units(model: BatchModel, end: int) -> Iterator[NDArray[np.bool_]]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from reput.format import batchconsumequeue, consumequeueext, names
+from reput.format.consumequeue import PRE_BLANK_SIZE
 from reput.recovery.files import in_order
 from reput.source import arrow
 from reput.source.columns import QUEUE_COLUMNS, arrow_schema
@@ -25,7 +26,6 @@ from reput.store.segments import map_segment
 _UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
 _EXT_HEAD = np.dtype([("size", ">i2"), ("tags", ">i8"), ("timestamp", ">i8"), ("bit_map", ">i2")])
-_PRE_BLANK_SIZE = 0x7FFFFFFF
 _KINDS = (PLAIN, BATCH, PRE_BLANK, HOLE, DAMAGED)
 _NUMBER = {kind: np.int8(number) for number, kind in enumerate(_KINDS)}
 
@@ -219,7 +219,7 @@ def _rows(part: UnitRange, ordinal: int, units: NDArray[np.void], *, blanks: boo
         is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
     kind = np.where(is_unit, _NUMBER[BATCH if part.is_batch else PLAIN], _NUMBER[DAMAGED])
     if not part.is_batch:
-        is_blank = (units["position"] == 0) & (units["size"] == _PRE_BLANK_SIZE) & (units["tags"] == 0)
+        is_blank = (units["position"] == 0) & (units["size"] == PRE_BLANK_SIZE) & (units["tags"] == 0)
         kind = np.where(is_blank, _NUMBER[PRE_BLANK], kind)
     is_zero = ~units.view(np.uint8).reshape(len(units), -1).any(axis=1)
     kind = np.where(is_zero, _NUMBER[HOLE], kind)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from reput.errors import SettingsError, StoreError
 from reput.format import names
-from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.indexfile import FIRST_ORDINAL
 from reput.next_command import about
@@ -39,7 +39,7 @@ from reput.verify.pieces import pieces
 from reput.verify.plan import files_of, may_be_running, open_store, queues_on_disk
 from reput.verify.report import INDEX, QUEUE, Difference, Note, Report
 from reput.verify.tasks import NOTHING, Readers
-from reput.verify.units import EXTRA, MISSING, MOST_RANGES, PRE_BLANK_SIZE, units_of
+from reput.verify.units import EXTRA, MISSING, MOST_RANGES, units_of
 from reput.verify.waves import in_waves
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.format import names
-from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.store.holes import extents
 from reput.verify.units import (
-    PRE_BLANK_SIZE,
     UnitRange,
     extra_ranges,
     missing_ranges,
