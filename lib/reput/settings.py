@@ -16,6 +16,7 @@ from pathlib import Path
 from reput.brokerconf import INT_MAX, INTEGER, BrokerConf, read
 from reput.dialect import Dialect, dialect
 from reput.errors import SettingsError
+from reput.format.commitlog import MAX_MESSAGE_SIZE, MOST_BEYOND_BODY
 from reput.logplaces import DLedgerSettings, absolute, commit_log_dirs, dledger_dirs, dledger_settings
 from reput.unsupported import refuse_rocksdb, refuse_unsupported
 
@@ -108,6 +109,7 @@ class StoreSettings:
         dialect: the rules of the broker's version.
         broker_conf: the file that was read, absolute; None when there was none.
         release: the release as it was given, None when none was.
+        max_message_size: ``maxMessageSize`` in bytes.
         recovery: how the broker starts.
         filters: whether and how bit maps are calculated for consumers that filter by SQL92.
         dledger: set if DLedger writes the commit log (``enableDLegerCommitLog``).
@@ -131,6 +133,12 @@ class StoreSettings:
     dledger: DLedgerSettings | None = None
     filters: FilterSettings = FilterSettings()
     release: str | None = None
+    max_message_size: int = MAX_MESSAGE_SIZE
+
+    @property
+    def largest_record(self) -> int:
+        """Bytes that no record in the log exceeds."""
+        return self.max_message_size + MOST_BEYOND_BODY
 
     @property
     def entries(self) -> bool:
@@ -227,6 +235,7 @@ class StoreSettings:
             ),
             dledger=group,
             release=version,
+            max_message_size=conf.integer("maxMessageSize", MAX_MESSAGE_SIZE, least=0),
         )
 
     def describe(self) -> dict[str, object]:

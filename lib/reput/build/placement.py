@@ -10,11 +10,25 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.format.commitlog import MIN_RECORD_LENGTH
+
+
+class Breaks(NamedTuple):
+    """Where the log isn't whole; physical offsets, ascending.
+
+    Attributes:
+        places: messages may be missing there.
+        unproven: (start, end): what begins there may be part of a message's body; see
+            :mod:`reput.scan.extent`.
+    """
+
+    places: list[int]
+    unproven: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,37 @@ class Placement:
     restarted: bool = False
     shift: int = 0
     oddities: list[Oddity] = field(default_factory=list)
+
+
+def is_unproven(position: NDArray[np.int64], breaks: Breaks) -> NDArray[np.bool_]:
+    """Which of the messages at these physical offsets, int64[rows], may be part of another one's body."""
+    found = np.zeros(len(position), np.bool_)
+    for start, end in breaks.unproven:
+        found |= (position >= start) & (position < end)
+    return found
+
+
+def giving_way(
+    offset: NDArray[np.int64], unproven: NDArray[np.bool_], proven_next: int = 0
+) -> NDArray[np.bool_]:
+    """Which unproven rows of a queue, in log order, have to give way to proven ones: bool[rows].
+
+    One stays only above all proven queueOffsets before it and below all that come later, so that no proven
+    message loses its place to it.
+
+    Args:
+        offset: int64[rows], queueOffset.
+        unproven: bool[rows].
+        proven_next: the queueOffset after the last proven one before the rows.
+    """
+    if not unproven.any():
+        return np.zeros(len(offset), np.bool_)
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    before = np.maximum.accumulate(np.where(unproven, least, offset))
+    before = np.maximum(np.concatenate([[least], before[:-1]]), proven_next - 1)
+    later = np.minimum.accumulate(np.where(unproven, most, offset)[::-1])[::-1]
+    hidden: NDArray[np.bool_] = unproven & ((offset <= before) | (offset >= later))
+    return hidden
 
 
 def last_is_lone_zero(next_offset: int, shift: int) -> bool:

@@ -271,6 +271,7 @@ class Reader:
             is_whole=is_whole,
             position=position,
             entries=self._entries,
+            largest_record=self._rules.largest_record,
         )
         return walk, data, limit
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from reput.format import commitlog
 from reput.recovery.files import StoreFile
 from reput.recovery.predict import Prediction
 from reput.recovery.snapshot import Snapshot
 from reput.recovery.walk import store_timestamp
 from reput.recovery.written import first_written, written_ranges
-from reput.scan import kernel
+from reput.scan.extent import Extents
 from reput.store.segments import map_segment
 
 
@@ -16,19 +15,24 @@ def first_whole(snapshot: Snapshot, segment: StoreFile, start: int, not_before: 
     """The position of the first whole message from ``start`` on, -1 if there is none.
 
     Args:
-        start: position in the segment.
+        start: position in the segment, to which the chain of records has led.
         not_before: storeTimestamp, ms, that it has at least; see :func:`left_from`.
     """
-    size = snapshot.segment_size
+    size, settings = snapshot.segment_size, snapshot.settings
     data = map_segment(segment.path, size)
-    v2 = snapshot.settings.dialect.topic_length_v2
-    for first, stop in written_ranges(segment, start, size):
-        # The upper bytes of a record's size are zeros, and may lie in the hole before.
-        found = max(first - commitlog.MAGIC, start)
-        found = kernel.find_record_since(data, segment.base, found, stop, v2, not_before)
-        if found >= 0:
-            return found
-    return -1
+    stop = max((end for _, end in written_ranges(segment, start, size)), default=start)
+    extents = Extents(
+        data,
+        segment.base,
+        size,
+        topic_length_v2=settings.dialect.topic_length_v2,
+        largest_record=settings.largest_record,
+        not_before=not_before or None,
+    )
+    found = start
+    if not extents.is_message(start):
+        found = extents.resume(start, stop).position
+    return found if found >= 0 and extents.is_message(found) else -1
 
 
 def written_behind(snapshot: Snapshot, base: int) -> list[StoreFile]:

@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from reput.format import commitlog, dledger, properties
+from reput.format import commitlog, properties
 from reput.format.commitlog import (
     BODY_CRC,
     BORN_HOST,
@@ -36,7 +36,7 @@ from reput.format.commitlog import (
     SYS_FLAG_STORE_HOST_V6,
     TOTAL_SIZE,
 )
-from reput.scan import kernel
+from reput.scan.extent import Extents
 from reput.scan.kernel import (
     _BLANK,
     _END,
@@ -346,6 +346,7 @@ class FrameWalk:
         search_bytes: how far past damage the next record is looked for.
         search_unwritten: one is looked for past zeros, too.
         entries: records may stand in DLedger's entries.
+        largest_record: bytes that no record exceeds.
 
     Attributes:
         position: where it goes on.
@@ -369,6 +370,7 @@ class FrameWalk:
         search_bytes: int | None = None,
         search_unwritten: bool = True,
         entries: bool = False,
+        largest_record: int = commitlog.LARGEST_RECORD,
     ) -> None:
         self._data = data
         self._base = base
@@ -377,6 +379,7 @@ class FrameWalk:
         self._last = last
         self._v2 = topic_length_v2
         self._entries = entries or None
+        self._largest_record = largest_record
         self._is_whole = is_whole
         self._search_bytes = search_bytes
         self._search_unwritten = search_unwritten
@@ -412,6 +415,7 @@ class FrameWalk:
             is_whole=is_whole,
             timestamp=timestamp,
             entries=settings.entries,
+            largest_record=settings.largest_record,
         )
 
     def advance(self, stop: int, out: Frames | None = None, most_bytes: int = 0) -> bool:
@@ -456,15 +460,17 @@ class FrameWalk:
         if status is Status.UNWRITTEN and not self._search_unwritten:
             return self._limit
         end = self._limit if self._search_bytes is None else min(self._limit, position + self._search_bytes)
-        while True:
-            position = kernel.find_record(
-                self._data, self._base, position + 1, end, self._v2, bool(self._entries)
-            )
-            if position < 0:
-                return self._limit
-            record = dledger.record_at(self._data.data, position)
-            if not self._last or store_timestamp(self._data.data, record) >= self.timestamp:
-                return position
+        extents = Extents(
+            self._data,
+            self._base,
+            self._segment_size,
+            topic_length_v2=self._v2,
+            largest_record=self._largest_record,
+            entries=bool(self._entries),
+            not_before=self.timestamp if self._last else None,
+        )
+        found = extents.resume(position, end).position
+        return self._limit if found < 0 else found
 
 
 def _drop_row(out: Frames) -> None:

@@ -772,25 +772,40 @@ def scan(
 
 
 @_kernel
-def _walk(data, base, start, end, topic_length_v2, entries):  # type: ignore[no-untyped-def]
-    position = start
+def _chain(data, base, start, end, topic_length_v2, entries):  # type: ignore[no-untyped-def]
+    position = np.int64(start)
     segment_end = np.int64(len(data))
+    last = np.int64(-1)
+    count = np.int64(0)
     while position < end:
         status, size, _h, _b, _bl, _t, _tl, _p, _pl = _frame(
             data, base, position, segment_end, topic_length_v2, entries
         )
         if status != _GOOD:
-            return status, position
+            return status, position, last, count
+        last = position
+        count += 1
         position += size
-    return _END, position
+    return _END, position, last, count
+
+
+def chain(
+    data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool, entries: bool = False
+) -> tuple[Stop, int, int]:
+    """Go over the frames of the records that begin in ``data[start:end)``, reading only their headers.
+
+    Returns:
+        Why and where it stopped; the position of the last whole frame, -1 without one; how many there were.
+    """
+    status, position, last, count = _chain(data, base, start, end, topic_length_v2, entries or None)
+    return Stop(Status(status), int(position)), int(last), int(count)
 
 
 def walk(
     data: NDArray[np.uint8], base: int, start: int, end: int, topic_length_v2: bool, entries: bool = False
 ) -> Stop:
-    """Go over the frames of the records that begin in ``data[start:end)``, reading only their headers."""
-    status, position = _walk(data, base, start, end, topic_length_v2, entries or None)
-    return Stop(Status(status), int(position))
+    """What :func:`chain` does; why and where it stopped."""
+    return chain(data, base, start, end, topic_length_v2, entries)[0]
 
 
 @_kernel

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from reput.errors import Finding
 from reput.format import commitlog, dledger
 from reput.scan import kernel, output
+from reput.scan.extent import NOWHERE, Extents
 from reput.scan.output import OutputArrays
 from reput.scan.rules import Rules
 from reput.scan.status import Remark, Status
@@ -62,6 +63,8 @@ class PartOutcome:
         rest_is_zero: everything from ``end`` to the part's end is zero.
         findings: what was gone around.
         breaks: physical offsets where messages may be missing, because something was passed over.
+        unproven: (start, end), physical offsets: records that begin there may be part of a damaged record's
+            body; see :mod:`reput.scan.extent`.
         entries: records may stand in DLedger's entries.
     """
 
@@ -73,6 +76,7 @@ class PartOutcome:
     rest_is_zero: bool = False
     findings: list[Finding] = field(default_factory=list)
     breaks: list[int] = field(default_factory=list)
+    unproven: list[tuple[int, int]] = field(default_factory=list)
     entries: bool = False
 
 
@@ -195,16 +199,29 @@ def scan_part(
             status, position = Status.BLANK, part.segment_size
             break
         newest = part.after_timestamp if outcome.newest is None else outcome.newest
-        resumed = _resume(part, data, position, stop_at, rules, newest)
-        if resumed < 0:
-            break
-        outcome.findings.append(
-            _finding(
-                part, data, status, position, resumed, "passed over up to the next whole record", entries
-            )
+        extents = Extents(
+            data,
+            part.base,
+            part.segment_size,
+            topic_length_v2=v2,
+            largest_record=rules.largest_record,
+            entries=entries,
+            not_before=newest if part.last else None,
         )
+        resumed = extents.resume(position, stop_at)
+        if resumed == NOWHERE:
+            break
+        told = "passed over up to the next whole record"
+        if resumed.contested is not None:
+            told += "; its size and its lengths disagree, and records stand behind both: not taken, for they "
+            told += f"may be part of its body: {extents.listed(*resumed.contested)}"
+        if resumed.unproven > resumed.position:
+            told += "; nothing proves that one begins there, so that these may be part of a message's body, "
+            told += f"and give way to proven ones: {extents.listed(resumed.position, resumed.unproven)}"
+            outcome.unproven.append((part.base + resumed.position, part.base + resumed.unproven))
+        outcome.findings.append(_finding(part, data, status, position, resumed.position, told, entries))
         outcome.breaks.append(part.base + position)
-        position = resumed
+        position = resumed.position
     else:
         status = Status.END
     outcome.end = part.base + position
@@ -255,24 +272,6 @@ def missing_range(
     """The finding for a segment that ends without BLANK though another follows. Physical offsets."""
     outcome = "passed over up to the next segment"
     return _finding(part, data, status, position - part.base, end - part.base, outcome, entries)
-
-
-def _resume(
-    part: Part, data: NDArray[np.uint8], position: int, stop_at: int, rules: Rules, last_timestamp: int
-) -> int:
-    """Where the next whole record begins, -1 if none does.
-
-    In the last segment, records older than those before the damage are what a truncation left behind:
-    the broker moved its position back and the bytes stayed. They are no part of the log.
-    """
-    while True:
-        position = kernel.find_record(
-            data, part.base, position + 1, stop_at, rules.topic_length_v2, bool(rules.entries)
-        )
-        if position < 0 or not part.last:
-            return position
-        if _store_timestamp(data, position) >= last_timestamp:
-            return position
 
 
 def _store_timestamp(data: NDArray[np.uint8], position: int) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.format import commitlog
 from reput.settings import StoreSettings
 
 
@@ -26,6 +27,7 @@ class Rules(NamedTuple):
         delay_levels: int64[levels], ms by ``DELAY`` level; index 0 is level 1.
         entries: records may stand in DLedger's entries (``enableDLegerCommitLog``); None where they can't, so
             that the kernel is compiled without them.
+        largest_record: bytes that no record exceeds; see :mod:`reput.scan.extent`.
     """
 
     topic_length_v2: bool
@@ -39,6 +41,7 @@ class Rules(NamedTuple):
     property_crc_only: bool
     delay_levels: NDArray[np.int64]
     entries: bool | None = None
+    largest_record: int = commitlog.LARGEST_RECORD
 
 
 def rules(settings: StoreSettings, *, index: bool = True, check_crc: bool = True) -> Rules:
@@ -57,4 +60,5 @@ def rules(settings: StoreSettings, *, index: bool = True, check_crc: bool = True
         property_crc_only=settings.force_verify_prop_crc,
         delay_levels=np.array(settings.delay_levels_ms, dtype=np.int64),
         entries=settings.entries or None,
+        largest_record=settings.largest_record,
     )

@@ -47,6 +47,7 @@ class Chain:
         self.last_timestamp = self.newest = last_timestamp
         self.findings: list[Finding] = []
         self.breaks: list[int] = []
+        self.unproven: list[tuple[int, int]] = []
         self._part: Part | None = None
         self._status = Status.END
         self._rest_is_zero = False
@@ -100,6 +101,7 @@ class Chain:
             self.newest = outcome.newest
         self.findings += outcome.findings
         self.breaks += outcome.breaks
+        self.unproven += outcome.unproven
 
     def _close(self) -> None:
         """Leave a segment. Its end is only judged when the batch went up to it."""

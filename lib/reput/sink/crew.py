@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reput.build.placement import Breaks
 from reput.errors import ReputError
 from reput.scan.part import Part
 from reput.sink import index_task, ordered, redo, scan_task
@@ -61,7 +62,7 @@ class Crew:
         self,
         parts: list[Part],
         committed: dict[tuple[str, int], QueueState | None],
-        breaks: list[int],
+        breaks: Breaks,
         *,
         from_zero: bool,
     ) -> list[Redone]:
@@ -75,7 +76,7 @@ class Crew:
         return list(done)
 
     def order(
-        self, queues: list[ordered.Waiting], parts: list[Part], breaks: list[int], *, from_zero: bool
+        self, queues: list[ordered.Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
     ) -> list[Redone]:
         """Write the queues that are written in log order; see :func:`reput.sink.ordered.write`.
 
@@ -106,7 +107,7 @@ class _ScanTask:
 class _OrderTask:
     target: Target
     parts: list[Part]
-    breaks: list[int]
+    breaks: Breaks
     from_zero: bool
 
     def __call__(self, queues: list[ordered.Waiting]) -> object:
@@ -117,7 +118,7 @@ class _OrderTask:
 class _RedoTask:
     target: Target
     committed: dict[tuple[str, int], QueueState | None]
-    breaks: list[int]
+    breaks: Breaks
     from_zero: bool
 
     def __call__(self, parts: list[Part]) -> object:

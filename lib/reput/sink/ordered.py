@@ -11,18 +11,28 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reput.build import batch, ext
 from reput.build.batch import BatchRows
+from reput.build.placement import Breaks, giving_way, is_unproven
 from reput.errors import Finding, OutputError, ReputError
 from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.scan.part import Part
 from reput.sink.opened import opened
 from reput.sink.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
-from reput.sink.redo import Redone, clear_series, findings_of, pieces, placed_anew
+from reput.sink.redo import (
+    Redone,
+    clear_from,
+    clear_series,
+    findings_of,
+    pieces,
+    placed_anew,
+    unproven_of,
+)
 from reput.sink.row_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
-from reput.sink.salvage import salvaged_of
+from reput.sink.salvage import hidden_of, salvaged_of
 from reput.sink.scan_task import PartResult, QueueRows, Target
 from reput.sink.state import LoneZero, QueueState
 from reput.store import files
@@ -90,7 +100,7 @@ def _units(sized: tuple[int, Waiting]) -> int:
 
 
 def write(
-    target: Target, queues: list[Waiting], parts: list[Part], breaks: list[int], *, from_zero: bool
+    target: Target, queues: list[Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
 ) -> list[Redone] | ReputError:
     """Append what waits for some queues; on return it is on disk.
 
@@ -98,7 +108,7 @@ def write(
 
     Args:
         parts: the batch's, in log order.
-        breaks: physical offsets where messages may be missing from the log, ascending.
+        breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
     """
     recovery, owner = target.settings.recovery, target.owner
@@ -124,7 +134,7 @@ def write(
             for queue in queues:
                 blocks = spills.blocks(queue.stretches)
                 if queue.is_batch:
-                    result.append(_append(queue, blocks, batch_files, parts))
+                    result.append(_append(queue, blocks, batch_files, parts, breaks))
                 else:
                     placing = _Placing(target, queue, parts, breaks, from_zero=from_zero)
                     result.append(placing.write(blocks, queue_files, ext_files))
@@ -148,9 +158,14 @@ def drop_rest(target: Target, queue: Queue, before: QueueState | None, now: Queu
         clear_series(directory, target.settings.recovery.queue_ext_file_size, now.appended)
 
 
-def _append(queue: Waiting, blocks: list[_Block], batch_files: SeriesFiles, parts: list[Part]) -> Redone:
+def _append(
+    queue: Waiting, blocks: list[_Block], batch_files: SeriesFiles, parts: list[Part], breaks: Breaks
+) -> Redone:
     """Append to a batch queue."""
     rows = _rows(blocks)
+    gives_way = _gives_way(rows, "base_offset", queue.committed, breaks)
+    hidden = _queue_rows(rows[gives_way])
+    rows = rows[~gives_way]
     all_rows = BatchRows(*(rows[name] for name in BatchRows._fields))
     given = all_rows.dispatched()
     before = queue.committed
@@ -170,8 +185,15 @@ def _append(queue: Waiting, blocks: list[_Block], batch_files: SeriesFiles, part
             appended=at + len(data),
             is_batch=True,
         )
-    findings = list(_passed_over(queue, all_rows, parts))
-    return Redone(queue.topic, queue.queue_id, state, restarted=False, findings=findings)
+    key = queue.topic, queue.queue_id
+    findings = [*_passed_over(queue, all_rows, parts), *unproven_of(parts, key, hidden)]
+    return Redone(*key, state, restarted=False, findings=findings, salvaged=list(hidden_of(key, hidden)))
+
+
+def _gives_way(rows: Rows, offset: str, committed: QueueState | None, breaks: Breaks) -> NDArray[np.bool_]:
+    """Which rows of a queue give way to proven ones: bool[rows]; ``offset`` names a field."""
+    proven_next = 0 if committed is None else committed.proven_next
+    return giving_way(rows[offset], is_unproven(rows["position"], breaks), proven_next)
 
 
 def _passed_over(queue: Waiting, rows: BatchRows, parts: list[Part]) -> Iterator[Finding]:
@@ -197,7 +219,7 @@ class _Placing:
     """One queue whose units have others in consumequeue_ext."""
 
     def __init__(
-        self, target: Target, queue: Waiting, parts: list[Part], breaks: list[int], *, from_zero: bool
+        self, target: Target, queue: Waiting, parts: list[Part], breaks: Breaks, *, from_zero: bool
     ) -> None:
         self._target = target
         self._queue = queue
@@ -208,9 +230,16 @@ class _Placing:
     def write(self, blocks: list[_Block], queue_files: QueueFiles, ext_files: SeriesFiles) -> Redone:
         """Place its units, and append those that they point to."""
         topic, queue_id, before = self._queue.topic, self._queue.queue_id, self._queue.committed
+        blocks, hidden = self._proven_first(blocks)
+        findings = list(unproven_of(self._parts, (topic, queue_id), hidden))
+        salvaged = list(hidden_of((topic, queue_id), hidden))
+        if not blocks:
+            return Redone(topic, queue_id, before, False, findings, salvaged)
         last_row = blocks[-1][0][-1]
         last_map = blocks[-1][1][-1] if last_row["mapped"] else blocks[-1][1][-1, :0]
-        rows, placement, state = placed_anew(_plain(blocks), before, self._breaks, from_zero=self._from_zero)
+        rows, placement, state, _ = placed_anew(
+            _plain(blocks), before, self._breaks, from_zero=self._from_zero
+        )
         begin = 0
         if before is not None and before.lone_zero is not None:
             blocks = [_of_lone_zero(before.lone_zero), *blocks]
@@ -228,6 +257,9 @@ class _Placing:
             start,
             self._target.settings.recovery.queue_ext_file_size,
         )
+        if before is not None and before.unproven is not None and placement.runs:
+            file_size = self._target.settings.consume_queue_file_size
+            clear_from(self._target.root, file_size, topic, queue_id, placement.runs[0][0])
         for queue_offset, data in pieces(rows, placement):
             queue_files.put(topic, queue_id, queue_offset, data)
         if state is not None:
@@ -241,9 +273,23 @@ class _Placing:
             queue_id,
             state,
             placement.restarted,
-            findings_of(self._parts, (topic, queue_id), rows, placement),
-            list(salvaged_of((topic, queue_id), rows, placement)),
+            [*findings_of(self._parts, (topic, queue_id), rows, placement), *findings],
+            [*salvaged_of((topic, queue_id), rows, placement), *salvaged],
         )
+
+    def _proven_first(self, blocks: list[_Block]) -> tuple[list[_Block], QueueRows]:
+        """The blocks without what gives way, and that."""
+        given = _rows(blocks)
+        gives_way = _gives_way(given, "offset", self._queue.committed, self._breaks)
+        if not gives_way.any():
+            return blocks, _queue_rows(given[:0])
+        left, at = [], 0
+        for rows, maps in blocks:
+            stays = ~gives_way[at : at + len(rows)]
+            at += len(rows)
+            if stays.any():
+                left.append((rows[stays], maps[stays]))
+        return left, _queue_rows(given[gives_way])
 
     def _wipe(self) -> None:
         """Leave zeros of the old incarnation; :func:`drop_rest` takes the files away after the commit."""
@@ -294,7 +340,10 @@ def _rows(blocks: list[_Block]) -> Rows:
 
 def _plain(blocks: list[_Block]) -> QueueRows:
     """The units as they would be without consumequeue_ext."""
-    rows = _rows(blocks)
+    return _queue_rows(_rows(blocks))
+
+
+def _queue_rows(rows: Rows) -> QueueRows:
     return QueueRows(*(rows[name].copy() for name in ("offset", "position", "size", "tags")))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from reput.build.placement import Breaks
+from reput.format.commitlog import LARGEST_RECORD
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.sink.journal import QueueState
 from reput.sink.redo import Redone
@@ -68,6 +70,13 @@ class BatchQueues:
             is_new = state.first and queue not in self._committed and queue not in self._ordered
             if is_new and breaks and breaks[0] <= state.end:
                 self._irregular.add(queue)
+
+    def doubt(self, breaks: Breaks) -> None:
+        """Place queues again whose last messages are unproven: what comes later may contradict them."""
+        for start, end in breaks.unproven:
+            for queue, state in self._now.items():
+                if start < state.end <= end + LARGEST_RECORD and queue not in self._ordered:
+                    self._irregular.add(queue)
 
     def irregular(self) -> dict[tuple[str, int], QueueState | None]:
         """The queues to place again, with what they were before the batch."""

@@ -31,6 +31,7 @@ _SELDOM = (
     "dropped_index",
     "dropped_index_timestamp",
     "last_record",
+    "unproven_until",
 )
 _OWN_FORM = ("queues", "index", "findings", "salvaged")
 _ALWAYS = [each.name for each in fields(Batch) if each.name not in (*_OWN_FORM, *_SELDOM)]
@@ -144,12 +145,19 @@ def _queues(queues: dict[tuple[str, int], QueueState]) -> dict[str, list[list[An
     topics: dict[str, list[list[Any]]] = {}
     for (topic, queue_id), state in queues.items():
         row: list[Any] = [queue_id, state.first, state.next, state.end, state.units, state.bytes]
+        more: dict[str, Any] = {}
         if state.shift:
             row.append(state.shift)
         if state.lone_zero:
             row.append(state.lone_zero)
         if state.appended:
-            row.append({"appended": state.appended, **({"is_batch": True} if state.is_batch else {})})
+            more["appended"] = state.appended
+        if state.is_batch and state.appended:
+            more["is_batch"] = True
+        if state.unproven is not None:
+            more["unproven"] = state.unproven
+        if more:
+            row.append(more)
         known = topics.get(topic)
         if known is None:
             topics[topic] = [row]

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from reput.build.placement import Oddity, Placement, last_is_lone_zero, place
+from reput.build.placement import (
+    Breaks,
+    Oddity,
+    Placement,
+    giving_way,
+    is_unproven,
+    last_is_lone_zero,
+    place,
+)
 from reput.errors import Finding, OutputError, ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH, unit
@@ -16,7 +25,7 @@ from reput.scan.part import Part
 from reput.sink.journal import QueueState
 from reput.sink.opened import opened
 from reput.sink.queue_files import QueueFiles, series
-from reput.sink.salvage import salvaged_of
+from reput.sink.salvage import hidden_of, salvaged_of
 from reput.sink.scan_task import QueueRows, Target, collect
 from reput.sink.state import LoneZero, Salvaged
 from reput.store import files
@@ -57,7 +66,7 @@ def redo(
     target: Target,
     parts: list[Part],
     committed: dict[tuple[str, int], QueueState | None],
-    breaks: list[int],
+    breaks: Breaks,
     *,
     from_zero: bool,
 ) -> list[Redone] | ReputError:
@@ -66,7 +75,7 @@ def redo(
     Args:
         parts: the batch's parts in log order.
         committed: the queues, each with its state before the batch, None if it had none.
-        breaks: physical offsets where messages may be missing from the log, ascending.
+        breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
     """
     try:
@@ -136,7 +145,7 @@ def _redo_queue(
     queue: tuple[str, int],
     committed: QueueState | None,
     rows: QueueRows | None,
-    breaks: list[int],
+    breaks: Breaks,
     *,
     from_zero: bool,
 ) -> Redone:
@@ -145,62 +154,111 @@ def _redo_queue(
     if rows is None:
         clear_from(target.root, file_size, topic, queue_id, committed.next if committed else 0)
         return Redone(topic, queue_id, committed, False, [])
-    rows, placement, state = placed_anew(rows, committed, breaks, from_zero=from_zero)
+    rows, placement, state, hidden = placed_anew(rows, committed, breaks, from_zero=from_zero)
     # A queue that begins anew keeps what is committed of it until the new one is: see drop_rest.
     begins = committed is None or (placement.restarted and committed.first == committed.next)
     keep = 0 if committed is None or begins else committed.next
+    if committed is not None and committed.unproven is not None and placement.runs:
+        keep = min(keep, placement.runs[0][0])
     clear_from(target.root, file_size, topic, queue_id, keep)
     for queue_offset, data in pieces(rows, placement):
         queue_files.put(topic, queue_id, queue_offset, data)
-    findings = findings_of(parts, queue, rows, placement)
-    salvaged = list(salvaged_of(queue, rows, placement))
+    findings = [*findings_of(parts, queue, rows, placement), *unproven_of(parts, queue, hidden)]
+    salvaged = [*salvaged_of(queue, rows, placement), *hidden_of(queue, hidden)]
     return Redone(topic, queue_id, state, placement.restarted, findings, salvaged)
 
 
-def placed_anew(
-    rows: QueueRows, committed: QueueState | None, breaks: list[int], *, from_zero: bool
-) -> tuple[QueueRows, Placement, QueueState | None]:
+class Placed(NamedTuple):
+    """Where a queue's units go.
+
+    Attributes:
+        rows: those that are placed, with one before them where the committed state asks for it.
+        placement: their places.
+        state: the queue afterwards.
+        hidden: unproven ones, which give way to proven ones.
+    """
+
+    rows: QueueRows
+    placement: Placement
+    state: QueueState | None
+    hidden: QueueRows
+
+
+def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *, from_zero: bool) -> Placed:
     """Where a queue's units go by the rules; nothing is written.
 
     Args:
         rows: the queue's units in log order.
         committed: its state before them, None for a new queue.
-        breaks: physical offsets where messages may be missing from the log, ascending.
+        breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
 
-    Returns:
-        The rows, with one put before them where the committed state asks for it; their placement; the queue's
-        state afterwards.
     """
+    rows, hidden, committed = proven_first(rows, committed, breaks)
     if committed is not None and committed.lone_zero is not None:
         rows = _with_unit_before(committed.lone_zero, rows)
-    placement = place(
-        rows.offset,
-        rows.position,
-        rows.size,
-        committed.first if committed else None,
-        committed.next if committed else 0,
-        committed.end if committed else -1,
-        committed.shift if committed else 0,
-        breaks,
-        from_zero=from_zero,
-    )
-    placed = [(first, stop) for _offset, first, stop in placement.runs]
-    last = placed[-1][1] - 1 if placed else -1
+
+    def placed(count: int) -> Placement:
+        return place(
+            rows.offset[:count],
+            rows.position[:count],
+            rows.size[:count],
+            committed.first if committed else None,
+            committed.next if committed else 0,
+            committed.end if committed else -1,
+            committed.shift if committed else 0,
+            breaks.places,
+            from_zero=from_zero,
+        )
+
+    placement = placed(len(rows.offset))
+    runs = [(first, stop) for _offset, first, stop in placement.runs]
+    last = runs[-1][1] - 1 if runs else -1
     state = committed
     if placement.first is not None:
         state = QueueState(
             first=placement.first,
             next=placement.next,
-            end=int(rows.position[last] + rows.size[last])
-            if placed
-            else (committed.end if committed else -1),
-            units=sum(stop - first for first, stop in placed),
-            bytes=sum(int(rows.size[first:stop].sum()) for first, stop in placed),
+            end=int(rows.position[last] + rows.size[last]) if runs else (committed.end if committed else -1),
+            units=sum(stop - first for first, stop in runs),
+            bytes=sum(int(rows.size[first:stop].sum()) for first, stop in runs),
             shift=placement.shift,
             lone_zero=_lone_zero(rows, placement),
         )
-    return rows, placement, state
+        proven = np.flatnonzero(~is_unproven(rows.position, breaks))
+        if not len(proven) and committed is not None:
+            state = replace(state, unproven=committed.proven_next)
+        elif not len(proven) or proven[-1] + 1 < len(rows.offset):
+            before = placed(int(proven[-1]) + 1).next if len(proven) else placement.first
+            state = replace(state, unproven=before)
+    return Placed(rows, placement, state, hidden)
+
+
+def proven_first(
+    rows: QueueRows, committed: QueueState | None, breaks: Breaks
+) -> tuple[QueueRows, QueueRows, QueueState | None]:
+    """What is left of a queue where unproven messages give way to proven ones.
+
+    Args:
+        rows: units in log order.
+        committed: the queue before them.
+        breaks: where the log isn't whole.
+
+    Returns:
+        The rows to place; those that give way; the queue as these rows find it: without the units at its end
+        that were unproven, and that a proven row contradicts.
+    """
+    unproven = is_unproven(rows.position, breaks)
+    hidden = giving_way(rows.offset, unproven, 0 if committed is None else committed.proven_next)
+    proven = rows.offset[~unproven]
+    if (
+        committed is not None
+        and committed.unproven is not None
+        and len(proven)
+        and committed.unproven <= proven[0] < committed.next
+    ):
+        committed = replace(committed, next=int(proven[0]), shift=0, lone_zero=None, unproven=None)
+    return rows.only(~hidden), rows.only(hidden), committed
 
 
 def findings_of(
@@ -208,6 +266,29 @@ def findings_of(
 ) -> list[Finding]:
     """What was odd about a queue."""
     return [_finding(parts, *queue, rows, oddity) for oddity in _grouped(placement.oddities)]
+
+
+def unproven_of(parts: list[Part], queue: tuple[str, int], hidden: QueueRows) -> Iterator[Finding]:
+    """One finding for a queue's unproven messages that gave way to proven ones."""
+    if len(hidden.offset):
+        first, last = int(hidden.position[0]), int(hidden.position[-1] + hidden.size[-1])
+        yield Finding(
+            kind="unproven-message",
+            path=_path_of(parts, first),
+            offset=first,
+            end=last,
+            expected="a queueOffset between those of the proven messages before and behind",
+            found=f"{int(hidden.offset[0])}, of what may be part of a message's body",
+            outcome="no unit was written; it can only be read by physical offset",
+            topic=queue[0],
+            queue_id=queue[1],
+            queue_offset=int(hidden.offset[0]),
+            count=len(hidden.offset),
+        )
+
+
+def _path_of(parts: list[Part], position: int) -> str:
+    return next(part.path for part in parts if part.base <= position < part.base + part.segment_size)
 
 
 def _lone_zero(rows: QueueRows, placement: Placement) -> tuple[int, int, int] | None:
@@ -259,10 +340,9 @@ def _grouped(oddities: list[Oddity]) -> list[Oddity]:
 
 def _finding(parts: list[Part], topic: str, queue_id: int, rows: QueueRows, oddity: Oddity) -> Finding:
     position = int(rows.position[oddity.row])
-    path = next(part.path for part in parts if part.base <= position < part.base + part.segment_size)
     return Finding(
         kind=oddity.kind,
-        path=path,
+        path=_path_of(parts, position),
         offset=position,
         end=position + int(rows.size[oddity.row]),
         expected=f"{_EXPECTED}, {oddity.expected}",

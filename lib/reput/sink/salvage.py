@@ -103,6 +103,13 @@ def salvaged_of(queue: tuple[str, int], rows: QueueRows, placement: Placement) -
         )
 
 
+def hidden_of(queue: tuple[str, int], rows: QueueRows) -> Iterator[Salvaged]:
+    """Unproven messages that gave way to proven ones, the first :data:`MOST_HIDDEN` one by one."""
+    for row in range(min(len(rows.offset), MOST_HIDDEN)):
+        begin = int(rows.position[row])
+        yield Salvaged(HIDDEN, begin, begin + int(rows.size[row]), *queue, int(rows.offset[row]))
+
+
 def bounded(salvaged: Iterable[list[Salvaged]]) -> Iterator[Salvaged]:
     """What was salvaged of a batch's queues, a list each, in not more rows than a journal bears."""
     left = MOST_HIDDEN_IN_BATCH

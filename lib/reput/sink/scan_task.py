@@ -244,13 +244,18 @@ class QueueRows:
     Attributes:
         offset, position, tags: int64[rows], queueOffset, physicalOffset, tagsCode.
         size: int32[rows], bytes.
-        timestamp_first, timestamp_last: storeTimestamp of first and last, ms.
     """
 
     offset: NDArray[np.int64]
     position: NDArray[np.int64]
     size: NDArray[np.int32]
     tags: NDArray[np.int64]
+
+    def only(self, chosen: NDArray[np.bool_]) -> QueueRows:
+        """Some of the rows, bool[rows]."""
+        if chosen.all():
+            return self
+        return QueueRows(self.offset[chosen], self.position[chosen], self.size[chosen], self.tags[chosen])
 
 
 def collect(

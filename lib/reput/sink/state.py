@@ -46,6 +46,8 @@ class QueueState:
         appended: bytes of what is written in log order: of a batch queue's files, else of the queue's files
             in consumequeue_ext; 0 where there are none.
         is_batch: it is a batch queue, without consume queue files.
+        unproven: queueOffset from which on its units may be of no message, and give way to proven ones; None
+            if all are proven. See reput.scan.extent.
     """
 
     first: int
@@ -57,6 +59,12 @@ class QueueState:
     lone_zero: LoneZero | None = None
     appended: int = 0
     is_batch: bool = False
+    unproven: int | None = None
+
+    @property
+    def proven_next(self) -> int:
+        """The queueOffset after its last proven unit."""
+        return self.next if self.unproven is None else self.unproven
 
     @property
     def held(self) -> int:
@@ -129,6 +137,7 @@ class Batch:
         dropped_index_timestamp: endTimestamp of the last one of them, ms; 0: as before.
         last_record: by what the last record so far is known again; empty: as before.
         salvaged: what was kept, filled and found hidden.
+        unproven_until: physical offset: records that begin before it are unproven; 0: as before.
     """
 
     start: int
@@ -150,6 +159,7 @@ class Batch:
     dropped_index_timestamp: int = 0
     last_record: str = ""
     salvaged: list[Salvaged] = field(default_factory=list)
+    unproven_until: int = 0
 
 
 @dataclass(slots=True)
@@ -168,6 +178,7 @@ class State:
         dropped_index_timestamp: endTimestamp of the last index file that retention removed, ms; 0 if none.
         last_record: by what the last record so far is known again.
         salvaged: the newest, at most :data:`MAX_SALVAGED`.
+        unproven_until: physical offset: records that begin before it are unproven.
     """
 
     cursor: int
@@ -187,6 +198,7 @@ class State:
     dropped_index_timestamp: int = 0
     last_record: str = ""
     salvaged: list[Salvaged] = field(default_factory=list)
+    unproven_until: int = 0
 
     def add(self, batch: Batch) -> None:
         """Go on from one batch to the next, in time that goes by what it changed."""
@@ -219,6 +231,7 @@ class State:
         self.log_start = batch.log_start or self.log_start
         self.dropped_index_timestamp = batch.dropped_index_timestamp or self.dropped_index_timestamp
         self.last_record = batch.last_record or self.last_record
+        self.unproven_until = max(self.unproven_until, batch.unproven_until)
 
     def copy(self) -> State:
         """One that goes its own way from here."""

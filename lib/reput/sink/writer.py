@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from reput.build.placement import Breaks
 from reput.errors import Finding
 from reput.format import names
 from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
@@ -227,9 +228,13 @@ class BatchWriter:
         # A last segment that is cut short behind its last record ends where the parts do.
         findings = [*self._log_findings(state.cursor, max(end, parts[-1].end)), *chain.findings]
         log_breaks = (finding.offset for finding in self._log.findings)
-        breaks = sorted([*state.breaks, *chain.breaks, *log_breaks])
+        unproven = [(state.cursor, state.unproven_until)] if state.unproven_until > state.cursor else []
+        breaks = Breaks(
+            sorted([*state.breaks, *chain.breaks, *log_breaks]), sorted([*unproven, *chain.unproven])
+        )
         if state.log_start == 0:
-            queues.doubt_heads(breaks)
+            queues.doubt_heads(breaks.places)
+        queues.doubt(breaks)
         redone = self._redo(crew, queues, [result.part for result in accepted], breaks)
         waiting = ordered.waiting(crew.target, accepted, state.queues)
         parts_taken = [result.part for result in accepted]
@@ -265,6 +270,7 @@ class BatchWriter:
             last_unit_position=max(queues.last_unit_position, state.last_unit_position),
             last_record=fingerprint(self._log, last_position, end),
             salvaged=salvaged,
+            unproven_until=max((until for _, until in breaks.unproven), default=0),
         )
         if batch.end == batch.start and not self._has_news(batch):
             self._leave_scratch()
@@ -402,9 +408,7 @@ class BatchWriter:
         self.progress.messages += result.messages
         self._listener(self.progress)
 
-    def _redo(
-        self, crew: Crew, queues: BatchQueues, parts: list[Part], breaks: list[int]
-    ) -> list[redo.Redone]:
+    def _redo(self, crew: Crew, queues: BatchQueues, parts: list[Part], breaks: Breaks) -> list[redo.Redone]:
         irregular = queues.irregular()
         if not irregular:
             return []

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -26,8 +26,10 @@ from reput.source import walk
 from reput.source.passed import ZEROS, Passed
 from reput.source.walk import Walked, store_timestamp
 from reput.source.written import Records, is_written_out, written_end
-from reput.store.holes import extents
 from reput.store.segments import CommitLog, Segment, map_segment
+
+if TYPE_CHECKING:
+    from reput.scan.extent import Extents
 
 #: Longer than bytes that one thread writes after others take to be seen after them, seconds.
 _NAP_SECONDS = 0.0005
@@ -35,10 +37,14 @@ _NAP_SECONDS = 0.0005
 _REST_SECONDS = 2.0
 #: A segment without its BLANK, which a later one follows, is over when its file stays as it is for so long.
 _BUFFER_SECONDS = 10.0
+#: A segment that was last modified longer ago isn't being written any more, seconds by the wall clock.
+_LONG_SECONDS = 60.0
 #: How often the rest of a segment is searched past something that is no record, seconds.
 _SEARCH_SECONDS = 0.2
 #: How far past it, in a part of the segment that was seen unwritten. A broker's largest message is 4 MiB.
 _SEARCH_BYTES = 8 << 20
+#: More zeros than a record can end in, bytes.
+_MOST_ZEROS = 64 << 10
 #: What tells bytes from others written in their place: a record's head with its storeTimestamp.
 _SIGN_BYTES = 96
 #: A longer walk is left to numba, loaded or not.
@@ -196,6 +202,7 @@ class LiveEnd:
     ) -> None:
         self._v2 = settings.dialect.topic_length_v2
         self._property_crc_only = settings.force_verify_prop_crc
+        self._largest_record = settings.largest_record
         self._exact = exact
         self._clock = clock
         self._nap = nap
@@ -228,7 +235,7 @@ class LiveEnd:
         else:
             self._advance(tail)
         while self._is_over(tail, log):
-            following = _growing(log, tail.segment.base + log.segment_size)
+            following = self._growing(log, tail.segment.base + log.segment_size)
             # Of bytes that stand before those that were seen just now, all are seen after this.
             self._nap(_NAP_SECONDS)
             opened = self._open(following, log.segment_size)
@@ -360,7 +367,7 @@ class LiveEnd:
         """
         looks = tail.looks()
         if tail.held is None or tail.held.looks != looks:
-            if is_written_out(tail.descriptor, len(tail.data)):
+            if is_written_out(tail.descriptor, len(tail.data)) and self._leads_to_blank(tail):
                 tail.held = None
                 return True
             tail.held = _Held(looks, self._clock(), last.base)
@@ -368,6 +375,41 @@ class LiveEnd:
             return False
         tail.held = tail.held._replace(passes=True)
         return True
+
+    def _leads_to_blank(self, tail: _Tail) -> bool:
+        """Whether the records from the end on, and the extents of damaged ones, lead to a closing record.
+
+        One that merely stands in the segment may be part of a message's body.
+        """
+        extents = self._extents(tail, len(tail.data))
+        position = tail.end
+        while True:
+            walked = self._walk(tail, position, 0, _LEAST)
+            if walked.status == Status.BLANK:
+                return extents.is_blank(walked.position)
+            position = extents.end(walked.position)
+            if position < 0:
+                return False
+
+    def _is_written_out(self, segment: Segment, segment_size: int) -> bool:
+        """Whether a segment that another one follows is over.
+
+        One that hasn't been modified for a minute has been waited for, whatever a body in it holds.
+        """
+        try:
+            with open(segment.path, "rb", buffering=0) as file:
+                if not is_written_out(file.fileno(), segment.length):
+                    return False
+                modified = os.fstat(file.fileno()).st_mtime
+        except FileNotFoundError as error:
+            raise SegmentGoneError("the segment has been deleted", path=segment.path) from error
+        if not 0 <= time.time() - modified < _LONG_SECONDS:
+            return True
+        tail = self._open(segment, segment_size)
+        try:
+            return self._leads_to_blank(tail)
+        finally:
+            tail.close()
 
     def _look_ahead(self, tail: _Tail, log: CommitLog) -> None:
         """See what the segments look like that are waited for after this one; they wait together with it."""
@@ -381,7 +423,8 @@ class LiveEnd:
             if ahead is not None and _identity(segment) != ahead.identity:
                 self._let_go(base)
             if base not in self._ahead:
-                ahead = None if _is_written_out(segment) else self._open(segment, log.segment_size)
+                is_over = self._is_written_out(segment, log.segment_size)
+                ahead = None if is_over else self._open(segment, log.segment_size)
                 self._ahead[base] = ahead
             if ahead is None:
                 continue
@@ -409,10 +452,22 @@ class LiveEnd:
             tail.held = ahead.held
         ahead.close()
 
+    def _growing(self, log: CommitLog, start: int) -> Segment:
+        """The first segment that may not be written to its end yet; those that end by ``start`` are."""
+        last = _last_begun(log.segments) or log.segments[0]
+        for segment in log.segments:
+            if segment.base >= last.base:
+                break
+            if segment.base + log.segment_size > start and not self._is_written_out(
+                segment, log.segment_size
+            ):
+                return segment
+        return last
+
     # The first look: nothing is known yet of what lies after the last record.
 
     def _begin(self, log: CommitLog, floor: int | None) -> _Tail:
-        chosen = _growing(log, max(floor or 0, self._exact or 0))
+        chosen = self._growing(log, max(floor or 0, self._exact or 0))
         tail = self._tail = self._open(chosen, log.segment_size)
         trusted = 0 if floor is None else max(floor - chosen.base, 0)
         if self._exact is not None and chosen.base <= self._exact < chosen.base + len(tail.data):
@@ -470,7 +525,7 @@ class LiveEnd:
                 break
             if limit < 0:
                 limit = written_end(tail.descriptor, tail.data, position)
-            found = self._find(tail, position + 1, limit, timestamp)
+            found = self._resume(tail, position, limit, timestamp)
             if found < 0:
                 break
             if doubt < 0 and position >= trusted:
@@ -530,14 +585,13 @@ class LiveEnd:
         if tail.searched[0] == sign and self._clock() - tail.searched[1] < _SEARCH_SECONDS:
             return False
         tail.searched = (sign, self._clock())
-        found = self._find(tail, tail.end + 1, tail.end + _SEARCH_BYTES, tail.timestamp)
-        if found < 0:
-            self._remember_unfinished(tail)
+        limit = written_end(tail.descriptor, tail.data, tail.end)
+        found = self._resume(tail, tail.end, limit, tail.timestamp, finally_=True)
+        self._remember_unfinished(tail)
+        if found < 0 or not self._has_rested(tail, tail.end, found):
             return False
-        self._nap(_NAP_SECONDS)
-        if tail.sign() == sign and tail.records.end(tail.end) < 0:
-            tail.end = found
-            tail.unfinished = None
+        tail.end = found
+        tail.unfinished = None
         return True
 
     def _remember_unfinished(self, tail: _Tail) -> None:
@@ -608,45 +662,42 @@ class LiveEnd:
         data = tail.data[: len(view)]
         return walk_kernel.walk(data, base, start, trusted, self._v2, top, len(data))
 
-    def _find(self, tail: _Tail, start: int, end: int, timestamp: int) -> int:
-        """The next whole record from ``start`` on that isn't older than ``timestamp``, -1 if none is."""
-        end = min(end, len(tail.data))
-        if start >= end:
-            return -1
-        from reput.scan import kernel
+    def _resume(
+        self, tail: _Tail, position: int, limit: int, timestamp: int, *, finally_: bool = False
+    ) -> int:
+        """Where the log goes on behind the damage at ``position``, -1 if nowhere up to ``limit``.
 
-        for first, stop in extents(tail.descriptor, start, end):
-            position = first - 1
-            while (
-                position := kernel.find_record(tail.data, tail.segment.base, position + 1, stop, self._v2)
-            ) >= 0:
-                if store_timestamp(tail.view, position) >= timestamp:
-                    return position
-        return -1
+        Args:
+            limit: position after the last byte that isn't zero.
+            timestamp: storeTimestamp, ms, of the newest record before it.
+            finally_: what is written later must not change the answer.
+        """
+        extents = self._extents(tail, limit, timestamp)
+        found = extents.resume(position, limit)
+        if finally_ and found.position >= 0:
+            # The log has to go on past every place where the damaged record may end.
+            reached = self._walk(tail, found.position, 0, _LEAST).position
+            if reached < max(extents.claims(position), default=0):
+                return -1
+        return found.position
+
+    def _extents(self, tail: _Tail, limit: int, timestamp: int | None = None) -> Extents:
+        from reput.scan.extent import Extents
+
+        return Extents(
+            tail.data[: limit + _MOST_ZEROS],
+            tail.segment.base,
+            len(tail.data),
+            topic_length_v2=self._v2,
+            largest_record=self._largest_record,
+            not_before=timestamp,
+            growing=True,
+        )
 
 
 def _last_begun(segments: Iterable[Segment]) -> Segment | None:
     """The last of some segments that the broker has written to."""
     return next((segment for segment in reversed(list(segments)) if _is_begun(segment)), None)
-
-
-def _growing(log: CommitLog, start: int) -> Segment:
-    """The first segment that may not be written to its end yet; those that end by ``start`` are."""
-    last = _last_begun(log.segments) or log.segments[0]
-    for segment in log.segments:
-        if segment.base >= last.base:
-            break
-        if segment.base + log.segment_size > start and not _is_written_out(segment):
-            return segment
-    return last
-
-
-def _is_written_out(segment: Segment) -> bool:
-    try:
-        with open(segment.path, "rb", buffering=0) as file:
-            return is_written_out(file.fileno(), segment.length)
-    except FileNotFoundError as error:
-        raise SegmentGoneError("the segment has been deleted", path=segment.path) from error
 
 
 def _is_begun(segment: Segment) -> bool:

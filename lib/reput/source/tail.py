@@ -49,6 +49,7 @@ class LogEnd:
     def __init__(self, settings: StoreSettings, now_ms: Callable[[], float] | None = None) -> None:
         self._v2 = settings.dialect.topic_length_v2
         self._entries = settings.entries
+        self._largest_record = settings.largest_record
         self._property_crc_only = settings.force_verify_prop_crc
         self._now_ms = now_ms or (lambda: time.time() * 1000)
         self._known: dict[str, _Known] = {}
@@ -101,6 +102,7 @@ class LogEnd:
             search_bytes=_SEARCH_BYTES if known else None,
             search_unwritten=known is None,
             entries=self._entries,
+            largest_record=self._largest_record,
         )
         walk.advance(len(data))
         last = walk.last_record if walk.last_record >= 0 else known.last_record if known else -1

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from reput.build.placement import Breaks
 from reput.errors import Finding, SettingsError
 from reput.format import names
 from reput.scan.part import Part
@@ -49,7 +50,7 @@ Listener = Callable[[int, int, int], None]
 
 _QUEUES_AT_ONCE = 64
 #: What is odd about a queue's messages and just as a live broker left it.
-_LEGAL = frozenset({"repeated-message", "queue-offset-jump", "queue-restarted"})
+_LEGAL = frozenset({"repeated-message", "queue-offset-jump", "queue-restarted", "unproven-message"})
 
 
 def verify(
@@ -106,6 +107,7 @@ class _Verification:
         self._queues: dict[_Queue, QueueState] = {}
         self._restarts: dict[str, int] = {}
         self._breaks: list[int] = []
+        self._unproven: list[tuple[int, int]] = []
         self._reached_log = self._reached_queues = 0
         self._last_unit = -1
         self._last_timestamp = 0
@@ -226,6 +228,7 @@ class _Verification:
         self._last_timestamp = chain.last_timestamp
         self._log_findings += chain.findings
         self._breaks += chain.breaks
+        self._unproven += chain.unproven
         if queues.last_unit_position >= 0:
             self._last_unit = queues.last_unit_position
             self._reached_queues = max(self._reached_queues, queues.last_unit_timestamp)
@@ -286,16 +289,16 @@ class _Verification:
     def _check_irregular(
         self, queues: BatchQueues, parts: list[Part], ranges: dict[_Queue, list[UnitRange]]
     ) -> None:
-        breaks = sorted([*self._breaks, *(finding.offset for finding in self._plan.log.findings)])
+        places = sorted([*self._breaks, *(finding.offset for finding in self._plan.log.findings)])
+        breaks = Breaks(places, self._unproven)
         from_zero = self._plan.log.start == 0
         if from_zero:
-            queues.doubt_heads(breaks)
+            queues.doubt_heads(places)
+        queues.doubt(breaks)
         irregular = queues.irregular()
         if not irregular:
             return
-        task = IrregularTask(
-            self._target, tuple(parts), irregular, tuple(breaks), self._plan.queue_ext, from_zero
-        )
+        task = IrregularTask(self._target, tuple(parts), irregular, breaks, self._plan.queue_ext, from_zero)
         ((checked),) = done(self._runner, [task])
         for each in checked:
             redone = each.redone

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build.placement import Placement
+from reput.build.placement import Breaks, Placement
 from reput.build.units import pack
 from reput.errors import Finding, ReputError, StoreError
 from reput.format.consumequeue import UNIT_LENGTH
@@ -20,7 +20,7 @@ from reput.scan.part import Part
 from reput.scan.table import QueueTable
 from reput.settings import StoreSettings
 from reput.sink.journal import QueueState
-from reput.sink.redo import Redone, findings_of, pieces, placed_anew
+from reput.sink.redo import Redone, findings_of, pieces, placed_anew, unproven_of
 from reput.sink.scan_task import PartResult, Target, collect, pass_over
 from reput.sink.spill import SpillWriter
 from reput.verify import index_file
@@ -315,7 +315,7 @@ class IrregularTask:
         target: the store.
         parts: of the batch, in log order.
         committed: the queues, each with its state before the batch, None if it had none.
-        breaks: physical offsets where messages may be missing from the log, ascending.
+        breaks: where the log isn't whole.
         queue_ext: a tagsCode may be an address in consumequeue_ext.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
     """
@@ -323,7 +323,7 @@ class IrregularTask:
     target: Target
     parts: tuple[Part, ...]
     committed: dict[_Queue, QueueState | None]
-    breaks: tuple[int, ...]
+    breaks: Breaks
     queue_ext: bool
     from_zero: bool
 
@@ -338,7 +338,9 @@ class IrregularTask:
                 if mine is None:
                     done.append(QueueChecked(Redone(*queue, state, False, []), [], 0, 0, -1))
                     continue
-                mine, placement, after = placed_anew(mine, state, list(self.breaks), from_zero=self.from_zero)
+                mine, placement, after, hidden = placed_anew(
+                    mine, state, self.breaks, from_zero=self.from_zero
+                )
                 messages = records_of(self.parts, queue, mine) if self.queue_ext else None
                 ranges: list[UnitRange] = []
                 ext = plain = 0
@@ -353,6 +355,7 @@ class IrregularTask:
                     ext += compared.ext
                     plain += compared.plain
                 odd: list[Finding] = findings_of(list(self.parts), queue, mine, placement)
+                odd += unproven_of(list(self.parts), queue, hidden)
                 at = (
                     int(mine.position[placement.runs[0][1]]) if placement.restarted and placement.runs else -1
                 )

@@ -1,0 +1,394 @@
+"""Where a damaged record ends, and where the log goes on behind it: a message's body is never log.
+
+Who sends a message decides what its body holds, and can know every rule, every offset and every CRC. So the
+bytes of a record are that record's alone. How far they reach has three witnesses:
+
+* its size field,
+* the sum of the lengths within it,
+* what stands behind it: a whole record, a closing record (BLANK), or the end of all that was written.
+
+As long as one of them stands, damage is skipped to there, and nothing is searched. Where size and sum
+disagree and a record stands behind both, the farther end counts, unless the records from the nearer one
+prove that the farther one lies within a body. Where no witness is left, the next whole record is searched
+for, and taken only if the chain of records from it joins the log: if it leads to the segment's closing
+record, to the end of what was written, or farther than any one record reaches. Such records are unproven,
+and are listed.
+
+Source of what a record is: as :mod:`reput.scan.reference`. docs/adr/0031 has the reasons.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.format import commitlog, dledger
+from reput.scan import kernel
+from reput.scan.output import Stop
+from reput.scan.status import Status
+
+#: How many unproven records a finding lists.
+MOST_LISTED = 32
+_MAGICS = (commitlog.MAGIC_V1, commitlog.MAGIC_V2)
+#: What a message ends with at least: its last property, or its topic and two zeros.
+_LAST_BYTES = 3
+
+# How well a place behind a record shows that one ends there.
+_NOTHING, _END_OF_WRITTEN, _TRACE, _WHOLE = range(4)
+
+
+class Resumed(NamedTuple):
+    """Where the log goes on behind damage. Positions are relative to the segment.
+
+    Attributes:
+        position: of a whole frame or of a closing record; -1 if there is none.
+        unproven: records that begin in [position, unproven) may be part of a damaged record's body; equal to
+            ``position`` where a witness led there.
+        contested: (start, end) of what one witness would have taken for records, and another one for a body;
+            None as a rule.
+    """
+
+    position: int
+    unproven: int = -1
+    contested: tuple[int, int] | None = None
+
+
+NOWHERE = Resumed(-1)
+
+
+class Extents:
+    """Finds the ends of damaged records in one segment.
+
+    Args:
+        data: the segment, uint8[segment_length].
+        base: physical offset of its first byte.
+        segment_size: bytes that it spans in the log; from ``data``'s end on nothing was written.
+        topic_length_v2: records of magic v2 are known.
+        largest_record: bytes that no record exceeds.
+        entries: records may stand in DLedger's entries.
+        not_before: in the log's last segment the storeTimestamp, ms, of the newest record before the damage:
+            older ones behind it are what a truncation left. None in other segments.
+        growing: the segment is being written, so that its end shows nothing.
+    """
+
+    def __init__(
+        self,
+        data: NDArray[np.uint8],
+        base: int,
+        segment_size: int,
+        *,
+        topic_length_v2: bool,
+        largest_record: int,
+        entries: bool = False,
+        not_before: int | None = None,
+        growing: bool = False,
+    ) -> None:
+        self._data = data
+        self._view = data.data
+        self._base = base
+        self._segment_size = segment_size
+        self._v2 = topic_length_v2
+        self._largest = largest_record
+        self._entries = entries
+        self._not_before = not_before
+        self._growing = growing
+
+    def resume(self, position: int, stop: int) -> Resumed:
+        """Where the log goes on behind the damaged record at ``position``.
+
+        Args:
+            position: where the chain of records led, and no whole one stands.
+            stop: without a witness, the next record is looked for up to here, the end excluded.
+        """
+        contested: tuple[int, int] | None = None
+        while True:
+            end, between = self._end(position)
+            contested = contested or between
+            if end < 0:
+                return self._search(position, stop)._replace(contested=contested)
+            while self._shows(end) == _WHOLE and self._is_left_over(end):
+                end += dledger.frame_size(self._view, end)
+            if self._shows(end) == _WHOLE:
+                return Resumed(end, end, contested)
+            if self._is_zero_from(end):
+                return NOWHERE
+            position = end
+
+    def end(self, position: int) -> int:
+        """Position after the damaged record at ``position``, -1 if no witness of it stands."""
+        return self._end(position)[0]
+
+    def claims(self, position: int, otherwise: int = commitlog.MAGIC_V1) -> dict[int, int]:
+        """Where the record at ``position`` would end by its fields: position, and how many fields say so.
+
+        Args:
+            position: of a damaged record.
+            otherwise: its magic, if it has none.
+        """
+        found: dict[int, int] = {}
+        # A broker leaves room for a closing record behind each message.
+        most = self._segment_size - commitlog.BLANK_LENGTH
+        for end in self._claimed(position, otherwise):
+            if position + commitlog.MIN_RECORD_LENGTH <= end <= most:
+                found[end] = found.get(end, 0) + 1
+        return found
+
+    def is_blank(self, position: int) -> bool:
+        """Whether a closing record of the right size stands there."""
+        return self._is_blank(position) and self._is_exact_blank(position)
+
+    def is_message(self, position: int) -> bool:
+        """Whether a whole record with its CRC stands there, not older than the log before the damage."""
+        found = kernel.find_record(self._data, self._base, position, position + 1, self._v2, self._entries)
+        return found == position and not self._is_left_over(position)
+
+    def listed(self, start: int, end: int) -> str:
+        """For people: the records that begin in [start, end), the first :data:`MOST_LISTED` one by one."""
+        lines: list[str] = []
+        at, view = start, self._view
+        while (
+            len(lines) < MOST_LISTED and self._chain(at, min(end, at + 1)).status is Status.END and at < end
+        ):
+            record = dledger.record_at(view, at)
+            message = commitlog.decode(view, record)
+            topic = message.topic.decode("utf-8", "backslashreplace")
+            place = f"{topic}:{message.queue_id} queueOffset {message.queue_offset}"
+            lines.append(f"{place} at {self._base + record}")
+            at += dledger.frame_size(view, at)
+        _, _, more = kernel.chain(self._data, self._base, at, max(end, at), self._v2, self._entries)
+        rest = f"; {more} more up to {self._base + end}" if more else ""
+        return "; ".join(lines) + rest
+
+    # By witnesses.
+
+    def _end(self, position: int) -> tuple[int, tuple[int, int] | None]:
+        found = self._end_as(position, commitlog.MAGIC_V1)
+        # Whose magic is gone is taken for what nearly all are, unless that doesn't fit.
+        return found if found[0] >= 0 else self._end_as(position, commitlog.MAGIC_V2)
+
+    def _end_as(self, position: int, otherwise: int) -> tuple[int, tuple[int, int] | None]:
+        claims = self.claims(position, otherwise)
+        agreed = [end for end, votes in claims.items() if votes > 1]
+        if agreed:
+            return max(agreed), None
+        size_counts = self._head_is_intact(position)
+        by_size = position + self._size(position)
+        standing = [
+            end for end in sorted(claims) if self._shows(end) > _NOTHING or (size_counts and end == by_size)
+        ]
+        if not standing:
+            return -1, None
+        chosen, contested = standing[0], None
+        for end in standing[1:]:
+            near, chosen = chosen, self._of_two(chosen, end)
+            if chosen == end and self._shows(near) == _WHOLE:
+                contested = near, end
+        return chosen, contested
+
+    def _of_two(self, near: int, far: int) -> int:
+        """Which of two ends counts, each of which something speaks for."""
+        if self._shows(near) != _WHOLE:
+            return far
+        at, last = near, -1
+        while True:
+            stop, last, _ = kernel.chain(self._data, self._base, at, far, self._v2, self._entries)
+            at = stop.position
+            if stop.status is Status.END:
+                break
+            if self._closes(stop):
+                return near
+            agreed = [end for end, votes in self.claims(at).items() if votes > 1]
+            if not agreed:
+                return far
+            at = max(agreed)
+        if at == far or last < 0:
+            return far
+        # The records from the nearer end on lead past the farther one.
+        return far if self._shows(far) == _WHOLE and not self._is_in_body(far, last) else near
+
+    def _closes(self, stop: Stop) -> bool:
+        """Whether a chain of records has come to the segment's end, or to the end of what was written."""
+        if stop.status is Status.BLANK:
+            return self._is_exact_blank(stop.position)
+        return not self._growing and self._is_zero_from(stop.position)
+
+    def _is_in_body(self, position: int, frame: int) -> bool:
+        """Whether a position lies within the body, whose CRC is right, of the whole frame at ``frame``."""
+        record = dledger.record_at(self._view, frame)
+        message = commitlog.decode(self._view, record)
+        start = self._body(record)
+        is_proven = commitlog.body_crc(message.body) == (message.body_crc or 0) & 0xFFFFFFFF
+        return is_proven and start <= position <= start + len(message.body) - commitlog.BLANK_LENGTH
+
+    def _claimed(self, position: int, otherwise: int) -> list[int]:
+        found = self._record_claims(position, otherwise)
+        if self._entries and position + dledger.HEADER_LENGTH <= len(self._view):
+            (size,) = struct.unpack_from(">i", self._view, position + dledger.SIZE)
+            (body,) = struct.unpack_from(">i", self._view, position + dledger.BODY_LENGTH)
+            inner = position + dledger.HEADER_LENGTH
+            found += [position + size, inner + body, *self._record_claims(inner, otherwise)]
+        return found
+
+    def _record_claims(self, position: int, otherwise: int = commitlog.MAGIC_V1) -> list[int]:
+        """The ends that a record's size and its lengths give."""
+        view = self._view
+        if position + commitlog.MIN_RECORD_LENGTH > len(view):
+            return []
+        found = [position + self._size(position)]
+        topic = self._body(position)
+        if topic > len(view):
+            return found
+        (body_length,) = struct.unpack_from(">i", view, topic - 4)
+        topic += max(body_length, 0)
+        magic = self._magic(position)
+        width = 2 if (magic if magic in _MAGICS else otherwise) == commitlog.MAGIC_V2 else 1
+        at = topic + width
+        if at + 2 > len(view):
+            return found
+        at += int.from_bytes(view[topic:at], "big", signed=True)
+        if topic + width <= at <= len(view) - 2:
+            properties = int.from_bytes(view[at : at + 2], "big", signed=True)
+            found.append(at + 2 + max(properties, 0))
+        return found
+
+    def _body(self, position: int) -> int:
+        """Position of a record's body."""
+        sys_flag = self._sys_flag(position)
+        return (
+            position
+            + commitlog.BORN_HOST
+            + commitlog.host_length(sys_flag, commitlog.SYS_FLAG_BORN_HOST_V6)
+            + commitlog.STORE_HOST_AFTER_BORN_HOST
+            + commitlog.host_length(sys_flag, commitlog.SYS_FLAG_STORE_HOST_V6)
+            + commitlog.BODY_AFTER_STORE_HOST
+        )
+
+    def _size(self, position: int) -> int:
+        return int.from_bytes(self._view[position : position + 4], "big", signed=True)
+
+    def _magic(self, position: int) -> int:
+        at = position + commitlog.MAGIC
+        return int.from_bytes(self._view[at : at + 4], "big")
+
+    def _sys_flag(self, position: int) -> int:
+        at = position + commitlog.SYS_FLAG
+        return int.from_bytes(self._view[at : at + 4], "big", signed=True)
+
+    def _is_own_place(self, position: int) -> bool:
+        at = position + commitlog.PHYSICAL_OFFSET
+        return int.from_bytes(self._view[at : at + 8], "big") == self._base + position
+
+    def _head_is_intact(self, position: int) -> bool:
+        """Whether a field behind the size is what it was: then the size may be, too."""
+        return self._magic(position) in _MAGICS or self._is_own_place(position)
+
+    def _shows(self, position: int) -> int:
+        """What of a log stands at a position: how well it shows that a record ends there."""
+        data = self._data
+        if position + commitlog.BLANK_LENGTH <= len(data):
+            found = kernel.find_record(data, self._base, position, position + 1, self._v2, self._entries)
+            if found == position:
+                return _WHOLE
+            if self._chain(position, position + 1).status is Status.BLANK:
+                return _WHOLE if self._is_exact_blank(position) else _NOTHING
+            if self._is_trace(position):
+                return _TRACE
+        if self._growing or position > len(data) or not self._is_zero_from(position):
+            return _NOTHING
+        return _END_OF_WRITTEN if any(self._view[position - _LAST_BYTES : position]) else _NOTHING
+
+    def _is_trace(self, position: int) -> bool:
+        """Whether a damaged record stands there: two of its magic, its place and its lengths are whole."""
+        if self._entries and self._magic(position) not in _MAGICS:
+            position += dledger.HEADER_LENGTH
+        claims = self._record_claims(position)
+        if not claims:
+            return False
+        traces = self._magic(position) in _MAGICS, self._is_own_place(position), claims[0] in claims[1:]
+        return sum(traces) > 1
+
+    def _is_zero_from(self, position: int) -> bool:
+        data = self._data
+        return position >= len(data) or kernel.first_written(data, position, len(data)) == len(data)
+
+    def _is_exact_blank(self, position: int) -> bool:
+        """Whether the closing record there says how many bytes are left, as a broker's does."""
+        sizes = [position, position + dledger.SIZE] if self._entries else [position]
+        return any(self._size(at) == self._segment_size - position for at in sizes)
+
+    def _is_left_over(self, frame: int) -> bool:
+        if self._not_before is None or self._chain(frame, frame + 1).status is not Status.END:
+            return False
+        message = commitlog.decode(self._view, dledger.record_at(self._view, frame))
+        return message.store_timestamp < self._not_before
+
+    def _chain(self, start: int, end: int) -> Stop:
+        return kernel.walk(self._data, self._base, start, end, self._v2, self._entries)
+
+    # Without a witness.
+
+    def _search(self, position: int, stop: int) -> Resumed:
+        """The first record whose chain joins the log.
+
+        A chain that ends in a closing record counts only if no other one leads on behind that: a body may
+        hold a closing record, too.
+        """
+        lost: set[int] = set()
+        closing, closed_at = -1, -1
+        while True:
+            position = kernel.find_record(self._data, self._base, position + 1, stop, self._v2, self._entries)
+            if position < 0:
+                break
+            if position in lost or self._is_left_over(position):
+                continue
+            joined = self._joins(position, lost)
+            if joined < 0 or (closing >= 0 and joined <= closed_at):
+                continue
+            if not self._is_blank(joined):
+                return self._unproven(position)
+            if closing < 0:
+                stop = max(stop, min(position + self._largest, len(self._data)))
+            closing, closed_at = position, joined
+            self._lose(position, joined, lost)
+        return self._unproven(closing) if closing >= 0 else NOWHERE
+
+    def _unproven(self, position: int) -> Resumed:
+        return Resumed(position, min(position + self._largest, len(self._data)))
+
+    def _is_blank(self, position: int) -> bool:
+        return self._chain(position, position + 1).status is Status.BLANK
+
+    def _joins(self, position: int, lost: set[int]) -> int:
+        """Where the chain of records from ``position`` on is part of the log, -1 if it breaks off before.
+
+        Args:
+            lost: takes the records of a chain that breaks off.
+        """
+        data, far = self._data, min(position + self._largest, len(self._data))
+        at, last = position, position
+        while at < far:
+            stop, frame, _ = kernel.chain(data, self._base, at, far, self._v2, self._entries)
+            last = frame if frame >= 0 else last
+            at = stop.position
+            if stop.status is Status.END or self._closes(stop):
+                break
+            # Less than a record may have been begun at the end.
+            if not self._growing and self._is_zero_from(at + commitlog.MIN_RECORD_LENGTH):
+                break
+            end = self.end(at)
+            if end < 0:
+                self._lose(position, far, lost)
+                return -1
+            at = end
+        if self._is_left_over(last):
+            self._lose(position, far, lost)
+            return -1
+        return at
+
+    def _lose(self, position: int, far: int, lost: set[int]) -> None:
+        while position < far and self._chain(position, position + 1).status is Status.END:
+            lost.add(position)
+            position += dledger.frame_size(self._view, position)
