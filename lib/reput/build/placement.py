@@ -87,10 +87,11 @@ def is_unproven(position: NDArray[np.int64], breaks: Breaks) -> NDArray[np.bool_
 def giving_way(
     offset: NDArray[np.int64], unproven: NDArray[np.bool_], proven_next: int = 0
 ) -> NDArray[np.bool_]:
-    """Which unproven rows of a queue, in log order, have to give way to proven ones: bool[rows].
+    """Which unproven rows of a queue, in log order, have to give way to others: bool[rows].
 
     One stays only above all proven queueOffsets before it and below all that come later, so that no proven
-    message loses its place to it.
+    message loses its place to it. Of unproven ones the later stays: a damaged record's body lies before the
+    log that goes on behind it.
 
     Args:
         offset: int64[rows], queueOffset.
@@ -102,7 +103,8 @@ def giving_way(
     least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     before = np.maximum.accumulate(np.where(unproven, least, offset))
     before = np.maximum(np.concatenate([[least], before[:-1]]), proven_next - 1)
-    later = np.minimum.accumulate(np.where(unproven, most, offset)[::-1])[::-1]
+    later = np.minimum.accumulate(offset[::-1])[::-1]
+    later = np.concatenate([later[1:], [most]])
     hidden: NDArray[np.bool_] = unproven & ((offset <= before) | (offset >= later))
     return hidden
 

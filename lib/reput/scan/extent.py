@@ -251,8 +251,17 @@ class Extents:
         at += int.from_bytes(view[topic:at], "big", signed=True)
         if topic + width <= at <= len(view) - 2:
             properties = int.from_bytes(view[at : at + 2], "big", signed=True)
-            found.append(at + 2 + max(properties, 0))
+            end = at + 2 + max(properties, 0)
+            # Where the whole head is gone, the lengths may be read from the body.
+            if end == found[0] or self._head_is_intact(position) or self._has_time(position):
+                found.append(end)
         return found
+
+    def _has_time(self, position: int) -> bool:
+        """Whether storeTimestamp, which stands next to the lengths, is a time: ms since 1970 in 13 digits."""
+        at = self._body(position) - commitlog.BODY_AFTER_STORE_HOST
+        at -= commitlog.host_length(self._sys_flag(position), commitlog.SYS_FLAG_STORE_HOST_V6) + 8
+        return 10**12 <= int.from_bytes(self._view[at : at + 8], "big") < 10**13
 
     def _body(self, position: int) -> int:
         """Position of a record's body."""

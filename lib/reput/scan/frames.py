@@ -347,6 +347,7 @@ class FrameWalk:
         search_unwritten: one is looked for past zeros, too.
         entries: records may stand in DLedger's entries.
         largest_record: bytes that no record exceeds.
+        growing: a broker is writing the segment.
 
     Attributes:
         position: where it goes on.
@@ -371,6 +372,7 @@ class FrameWalk:
         search_unwritten: bool = True,
         entries: bool = False,
         largest_record: int = commitlog.LARGEST_RECORD,
+        growing: bool = False,
     ) -> None:
         self._data = data
         self._base = base
@@ -380,6 +382,7 @@ class FrameWalk:
         self._v2 = topic_length_v2
         self._entries = entries or None
         self._largest_record = largest_record
+        self._growing = growing
         self._is_whole = is_whole
         self._search_bytes = search_bytes
         self._search_unwritten = search_unwritten
@@ -468,6 +471,7 @@ class FrameWalk:
             largest_record=self._largest_record,
             entries=bool(self._entries),
             not_before=self.timestamp if self._last else None,
+            growing=self._growing,
         )
         found = extents.resume(position, end).position
         return self._limit if found < 0 else found

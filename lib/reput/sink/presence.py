@@ -39,9 +39,10 @@ def check_queues(
             continue
         if state.appended and state.first != state.next:
             _check_appended(target, topic, queue_id, state)
-        if state.first == state.next or state.is_batch:
+        # What is unproven may have given way in the batch that is about to be committed.
+        if state.first == state.proven_next or state.is_batch:
             continue
-        at = (state.next - 1) * UNIT_LENGTH
+        at = (state.proven_next - 1) * UNIT_LENGTH
         directory = names.queue_directory(target.root, topic, queue_id)
         path = directory / names.offset_name(at - at % file_size)
         if not any(_read(path, at % file_size)):

@@ -246,19 +246,19 @@ def proven_first(
 
     Returns:
         The rows to place; those that give way; the queue as these rows find it: without the units at its end
-        that were unproven, and that a proven row contradicts.
+        that were unproven, and that a row contradicts.
     """
     unproven = is_unproven(rows.position, breaks)
     hidden = giving_way(rows.offset, unproven, 0 if committed is None else committed.proven_next)
-    proven = rows.offset[~unproven]
+    left = rows.only(~hidden)
     if (
         committed is not None
         and committed.unproven is not None
-        and len(proven)
-        and committed.unproven <= proven[0] < committed.next
+        and len(left.offset)
+        and committed.unproven <= left.offset[0] < committed.next
     ):
-        committed = replace(committed, next=int(proven[0]), shift=0, lone_zero=None, unproven=None)
-    return rows.only(~hidden), rows.only(hidden), committed
+        committed = replace(committed, next=int(left.offset[0]), shift=0, lone_zero=None)
+    return left, rows.only(hidden), committed
 
 
 def findings_of(

@@ -14,6 +14,7 @@ from reput.format import commitlog
 from reput.scan.frames import FrameWalk, store_timestamp
 from reput.settings import StoreSettings
 from reput.source.written import Records
+from reput.store.lock import is_broker_running
 from reput.store.segments import CommitLog, Segment, map_segment
 
 #: How far past damage in a growing segment the next record is looked for at each call. The largest message
@@ -47,9 +48,9 @@ class LogEnd:
     """
 
     def __init__(self, settings: StoreSettings, now_ms: Callable[[], float] | None = None) -> None:
+        self._settings = settings
         self._v2 = settings.dialect.topic_length_v2
         self._entries = settings.entries
-        self._largest_record = settings.largest_record
         self._property_crc_only = settings.force_verify_prop_crc
         self._now_ms = now_ms or (lambda: time.time() * 1000)
         self._known: dict[str, _Known] = {}
@@ -102,7 +103,8 @@ class LogEnd:
             search_bytes=_SEARCH_BYTES if known else None,
             search_unwritten=known is None,
             entries=self._entries,
-            largest_record=self._largest_record,
+            largest_record=self._settings.largest_record,
+            growing=is_broker_running(self._settings.root),
         )
         walk.advance(len(data))
         last = walk.last_record if walk.last_record >= 0 else known.last_record if known else -1
