@@ -46,6 +46,27 @@ def fake(
     return commitlog.encode(record)
 
 
+def hostile_body(start: int, length: int, fill: str, topic: bytes = b"Victim", segment_end: int = 0) -> bytes:
+    """A body for a physical offset that holds perfect records of queue 0 of a topic.
+
+    Args:
+        start: where the body will lie.
+        length: bytes.
+        fill: ``chain``: one behind the other. ``apart``: with room between them. ``blank``: with closing
+            records before them, for a segment that ends at ``segment_end``.
+    """
+    body = bytearray(b"\xee" * length)
+    at = 40
+    while at + 150 < length:
+        if fill == "blank":
+            body[at : at + 8] = struct.pack(">II", segment_end - start - at, commitlog.MAGIC_BLANK)
+            at += 8
+        one = fake(start + at, queue_offset=at % 90, topic=topic)
+        body[at : at + len(one)] = one
+        at += len(one) if fill == "chain" else 131
+    return bytes(body)
+
+
 @dataclass
 class Hostile:
     """A segment with honest messages and hostile ones among them.

@@ -72,6 +72,16 @@ class FillSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class Hostile:
+    """One message whose body holds records that say their right place; see tests.hostile.hostile_body."""
+
+    topic: str
+    victim: str
+    fill: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoseHead:
     """Stop, lose the first segments and all that was derived, mark a crash and open again.
 
@@ -88,7 +98,7 @@ class DeleteTopic:
     topic: str
 
 
-Operation = Message | Batch | Pause | Restart | FillSegment | LoseHead | DeleteTopic
+Operation = Message | Batch | Pause | Restart | FillSegment | LoseHead | DeleteTopic | Hostile
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,6 +531,27 @@ def _tiny(name: str, version: str, seed: int) -> Workload:
     return Workload(name, version, seed, config, operations)
 
 
+def _hostile(name: str, version: str, seed: int) -> Workload:
+    """Two segments in which bodies hold records and closing records, each bit of which can be turned."""
+    source = _Source(seed + 14)
+    short: dict[str, object] = {"tags": None, "keys": None, "properties": {}, "born_host": IPV4}
+    short |= {"store_host": Host(), "uniq_key": None, "body": b"honest"}
+
+    def honest(topic: str) -> Message:
+        return source.message(topic, 0, **short)
+
+    operations: list[Operation] = [honest("Victim"), honest("Other")]
+    for fill in ("chain", "apart", "blank"):
+        operations += [Hostile("Evil", "Victim", fill, 380), honest("Victim"), honest("Victim")]
+    config: dict[str, object] = {
+        "mappedFileSizeCommitLog": 2048,
+        "mappedFileSizeConsumeQueue": 4 * 20,
+        "maxHashSlotNum": 5,
+        "maxIndexNum": 8,
+    }
+    return Workload(name, version, seed, config, operations)
+
+
 def _dledger(name: str, version: str, seed: int) -> Workload:
     """A log that DLedger writes, in a group of one."""
     source = _Source(seed + 12)
@@ -563,6 +594,6 @@ WORKLOADS: dict[str, dict[str, _Maker]] = {
     # 5.3.3 has the DLedger of 4.9.7.
     "4.9.7": {**_EVERYWHERE, "dledger": _dledger},
     "5.3.3": {**_EVERYWHERE, **_SINCE_5},
-    "5.5.0": {**_EVERYWHERE, **_SINCE_5, "dledger": _dledger},
+    "5.5.0": {**_EVERYWHERE, **_SINCE_5, "dledger": _dledger, "hostile": _hostile},
 }
 """What makes each workload, by version and name."""

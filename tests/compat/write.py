@@ -15,16 +15,19 @@ from tests.compat.workloads import (
     Batch,
     DeleteTopic,
     FillSegment,
+    Hostile,
     LoseHead,
     Operation,
     Pause,
     Restart,
     Workload,
 )
+from tests.hostile import hostile_body
 
 # Bytes of a version-1 record with IPv4 hosts beside body, topic and properties; and what __CRC32# adds.
 _RECORD = 91
 _PROPERTY_CRC = 20
+_BODY = 88
 
 
 @dataclass(slots=True)
@@ -87,6 +90,17 @@ def _apply(store: JavaStore, workload: Workload, operation: Operation, written: 
         case Batch(messages):
             written.counts["messages in batches"] += len(messages)
             return store.put_batch(messages)
+        case Hostile(topic, victim, fill, length):
+            start = int(store.store.getMaxPhyOffset())
+            segment = int(str(workload.config["mappedFileSizeCommitLog"]))
+            if segment - start % segment < length + _RECORD + len(topic) + 100:
+                start += segment - start % segment  # it goes to the next one
+            end = start - start % segment + segment
+            body = hostile_body(start + _BODY, length, fill, victim.encode(), end)
+            put = store.put(Message(topic, body=body))
+            if put.physical_offset != start:
+                raise RuntimeError(f"the message should lie at {start}: {put}")
+            return put
         case Pause(seconds):
             time.sleep(seconds)
             return None

@@ -85,6 +85,13 @@ class Cases:
         self._outputs = 0
         self._told: Counter[str] = Counter()
         self._sound = Files()
+        self._said = ""
+        own = specimen.slow_settings()
+        self._places = {
+            message.position
+            for base, data in specimen.segments()
+            for message in slow_rebuild.read(base, data, own)
+        }
         self._twin = specimen.place / "twin"
         shutil.copytree(specimen.golden.root, self._twin)
         with calm():
@@ -131,6 +138,7 @@ class Cases:
         for stop in scan_alike(specimen.settings, base, change.apply(specimen.files[change.file])):
             self._told[f"scan {stop}"] += 1
         kinds, files, messages_read = self._rebuild(specimen.settings)
+        self._forged(files)
         try:
             slow = self._slowly()
         except slow_rebuild.NotUtf8Error:
@@ -168,11 +176,21 @@ class Cases:
         finally:
             files = Files(queues(out), index_of(out))
             shutil.rmtree(out, ignore_errors=True)
+        self._said = " ".join(map(str, state.findings))
         for finding in state.findings:
             self._told[f"rebuild: {finding.kind}"] += finding.count
             str(finding)
         passed = sum(finding.count for finding in state.findings if finding.kind in _NO_MESSAGE)
         return {finding.kind for finding in state.findings}, files, state.messages + passed
+
+    def _forged(self, files: Files) -> None:
+        """No unit leads into a message, unless a finding lists what it leads to."""
+        leads_to = {
+            place for data in files.queues.values() for place, size, _ in UNIT.iter_unpack(data) if size
+        }
+        for place in leads_to - self._places - {0}:
+            if f" at {place}" not in self._said:
+                raise FailedCaseError(f"a unit leads to {place}, where no message was written")
 
     def _slowly(self) -> Files | None:
         """What the slow rebuild makes of the log, None where it is damaged."""

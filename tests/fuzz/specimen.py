@@ -19,7 +19,9 @@ from tests.golden.store import GoldenStore, unpack
 VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 #: Stores with units in log order. They are larger, so that of each part a share is changed.
 ORDERED = ("5.3.3-queue-ext", "5.3.3-batch-queue")
-STORES = (*VERSIONS, *ORDERED)
+#: Messages whose bodies hold records and closing records.
+HOSTILE = "5.5.0-hostile"
+STORES = (*VERSIONS, *ORDERED, HOSTILE)
 _SHARE = 1500
 STORE, CONF = "store", "broker.conf"
 
@@ -64,10 +66,10 @@ class Specimen:
     @classmethod
     def make(cls, store: str, place: Path) -> Specimen:
         """Unpack it, one of STORES, at ``place``."""
-        golden = unpack(store if store in ORDERED else f"{store}-tiny", place / STORE)
+        golden = unpack(f"{store}-tiny" if store in VERSIONS else store, place / STORE)
         golden.write_broker_conf(place / CONF)
         topics = golden.manifest["topics"]
-        if store in ORDERED:
+        if store not in VERSIONS:
             topics.update({path.name: {} for path in (golden.root / names.CONSUME_QUEUE).iterdir()})
         else:
             topics.update(_TOPICS)
@@ -92,6 +94,8 @@ class Specimen:
     @property
     def parts(self) -> tuple[str, ...]:
         """What of it is changed."""
+        if self.golden.name == HOSTILE:
+            return (LOG,)
         return ORDERED_PARTS if self.is_ordered else PARTS
 
     def of(self, directory: str) -> list[str]:

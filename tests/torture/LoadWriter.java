@@ -1,6 +1,7 @@
 package torture;
 
 import java.net.InetSocketAddress;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -8,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.function.Function;
+import java.util.zip.CRC32;
 
 // MessageExtBrokerInner lies in org.apache.rocketmq.store up to 4.9 and in common.message from 5.0 on:
 // imported on demand, it is found in either.
@@ -28,6 +30,7 @@ public final class LoadWriter implements Function<Map<String, Object>, Map<Strin
     private static final double[] BURSTS = {0, 0.05, 0.5, 1, 1, 1.5, 3};
     private static final long TICK_MS = 5;
     private static final int MOST_REFUSALS = 1_000;
+    private static final long SEGMENT = 2 << 20; // tests/torture/generator.py
 
     private final InetSocketAddress host = new InetSocketAddress("127.0.0.1", 10911);
     private MessageStore store;
@@ -125,6 +128,9 @@ public final class LoadWriter implements Function<Map<String, Object>, Map<Strin
         if (kind < 14) {
             return put(message("%RETRY%group-" + random.nextInt(8), 0));
         }
+        if (kind < 17) {
+            return put(hostile());
+        }
         // Half of all in one queue, so that it rolls often.
         boolean often = random.nextBoolean();
         String topic = often || random.nextBoolean() ? "Orders" : "Lieferungen-für-2024";
@@ -139,6 +145,39 @@ public final class LoadWriter implements Function<Map<String, Object>, Map<Strin
         message.setBornHost(host);
         message.setStoreHost(host);
         fill(message);
+        return message;
+    }
+
+    /** A message whose body holds records that say their right place, and closing records, as a forger would. */
+    private MessageExtBrokerInner hostile() {
+        MessageExtBrokerInner message = message("Orders", 1);
+        long place = store.getMaxPhyOffset() + 88;
+        int size = 400 + random.nextInt(random.nextInt(30) == 0 ? 60_000 : 3_000);
+        ByteBuffer body = ByteBuffer.allocate(size);
+        byte[] text = "forged".getBytes(StandardCharsets.UTF_8);
+        CRC32 crc = new CRC32();
+        crc.update(text);
+        byte[] topic = "Orders".getBytes(StandardCharsets.UTF_8);
+        int length = 91 + text.length + topic.length;
+        body.position(random.nextInt(100));
+        while (body.remaining() > length + 8) {
+            if (random.nextInt(8) == 0) {
+                long left = SEGMENT - (place + body.position()) % SEGMENT;
+                body.putInt((int) left).putInt(0xCBD43194);
+                continue;
+            }
+            long at = place + body.position();
+            body.putInt(length).putInt(0xDAA320A7).putInt((int) crc.getValue() & 0x7FFFFFFF);
+            body.putInt(0).putInt(0).putLong(random.nextInt(100_000)).putLong(at).putInt(0);
+            body.putLong(System.currentTimeMillis()).putLong(0x7F00000100002A9FL);
+            body.putLong(System.currentTimeMillis() + 60_000).putLong(0x7F00000100002A9FL);
+            body.putInt(0).putLong(0).putInt(text.length).put(text);
+            body.put((byte) topic.length).put(topic).putShort((short) 0);
+            if (random.nextInt(5) == 0) {
+                body.position(Math.min(body.position() + random.nextInt(300), size));
+            }
+        }
+        message.setBody(body.array());
         return message;
     }
 

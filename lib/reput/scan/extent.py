@@ -31,7 +31,7 @@ from reput.scan.output import Stop
 from reput.scan.status import Status
 
 #: How many unproven records a finding lists.
-MOST_LISTED = 32
+MOST_LISTED = 16
 _MAGICS = (commitlog.MAGIC_V1, commitlog.MAGIC_V2)
 #: What a message ends with at least: its last property, or its topic and two zeros.
 _LAST_BYTES = 3
@@ -105,6 +105,9 @@ class Extents:
         """
         contested: tuple[int, int] | None = None
         while True:
+            if self._entries and self._shows(position + dledger.HEADER_LENGTH) == _WHOLE:
+                # Only the head of the entry is damaged.
+                return Resumed(position + dledger.HEADER_LENGTH, position + dledger.HEADER_LENGTH, contested)
             end, between = self._end(position)
             contested = contested or between
             if end < 0:

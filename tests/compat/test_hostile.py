@@ -1,0 +1,97 @@
+"""Messages that hold records, in stores of the real RocketMQ, and what reput makes of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reput.format import names
+from reput.job.mending import MendOptions, mend
+from reput.settings import StoreSettings
+from reput.store.compare import compare
+from tests.compat.conf import conf_text
+from tests.compat.jars import VERSIONS
+from tests.compat.java_store import JavaStore
+from tests.compat.message import Message
+from tests.hostile import fake
+from tests.local import Store, rebuild_locally
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.compat, pytest.mark.spark]
+
+SEGMENT = 1 << 20
+CONFIG: dict[str, object] = {
+    "mappedFileSizeCommitLog": SEGMENT,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+}
+BODY = 200_000
+
+
+def hostile_body(place: int) -> bytes:
+    """Records of queue Orders:0 for the body's true place, at queueOffsets to come and of the past."""
+    body = bytearray(b"\xee" * BODY)
+    at = 64
+    while at + 300 < BODY:
+        one = fake(place + 88 + at, queue_offset=at % 90, topic=b"Orders")
+        body[at : at + len(one)] = one
+        at += len(one) if at < BODY // 2 else 1009
+    return bytes(body)
+
+
+def written(version: str, root: Path) -> tuple[int, int]:
+    """Fifty honest messages and then a hostile one; where that begins and ends."""
+    with JavaStore(version, root, CONFIG) as store:
+        assert store.load()
+        store.start()
+        for number in range(50):
+            store.put(Message("Orders", 0, b"honest", keys=f"key{number}", uniq_key=f"id{number}"))
+        place = int(store.store.getMaxPhyOffset())
+        store.put(Message("Orders", 1, hostile_body(place), keys="hostile", uniq_key="hostile"))
+        store.wait_dispatched()
+        end = int(store.store.getMaxPhyOffset())
+        store.kill()
+    return place, end
+
+
+def served(version: str, root: Path) -> int:
+    """How many messages the real store has in Orders:0 after a start on a store."""
+    with JavaStore(version, root, CONFIG) as store:
+        assert store.load()
+        store.start()
+        store.wait_dispatched()
+        return int(store.store.getMaxOffsetInQueue("Orders", 0))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_broker_that_died_over_a_hostile_message(version: str, tmp_path: Path, spark: SparkSession) -> None:
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    place, end = written(version, root)
+    conf.write_text(conf_text(CONFIG), encoding="utf-8")
+    settings = StoreSettings.load(root, conf, version)
+    whole = rebuild_locally(Store(root, settings), tmp_path / "whole")
+    assert (whole.messages, whole.findings) == (51, [])
+    found = compare(root, tmp_path / "whole")
+    assert [line for line in found.differences if not line.startswith("index")] == []
+
+    with (root / names.COMMIT_LOG / names.offset_name(0)).open("r+b") as log:
+        for cut in (end - 40_000, place + 100_003, place + 95):
+            log.seek(cut)
+            log.write(bytes(end - cut))
+            log.flush()
+            out = tmp_path / f"cut {cut}"
+            state = rebuild_locally(Store(root, settings), out)
+            assert (state.messages, state.cursor) == (50, place)
+            assert set(state.queues) == {("Orders", 0)}
+            for mended in (False, True):
+                copy = tmp_path / f"copy {cut} {mended}"
+                shutil.copytree(root, copy)
+                if mended:
+                    mend(MendOptions(copy, conf, version), lambda: spark)
+                assert served(version, copy) == 50, (cut, mended)
