@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from zlib import crc32
@@ -225,6 +226,70 @@ def test_a_journal_of_a_version_before_snapshots(tmp_path: Path) -> None:
     assert journal.read(path) == (OPENING, [first, SECOND])
 
 
+def moved(records_: list[bytes]) -> Iterator[tuple[str, list[bytes]]]:
+    """A journal's records with one removed, two neighbours swapped, or one twice; not what ends cut short."""
+    for at in range(len(records_) - 1):
+        yield f"{at} removed", records_[:at] + records_[at + 1 :]
+        yield f"{at} swapped", [*records_[:at], records_[at + 1], records_[at], *records_[at + 2 :]]
+    for at in range(len(records_)):
+        yield f"{at} twice", [*records_[: at + 1], *records_[at:]]
+
+
+def test_each_batch_begins_where_the_one_before_it_ended(tmp_path: Path, short: None) -> None:
+    """Also those without messages, which move nothing, and behind a snapshot."""
+    path = tmp_path / "journal"
+    with Journal.create(path, OPENING, None) as created:
+        created.append(FIRST)
+        for number in range(2, 7):
+            created.append(numbered(number))
+            if number == 5:
+                still = replace(numbered(number), start=created.state.cursor, end=created.state.cursor)
+                created.append(still)
+                created.step_back(6, replace(still, findings=FIRST.findings))
+        assert created.first_number == 5
+        batches = [created.batch(number) for number in range(5, 8)]
+    data, ends = path.read_bytes(), ends_of(path)
+    head = ends[1]
+    kept = [data[start:end] for start, end in pairwise(ends[1:])]
+    assert len(kept) == len(batches) >= 3
+    for what, mixed in moved(kept):
+        path.write_bytes(data[:head] + b"".join(mixed))
+        before = path.read_bytes()
+        with pytest.raises(JournalError, match="the journal's batches don't follow one another") as caught:
+            Journal.open(path)
+        assert (caught.value.offset or 0) >= head, what
+        assert "begins at physical offset" in str(caught.value.expected)
+        assert caught.value.next_step
+        for read in (journal.read, journal.read_state):
+            with pytest.raises(JournalError, match="don't follow one another"):
+                read(path)
+        assert path.read_bytes() == before
+    path.write_bytes(data)
+    assert journal.read(path) == (OPENING, batches)
+
+
+def test_batches_without_numbers_are_known_by_where_they_begin(tmp_path: Path) -> None:
+    """As versions before numbers wrote them."""
+    path = tmp_path / "journal"
+    done = [numbered(number) for number in range(1, 6)]
+    with Journal.create(path, OPENING, None) as created:
+        for one in done:
+            created.append(one)
+    opening, *rest = ends_of(path)
+    data = path.read_bytes()
+    old = []
+    for start, end in pairwise([opening, *rest]):
+        payload = json.loads(data[start + 8 : end])
+        del payload["number"]
+        old.append(records.frame(payload))
+    path.write_bytes(data[:opening] + b"".join(old))
+    assert journal.read(path) == (OPENING, done)
+    for _, mixed in moved(old):
+        path.write_bytes(data[:opening] + b"".join(mixed))
+        with pytest.raises(JournalError, match="don't follow one another"):
+            journal.read(path)
+
+
 # --- kept short ------------------------------------------------------------------------------------------
 
 
@@ -305,8 +370,9 @@ def test_like_a_list_of_batches(steps: list[Batch | int | str]) -> None:
         done: list[Batch] = []
         for step in steps:
             if isinstance(step, Batch):
-                opened.append(step)
-                done.append(step)
+                cursor = opened.state.cursor
+                done.append(replace(step, start=cursor, end=cursor + step.end % 1000))
+                opened.append(done[-1])
             elif isinstance(step, str):
                 with opened:
                     opened = Journal.open(path)
@@ -327,11 +393,16 @@ def numbered(number: int) -> Batch:
     return replace(
         SECOND,
         batch_id=number,
-        start=number * 100,
-        end=number * 100 + 100,
-        last_position=number * 100,
+        start=300 if number == 1 else number * 100 + 300,
+        end=number * 100 + 400,
+        last_position=number * 100 + 300,
         breaks=[],
     )
+
+
+def other(number: int) -> Batch:
+    """Another one."""
+    return replace(numbered(number), messages=77)
 
 
 def test_cut_behind_a_snapshot(tmp_path: Path, short: None) -> None:
@@ -390,8 +461,8 @@ def committing(path: Path, acknowledged: list[Batch]) -> None:
             acknowledged.append(numbered(number))
         opened.step_back(7)
         acknowledged.pop()
-        opened.append(numbered(9))
-        acknowledged.append(numbered(9))
+        opened.append(other(8))
+        acknowledged.append(other(8))
 
 
 def check_kept(path: Path, acknowledged: list[Batch]) -> None:
@@ -399,13 +470,13 @@ def check_kept(path: Path, acknowledged: list[Batch]) -> None:
     state = journal.read_state(path)[1]
     under_way = [
         [*acknowledged, numbered(len(acknowledged) + 1)],
-        [*acknowledged, numbered(9)],
+        [*acknowledged, other(8)],
         acknowledged[:7],
         acknowledged,
     ]
     assert state in [slowly(done) for done in under_way]
     with Journal.open(path) as opened:
-        opened.append(numbered(50))
+        opened.append(numbered(state.batches + 1))
         assert journal.read_state(path)[1] == opened.state
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,15 +13,27 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from reput.errors import ReputError
+from reput.errors import JournalError, ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.sink import records
 from reput.sink.journal import State
 from reput.sink.rollback import roll_back
 from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, Failing, KilledError, LosingPower, died
-from tests.local import Store, directories, opened_output, outputs, rebuild_locally, target_of, tree, units
+from tests.local import (
+    JOURNAL,
+    Store,
+    directories,
+    in_log_order,
+    opened_output,
+    outputs,
+    rebuild_locally,
+    target_of,
+    tree,
+    units,
+)
 from tests.property.test_rebuild import RESTART, Damage, Spec, lay_out, scratch, store_of
 
 ENDS = (300, 700, 1500)
@@ -275,6 +288,39 @@ def test_what_was_never_committed_is_taken_back(store: Store, place: Path) -> No
     assert outputs(out) == before
     assert not target.scratch.exists()
     assert "consumequeue/stray" not in directories(out)
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["plain", "with consumequeue_ext"])
+def test_a_journal_with_records_moved_is_refused(store: Store, place: Path, ordered: bool) -> None:
+    if ordered:
+        store = in_log_order(store, "B")
+    out = place / "out"
+    rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS)
+    path = out / names.REPUT / JOURNAL
+    data = path.read_bytes()
+    ends = [at + records.length_of(payload) for at, payload in records.whole_frames(data)]
+    head, *batches = [data[start:end] for start, end in pairwise([0, *ends])]
+    assert len(batches) == len(ENDS) + 1
+    before = tree(out)
+    for number in range(len(batches)):
+        removed = [*batches[:number], *batches[number + 1 :]]
+        twice = [*batches[: number + 1], *batches[number:]]
+        swapped = [*batches[:number], *reversed(batches[number : number + 2]), *batches[number + 2 :]]
+        for mixed in (removed, twice, swapped):
+            if mixed == batches[: len(mixed)]:
+                continue  # the last ones gone, as a crash may leave it
+            path.write_bytes(head + b"".join(mixed))
+            with pytest.raises(JournalError, match="don't follow one another") as caught:
+                rebuild_locally(store, out, part_bytes=PART_BYTES)
+            assert "which begins at physical offset" in str(caught.value.expected)
+            assert "from" in str(caught.value.found)
+            path.write_bytes(data)
+            assert tree(out) == before
+    # With its last record gone it is one that was never committed.
+    path.write_bytes(head + b"".join(batches[:-1]))
+    wanted = outputs(out)
+    rebuild_locally(store, out, part_bytes=PART_BYTES)
+    assert outputs(out) == wanted
 
 
 def test_a_batch_that_failed_leaves_the_journal_as_it_was(

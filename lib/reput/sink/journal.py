@@ -40,6 +40,8 @@ KEEP_SECONDS = 600
 #: A rewriting has to save this many bytes, beside as many as it writes.
 _WORTH_IT = 4 << 20
 
+_UNKNOWN = "What the batches wrote is not known any more: remove the output and rebuild it"
+
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
@@ -77,9 +79,8 @@ class Journal:
         self.steps_back = 0
         self._kept: list[_Kept] = []
         self._last: Batch | None = None
-        for payload, end in content.batches():
-            self._last, committed = _taken_apart(path, records.to_batch, payload)
-            self._kept.append(_Kept(end, committed))
+        for self._last, kept in content.batches():
+            self._kept.append(kept)
             self.state.add(self._last)
         self._length = self._kept[-1].end if self._kept else self._snapshot_end
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -149,7 +150,7 @@ class Journal:
         self._check_usable()
         now = int(time.time() * 1000)
         self._rewrite_if_grown(now)
-        data = records.batch(batch, now)
+        data = records.batch(batch, self.state.batches + 1, now)
         files.pwrite_all(self._fd, data, self._length)
         files.fsync_file(self._fd, data_only=True)
         self._length += len(data)
@@ -193,7 +194,7 @@ class Journal:
             return self.state
         state = self.state_after(number)
         end, now = self._end_of(number), int(time.time() * 1000)
-        tail = records.batch(told, now) if told else b""
+        tail = records.batch(told, number + 1, now) if told else b""
         self._replace(os.pread(self._fd, end, 0) + tail)
         del self._kept[number + 1 - self.first_number :]
         self._length = end
@@ -313,12 +314,28 @@ class _Content:
             self.base = _taken_apart(path, records.to_state, payload)
             self.snapshot_end = at + records.length_of(payload)
 
-    def batches(self) -> Iterator[tuple[bytes, int]]:
-        """The payloads of the batches, each with the offset after its record."""
-        end = self.snapshot_end
+    def batches(self) -> Iterator[tuple[Batch, _Kept]]:
+        """The batches, each of which begins where the one before it ended.
+
+        Raises:
+            JournalError: one doesn't, so that others are missing, or stand elsewhere.
+        """
+        end, cursor, due = self.snapshot_end, self.base.cursor, self.base.batches + 1
         for at, payload in self._frames:
-            end = at + records.length_of(payload)
-            yield payload, end
+            batch, number, committed = _taken_apart(self._path, records.to_batch, payload)
+            # Versions before this one wrote no numbers.
+            if batch.start != cursor or batch.end < cursor or number not in (None, due):
+                told = "" if number is None else f"batch {number}, "
+                raise JournalError(
+                    "the journal's batches don't follow one another",
+                    path=self._path,
+                    offset=at,
+                    expected=f"batch {due}, which begins at physical offset {cursor}",
+                    found=f"{told}from {batch.start} to {batch.end}",
+                    next_step=_UNKNOWN,
+                )
+            end, cursor, due = at + records.length_of(payload), batch.end, due + 1
+            yield batch, _Kept(end, committed)
         following = records.batch_after(self._data, end)
         if following is not None:
             raise _damaged(self._path, end, f"another whole record at {following}")
@@ -331,8 +348,7 @@ def read(path: Path) -> tuple[Opening, list[Batch]]:
         JournalError: it isn't a journal of this version.
     """
     content = _Content(path, _bytes_of(path))
-    batches = [_taken_apart(path, records.to_batch, payload)[0] for payload, _ in content.batches()]
-    return content.opening, batches
+    return content.opening, [batch for batch, _ in content.batches()]
 
 
 def read_state(path: Path) -> tuple[Opening, State]:
@@ -342,8 +358,8 @@ def read_state(path: Path) -> tuple[Opening, State]:
         JournalError: it isn't a journal of this version.
     """
     content = _Content(path, _bytes_of(path))
-    for payload, _ in content.batches():
-        content.base.add(_taken_apart(path, records.to_batch, payload)[0])
+    for batch, _ in content.batches():
+        content.base.add(batch)
     return content.opening, content.base
 
 
@@ -378,5 +394,5 @@ def _damaged(path: Path, offset: int, found: str) -> JournalError:
         offset=offset,
         expected="a length and a CRC that fit",
         found=found,
-        next_step="What the batches wrote is not known any more: remove the output and rebuild it",
+        next_step=_UNKNOWN,
     )

@@ -50,11 +50,12 @@ def opening(begun: Opening, snapshot: int | None) -> bytes:
     return frame({"format": FORMAT, **asdict(begun), **mark})
 
 
-def batch(done: Batch, committed: int) -> bytes:
+def batch(done: Batch, number: int, committed: int) -> bytes:
     """The record of a batch.
 
     Args:
         done: the batch.
+        number: the batch's, from 1 on; batches without messages may begin and end at the same place.
         committed: when, ms by the wall clock; for stepping back in time, not for anything that is derived.
     """
     payload: dict[str, Any] = {name: getattr(done, name) for name in _ALWAYS}
@@ -68,6 +69,7 @@ def batch(done: Batch, committed: int) -> bytes:
     for name in _SELDOM:
         if value := getattr(done, name):
             payload[name] = value
+    payload["number"] = number
     payload["committed"] = committed
     return frame(payload)
 
@@ -125,12 +127,12 @@ def to_opening(payload: dict[str, Any]) -> Opening:
     )
 
 
-def to_batch(payload: bytes) -> tuple[Batch, int]:
-    """The batch that a payload holds, and when it was committed, 0 if that isn't known."""
+def to_batch(payload: bytes) -> tuple[Batch, int | None, int]:
+    """A payload's batch, its number (None where it isn't told), and when it was committed (0 likewise)."""
     facts: dict[str, Any] = json.loads(payload)
-    committed = facts.pop("committed", 0)
+    number, committed = facts.pop("number", None), facts.pop("committed", 0)
     _decode(facts)
-    return Batch(**facts), committed
+    return Batch(**facts), number, committed
 
 
 def to_state(payload: bytes) -> State:
