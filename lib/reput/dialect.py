@@ -113,8 +113,6 @@ class Dialect:
         inner_batch_properties: INNER_BASE and INNER_NUM are parsed when a record has both; one that isn't an
             integer (of 64 and of 16 bits) makes the record invalid.
         append_prop_crc: the record may end in ``__CRC32#``, and forceVerifyPropCRC checks it.
-        dup_info_check: duplicationEnable makes recovery reject records with properties but without a
-            DUP_INFO of two parts.
         multi_path_commit_log: storePathCommitLog may list several directories.
         trims_text_settings: text values of broker.conf lose the white space around them.
         filter_parts: CONTAINS, STARTSWITH and ENDSWITH are operators of consumers' expressions; asked for
@@ -136,7 +134,6 @@ class Dialect:
     checkpoint_fields: int
     inner_batch_properties: bool
     append_prop_crc: bool
-    dup_info_check: bool
     multi_path_commit_log: bool
     trims_text_settings: bool
     filter_parts: bool
@@ -169,7 +166,8 @@ class Dialect:
             "checkpoint_fields": self.checkpoint_fields,
             "inner_batch_properties": self.inner_batch_properties,
             "append_prop_crc": self.append_prop_crc,
-            "dup_info_check": self.dup_info_check,
+            # No rule any more, and kept for the fingerprints that journals hold.
+            "dup_info_check": self.inner_batch_properties,
         }
 
 
@@ -195,7 +193,6 @@ _4_9_0 = Dialect(
     checkpoint_fields=3,
     inner_batch_properties=False,
     append_prop_crc=False,
-    dup_info_check=False,
     multi_path_commit_log=False,
     trims_text_settings=False,
     filter_parts=False,
@@ -282,8 +279,6 @@ _5_0 = replace(
     # 5.0.0 CommitLog.setBatchSizeIfNeeded: Long.parseLong and Short.parseShort inside
     # checkMessageAndReturnSize.
     inner_batch_properties=True,
-    # 5.0.0 CommitLog.checkMessageAndReturnSize: checkDupInfo.
-    dup_info_check=True,
     # 5.0.0 MessageStoreConfig.
     unknown_settings=_4_9.unknown_settings - {"mapperFileSizeBatchConsumeQueue", "recheckReputOffsetFromCq"},
     # 5.0.0 DefaultMessageStore: start takes the confirm offset, parseDelayLevel comes first;

@@ -104,7 +104,6 @@ class StoreSettings:
         delay_levels_ms: delay of each level in ms; index 0 is level 1.
         enable_multi_dispatch: messages may have units in light message queues (LMQ), too.
         enable_lmq: the queue id of an LMQ is 0 instead of the message's own.
-        duplication_enable: recovery rejects records without a sound DUP_INFO.
         force_verify_prop_crc: ``__CRC32#`` is checked instead of the body CRC.
         dialect: the rules of the broker's version.
         broker_conf: the file that was read, absolute; None when there was none.
@@ -125,7 +124,6 @@ class StoreSettings:
     delay_levels_ms: tuple[int, ...]
     enable_multi_dispatch: bool
     enable_lmq: bool
-    duplication_enable: bool
     force_verify_prop_crc: bool
     dialect: Dialect
     broker_conf: Path | None = None
@@ -222,7 +220,6 @@ class StoreSettings:
             delay_levels_ms=_delay_levels(conf),
             enable_multi_dispatch=conf.switch("enableMultiDispatch", False),
             enable_lmq=conf.switch("enableLmq", False),
-            duplication_enable=conf.switch("duplicationEnable", False) and rules.dup_info_check,
             force_verify_prop_crc=conf.switch("forceVerifyPropCRC", False),
             dialect=rules,
             broker_conf=conf_path,
@@ -264,7 +261,7 @@ class StoreSettings:
             "delay_levels_ms": list(self.delay_levels_ms),
             "enable_multi_dispatch": self.enable_multi_dispatch,
             "enable_lmq": self.enable_lmq,
-            "duplication_enable": self.duplication_enable,
+            "duplication_enable": False,  # else refused; kept for the fingerprints that journals hold
             "force_verify_prop_crc": self.force_verify_prop_crc,
         }
 

@@ -19,6 +19,16 @@ def refuse_unsupported(conf: BrokerConf, *, dledger: bool) -> None:
             next_step="rebuild, verify and query can do it (docs/formats/dledger.md); what a start would cut "
             "and what is committed is the group's to decide.",
         )
+    # In every release: CommitLog.confirmOffset begins at -1, is moved from outside, and bounds what
+    # ReputMessageService.doReput and recoverAbnormally dispatch (4.9.7, 5.3.3).
+    if conf.switch("duplicationEnable", False):
+        raise _unsupported(
+            conf,
+            "duplicationEnable",
+            "queues that go no further than the broker's confirmOffset",
+            "The log doesn't say where that is. For all that the log holds, confirmed or not, set "
+            "duplicationEnable=false in a copy of the file; what a start would do can't be told then either.",
+        )
     if (conf.text("storeType") or "").lower() == "defaultrocksdb":
         raise _unsupported(
             conf,

@@ -341,8 +341,8 @@ def test_a_queue_type_that_changed_stops_5_x_only(stores: dict[str, GoldenStore]
 def test_what_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
     (tmp_path / names.COMMIT_LOG).mkdir()
     conf = tmp_path / "broker.conf"
-    conf.write_text("duplicationEnable=true\n")
-    with pytest.raises(UnsupportedError, match="duplicationEnable"):
+    conf.write_text("enableAcceleratedRecovery=true\n")
+    with pytest.raises(UnsupportedError, match="enableAcceleratedRecovery"):
         plan(take(StoreSettings.load(tmp_path, conf, None)))
 
 

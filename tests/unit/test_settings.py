@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.dialect import dialect
+from reput.dialect import DIALECTS, dialect
 from reput.errors import SettingsError, UnsupportedError
 from reput.settings import StoreSettings
 
@@ -69,7 +69,6 @@ def test_defaults_are_those_of_the_broker(store: Path) -> None:
         delay_levels_ms=tuple(seconds * 1000 for seconds in DEFAULT_DELAYS),
         enable_multi_dispatch=False,
         enable_lmq=False,
-        duplication_enable=False,
         force_verify_prop_crc=False,
         dialect=dialect(None),
         broker_conf=None,
@@ -95,7 +94,7 @@ messageIndexEnable=false
 messageDelayLevel=1s 2m 3h 4d
 enableMultiDispatch=true
 enableLmq=TRUE
-duplicationEnable=true
+duplicationEnable=false
 forceVerifyPropCRC=true
 """,
     )
@@ -107,7 +106,6 @@ forceVerifyPropCRC=true
     assert settings.delay_levels_ms == (1_000, 120_000, 10_800_000, 345_600_000)
     assert settings.enable_multi_dispatch is True
     assert settings.enable_lmq is True
-    assert settings.duplication_enable is True
     assert settings.force_verify_prop_crc is True
 
 
@@ -151,8 +149,8 @@ def test_from_5_4_on_the_index_has_two_switches(store: Path) -> None:
 
 
 def test_settings_that_the_version_does_not_have_are_ignored(store: Path) -> None:
-    text = "enableMultiDispatch=true\nenableLmq=true\nforceVerifyPropCRC=true\nduplicationEnable=true\n"
-    switches = ("enable_multi_dispatch", "enable_lmq", "force_verify_prop_crc", "duplication_enable")
+    text = "enableMultiDispatch=true\nenableLmq=true\nforceVerifyPropCRC=true\n"
+    switches = ("enable_multi_dispatch", "enable_lmq", "force_verify_prop_crc")
     on = {
         version: [name for name in switches if getattr(load(store, text, version), name)]
         for version in ("4.9.2", "4.9.3", "5.0", "5.2")
@@ -160,7 +158,7 @@ def test_settings_that_the_version_does_not_have_are_ignored(store: Path) -> Non
     assert on == {
         "4.9.2": [],
         "4.9.3": ["enable_multi_dispatch", "enable_lmq"],
-        "5.0": ["enable_multi_dispatch", "enable_lmq", "duplication_enable"],
+        "5.0": ["enable_multi_dispatch", "enable_lmq"],
         "5.2": list(switches),
     }
     # not even a wrong value of one is looked at
@@ -305,7 +303,6 @@ def test_the_fingerprint_forgets_places_and_equal_dialects(store: Path, tmp_path
         ("messageDelayLevel=1s", None),
         ("enableMultiDispatch=true", None),
         ("enableLmq=true", None),
-        ("duplicationEnable=true", None),
         ("forceVerifyPropCRC=true", None),
         ("", "5.4"),
         ("", "4.9"),
@@ -344,6 +341,18 @@ SWITCHES = [
     "enableDLegerCommitLog",
     "rocksdbCQDoubleWriteEnable",
 ]
+
+
+@pytest.mark.parametrize("version", ["4.9.0", *(each.name for each in DIALECTS)])
+def test_duplication_is_refused_in_every_dialect(store: Path, version: str) -> None:
+    error = unsupported(store, "# head\nduplicationEnable=true\n", version)
+    assert error.problem == (
+        "line 2: duplicationEnable asks for queues that go no further than the broker's confirmOffset, "
+        "which reput doesn't build"
+    )
+    assert error.found == "duplicationEnable=true"
+    assert "duplicationEnable=false in a copy of the file" in str(error.next_step)
+    assert load(store, "duplicationEnable=false\n", version).dialect is dialect(version)
 
 
 @pytest.mark.parametrize("key", NUMBERS)

@@ -404,7 +404,6 @@ def _refuse_unknown(snapshot: Snapshot) -> None:
         if problem.kind == STRAY and not problem.stops:
             raise problem.error(UnsupportedError, "it isn't known what a start makes of this file")
     for name, there in (
-        ("duplicationEnable", settings.duplication_enable),
         ("forceVerifyPropCRC", settings.force_verify_prop_crc),
         ("enableAcceleratedRecovery", settings.recovery.accelerated),
         ("enableControllerMode", settings.recovery.controller_mode),
