@@ -11,6 +11,7 @@ index file counts 0), 5.3, and 5.4+ (tags are indexed).
 from __future__ import annotations
 
 import struct
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -207,11 +208,25 @@ def hash_code(string: str) -> int:
 
 
 def parse_long(string: str, bits: int = 64) -> int | None:
-    """Long.parseLong of ASCII digits."""
+    """Long.parseLong, which takes digits of any script, one UTF-16 code unit each."""
     digits = string[1:] if string[:1] in "+-" else string
-    if not digits or any(digit not in "0123456789" for digit in digits):
+    if not digits or any(unicodedata.category(digit) != "Nd" or digit > "\uffff" for digit in digits):
         return None
     return int(string) if -(2 ** (bits - 1)) <= int(string) < 2 ** (bits - 1) else None
+
+
+def is_blank(string: str) -> bool:
+    """StringUtils.isBlank: Character.isWhitespace takes separators but for those that don't break."""
+    return all(
+        char in "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
+        or (unicodedata.category(char) in ("Zs", "Zl", "Zp") and char not in "\xa0\u2007\u202f")
+        for char in string
+    )
+
+
+def long(value: int) -> int:
+    """What is left of a number in a Java long."""
+    return (value + 2**63) % 2**64 - 2**63
 
 
 # --- consume queues -------------------------------------------------------------------------------------
@@ -303,7 +318,7 @@ def dispatch(
                 int(word[:-1]) * {"s": 1000, "m": 60_000, "h": 3_600_000}[word[-1]]
                 for word in DELAYS.split(" ")
             ]
-            tags_code = message.store_timestamp + delays[min(level, len(delays)) - 1]
+            tags_code = long(message.store_timestamp + delays[min(level, len(delays)) - 1])
     inner = properties.get("INNER_BASE"), properties.get("INNER_NUM")
     both = settings.minor >= (5, 0) and None not in inner
     if both and None in (parse_long(str(inner[0])), parse_long(str(inner[1]), 16)):
@@ -316,7 +331,7 @@ def dispatch(
         return
     names = properties.get("INNER_MULTI_DISPATCH", "")
     offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "")
-    if not names.strip() or not offsets.strip():
+    if is_blank(names) or is_blank(offsets):
         return
     if len(java_split(names)) != len(java_split(offsets)):
         raise DamagedError("LMQ counts")
@@ -341,8 +356,6 @@ def _put(
     breaks: list[int],
     new: Queue,
 ) -> None:
-    if "\ufffd" in topic:
-        raise DamagedError("no UTF-8, so no directory of its own")
     if not topic or topic in (".", "..") or "/" in topic or "\0" in topic or len(topic.encode()) > 255:
         raise DamagedError("no directory can have this name")
     if queue_offset < 0 or queue_offset * 20 + 20 > 2**63:
@@ -395,7 +408,8 @@ class IndexFile:
         slot = key_hash % self.settings.slots
         seconds = 0
         if self.begin_time > 0:
-            seconds = min(max((message.store_timestamp - self.begin_time) // 1000, 0), 2**31 - 1)
+            difference = long(message.store_timestamp - self.begin_time)
+            seconds = min(max(difference // 1000, 0), 2**31 - 1)
         previous = self.slots.get(slot, 0)
         self.entries.append(struct.pack(">iqii", key_hash, message.position, seconds, previous))
         self.slots[slot] = self.count

@@ -313,7 +313,8 @@ def _index(wrong: Wrong, root: Path, messages: list[Message], log_start: int, se
             time, against = times[position], begin if ordinal > 1 else previous_end
             if ordinal == 1 and previous_end < 0:
                 continue
-            right = min(max((time - against) // 1000, 0), 2**31 - 1) if against > 0 else 0
+            difference = slow_rebuild.long(time - against)
+            right = min(max(difference // 1000, 0), 2**31 - 1) if against > 0 else 0
             if seconds != right:
                 wrong.times.add((number, ordinal))
         for slot in range(settings.slots):

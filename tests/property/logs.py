@@ -29,10 +29,16 @@ _texts = st.one_of(
 _numbers = st.one_of(
     st.integers(-3, 22).map(lambda number: str(number).encode()),
     st.sampled_from([b"", b"+3", b"-", b"9223372036854775807", b"9223372036854775808", b"-2147483648", b"x"]),
+    # Digits of other scripts, one beyond the BMP, white space, and what is cut short.
+    st.lists(st.sampled_from([*"12\u0663\u06f4\uff15\ua9f0+ \u3000\u2007\U0001d7d8"]), max_size=4).map(
+        lambda chars: "".join(chars).encode()
+    ),
+    st.sampled_from([b"\xd9", b"1\xef\xbc", b"\xe0\x81\x80", b"\xef\xbc\x91\xff", b"\xd9\xa1\xd9\xa2"]),
 )
-_queue_lists = st.lists(st.sampled_from(["%LMQ%a", "%LMQ%b", "plain", "with/slash", ""]), max_size=4).map(
-    lambda queues: ",".join(queues).encode()
-)
+_queue_lists = st.lists(
+    st.sampled_from([b"%LMQ%a", b"%LMQ%b", b"plain", b"with/slash", b"", b"%LMQ%\xff", b"%LMQ%\xfe"]),
+    max_size=4,
+).map(b",".join)
 _properties = st.lists(
     st.one_of(
         st.tuples(st.just(properties.KEYS), st.lists(_texts, max_size=4).map(b" ".join)),
@@ -79,7 +85,9 @@ def records(draw: st.DrawFn) -> Record:
         ),
         sys_flag=draw(st.sampled_from([0, 1, 4, 8, 12])),
         born_timestamp=draw(st.integers(0, 1 << 41)),
-        store_timestamp=draw(st.integers(0, 1 << 41)),
+        store_timestamp=draw(
+            st.one_of(st.integers(0, 1 << 41), st.sampled_from([-(1 << 63), (1 << 63) - 1, -1]))
+        ),
         born_host=draw(_hosts),
         store_host=draw(_hosts),
         version=draw(st.sampled_from([1, 1, 2])),

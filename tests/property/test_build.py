@@ -30,7 +30,7 @@ def test_units_pack_alike(rows: list[tuple[int, int, int, int, int]]) -> None:
 _rows = st.lists(
     st.tuples(
         st.integers(0, 1 << 40),
-        st.integers(-5, 1 << 43),
+        st.integers(-5, 1 << 43) | _int64,
         st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 12), min_size=1, max_size=4),
     ),
     max_size=25,

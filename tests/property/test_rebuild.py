@@ -45,6 +45,8 @@ TOPICS = (
     "Thema-\u00e9\U0001f600".encode(),
     b"%RETRY%g",
     commitlog.SCHEDULE_TOPIC,
+    b"B\xfe",  # the same to Java as the next
+    b"B\xff",
     b"x" * 130,
 )
 VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
@@ -65,6 +67,8 @@ class Spec:
     body: int = 0
     later: int = 0
     delay: str | None = None
+    zero: str = "0"  # which digits the queueOffsets of light queues have
+    at: int | None = None  # storeTimestamp
     lmq: tuple[str, ...] = ()
     fake: int = 0
     crc: bool = False
@@ -82,7 +86,9 @@ specs = st.builds(
     tags=st.booleans(),
     body=st.integers(0, 90),
     later=st.sampled_from([0, 1, 999, 5000, -700]),
-    delay=st.sampled_from([None, None, "0", "1", "18", "25", "-3"]),
+    delay=st.sampled_from([None, None, "0", "1", "18", "25", "-3", "\u0661", "+\uff11\u0e58"]),
+    zero=st.sampled_from(["0", "0", "\u0660", "\ua9f0"]),
+    at=st.sampled_from([None] * 6 + [-(1 << 63), (1 << 63) - 1, NOW - (1 << 63)]),
     lmq=st.lists(st.sampled_from(["%LMQ%a", "%LMQ%b", "plain", "B", "plain2"]), max_size=3).map(tuple),
     fake=st.sampled_from([0, 0, 0, 1, 2]),
     crc=st.booleans(),
@@ -134,14 +140,23 @@ def _close(left: int, place: int, stale: bool) -> bytes:
 
 
 def _queue(spec: Spec, long_topics: bool) -> tuple[bytes, int]:
+    return _string(_topic(spec, long_topics)), spec.queue
+
+
+def _topic(spec: Spec, long_topics: bool) -> bytes:
     topic = TOPICS[spec.topic]
-    return (topic if long_topics or len(topic) < 128 else b"short"), spec.queue
+    return topic if long_topics or len(topic) < 128 else b"short"
+
+
+def _string(topic: bytes) -> bytes:
+    return topic.decode(errors="replace").encode()
 
 
 def _record(
     spec: Spec, number: int, now: int, place: int, due: dict[tuple[bytes, int], int], long_topics: bool
 ) -> bytes:
-    topic, queue_id = _queue(spec, long_topics)
+    queue_id = spec.queue
+    topic = _topic(spec, long_topics)
     entries = [b"UNIQ_KEY\x01id%d" % number] if spec.keys else []
     if spec.keys > 1:
         entries.append(b"KEYS\x01" + b" ".join(b"k%d" % (key % 3) for key in range(spec.keys - 1)))
@@ -152,7 +167,8 @@ def _record(
     if spec.lmq:
         wanted = [(name.encode(), _lmq_id(name, queue_id)) for name in spec.lmq]
         entries.append(b"INNER_MULTI_DISPATCH\x01" + ",".join(spec.lmq).encode())
-        entries.append(b"INNER_MULTI_QUEUE_OFFSET\x01" + b",".join(b"%d" % due[queue] for queue in wanted))
+        offsets = ",".join(_digits(due[queue], spec.zero) for queue in wanted)
+        entries.append(b"INNER_MULTI_QUEUE_OFFSET\x01" + offsets.encode())
     properties = b"".join(entry + b"\x02" for entry in entries)
     body = bytes((number * 7 + at) % 256 for at in range(spec.body))
     if spec.fake:
@@ -162,10 +178,10 @@ def _record(
         body=body,
         properties=properties,
         queue_id=queue_id,
-        queue_offset=0 if spec.transaction in (4, 12) else max(due[topic, queue_id] + spec.jump, 0),
+        queue_offset=0 if spec.transaction in (4, 12) else max(due[_string(topic), queue_id] + spec.jump, 0),
         physical_offset=place,
         sys_flag=spec.transaction,
-        store_timestamp=now,
+        store_timestamp=now if spec.at is None else spec.at,
         version=2 if len(topic) > 127 else 1,
         store_host=("2001:db8::1", 10911) if spec.ipv6 else ("10.0.0.1", 10911),
     )
@@ -174,6 +190,10 @@ def _record(
     # The CRC is of the whole record without the property, its final size and lengths included.
     whole = commitlog.encode(replace(record, properties=properties + bytes(20)))
     return with_property_crc(whole[:-20])
+
+
+def _digits(number: int, zero: str) -> str:
+    return "".join(chr(ord(zero) + int(digit)) for digit in str(number))
 
 
 def _lmq_id(name: str, queue_id: int) -> int:

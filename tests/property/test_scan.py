@@ -125,7 +125,7 @@ def test_searches_and_walks_agree(segment: tuple[int, np.ndarray], start: int, v
         times.append((found, commitlog.decode(data.data, found).store_timestamp))
         after = found + int.from_bytes(data[found : found + 4].tobytes(), "big")
         found = kernel.find_record(data, base, after, len(data), v2)
-    for not_before in {0, *(time for _, time in times), *(time + 1 for _, time in times)}:
+    for not_before in {0, *(min(time + more, (1 << 63) - 1) for _, time in times for more in (0, 1))}:
         expected = next((at for at, time in times if time >= not_before), -1)
         assert kernel.find_record_since(data, base, start, len(data), v2, not_before) == expected
     assert kernel.walk(data, base, start, len(data), v2) == reference.walk(data, base, start, len(data), v2)
@@ -171,7 +171,7 @@ def test_searches_and_walks_over_entries_agree(segment: tuple[int, np.ndarray], 
         times.append((found, commitlog.decode(data.data, record).store_timestamp))
         after = found + dledger.frame_size(data.data, found)
         found = kernel.find_record(data, base, after, len(data), v2, True)
-    for not_before in {0, *(time for _, time in times), *(time + 1 for _, time in times)}:
+    for not_before in {0, *(min(time + more, (1 << 63) - 1) for _, time in times for more in (0, 1))}:
         expected = next((at for at, time in times if time >= not_before), -1)
         assert kernel.find_record_since(data, base, start, len(data), v2, not_before, True) == expected
     assert kernel.walk(data, base, start, len(data), v2, True) == reference.walk(

@@ -469,7 +469,7 @@ def test_long_topics_are_no_messages_to_4_9(tmp_path: Path) -> None:
         (b".", "a name that means another directory: '.'"),
         (b"", "an empty name: ''"),
         (b"t" * 256, "a name of 256 bytes: "),
-        (b"\xff\xfe", "a name that is not UTF-8: '\\\\xff\\\\xfe'"),
+        (b"\xff" * 86, "a name of 258 bytes: '\ufffd\ufffd"),
     ],
 )
 def test_topics_that_are_no_directory(tmp_path: Path, topic: bytes, problem: str) -> None:
@@ -488,6 +488,21 @@ def test_topics_that_are_no_directory(tmp_path: Path, topic: bytes, problem: str
     assert {path.name for path in tmp_path.iterdir()} == {"in"}
     assert {path.name for path in (tmp_path / "in").iterdir()} == {"store", "out"}
     assert len(index_of(result.root)) == 1
+
+
+def test_topics_that_java_reads_alike_are_one(tmp_path: Path) -> None:
+    """As the real stores have it: tests/compat/test_texts.py."""
+    log = [
+        message(0, b"caf\xe9"),
+        message(1, b"caf\xff"),
+        message(2, "caf\ufffd".encode()),
+        message(0, b"\xff\xfe"),
+    ]
+    result = Result(tmp_path, [segment(*log)])
+    assert result.state.findings == []
+    assert result.state.without_unit == {}
+    assert sorted({path.split("/")[0] for path in queues(result.root)}) == ["caf\ufffd", "\ufffd\ufffd"]
+    assert len(units(result.root, "caf\ufffd")) == 3
 
 
 def test_a_light_queue_that_would_escape(tmp_path: Path) -> None:

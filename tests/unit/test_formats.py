@@ -108,6 +108,12 @@ def test_an_index_header() -> None:
         (5000, 0, 0),
         (5000, -1, 0),
         (1 << 50, 1, 0x7FFFFFFF),
+        (-(1 << 63), 1, 0x7FFFFFFF),
+        (-(1 << 63), (1 << 63) - 1, 0),
+        (-(1 << 63), (1 << 63) - 5000, 5),
+        (-(1 << 63) + 1000, 1000, 0),
+        (-(1 << 63) + 999, 1000, 0x7FFFFFFF),
+        ((1 << 63) - 1, 1, 0x7FFFFFFF),
     ],
 )
 def test_time_differences_are_clamped(store: int, begin: int, seconds: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reput.format.javastring import decode, hash_code, parse_integer, utf16_units
+from reput.format.javastring import decode, hash_code, is_blank, parse_integer, utf8, utf16_units
 
 # bytes, new String(bytes, UTF_8).hashCode(), its UTF-16 code units
 JAVA = [
@@ -76,7 +76,33 @@ def test_a_hash_goes_on_from_another() -> None:
         (b"1_000", 64, None),
         (b"1.0", 64, None),
         (b"0x10", 64, None),
+        ("\u0661".encode(), 32, 1),
+        ("-\uff11\u0e58".encode(), 16, -18),
+        ("\U0001d7d8".encode(), 32, None),  # a digit beyond the BMP
+        ("\xb2".encode(), 32, None),
+        (b"\xd9", 32, None),
     ],
 )
 def test_integers_are_those_that_java_takes(text: bytes, bits: int, value: int | None) -> None:
     assert parse_integer(text, bits) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "blank"),
+    [
+        ("", True),
+        (" \t\n\x0b\x0c\r\x1c\x1f", True),
+        ("\u3000\u2028", True),
+        ("\xa0", False),
+        ("\u2007", False),
+        (" x", False),
+    ],
+)
+def test_blank_is_what_java_takes_for_white_space(text: str, blank: bool) -> None:
+    assert is_blank(text.encode()) is blank
+
+
+def test_texts_that_java_reads_alike_are_the_same_bytes() -> None:
+    assert utf8(b"caf\xe9") == utf8(b"caf\xff") == "caf\ufffd".encode()
+    for text in ("", "orders", "Gr\xf6\xdfe", "\U0001f600", "caf\ufffd"):
+        assert utf8(text.encode()) == text.encode()

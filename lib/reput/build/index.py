@@ -160,11 +160,13 @@ def _put(state, slots, position, timestamp, keys, key_hash, skip, words, room): 
             taken = np.int64(room - put)
         skipped = np.int64(0)
         for _ in range(taken):
-            difference = np.int64(0)
-            if begin_time > 0 and time > begin_time:
-                difference = (time - begin_time) // 1000
-                if difference > MAX_TIME_DIFF:
-                    difference = np.int64(MAX_TIME_DIFF)
+            # It overflows as in Java: see reput.format.indexfile.time_diff.
+            difference = time - begin_time
+            if begin_time <= 0 or difference < 0:
+                difference = np.int64(0)
+            difference //= 1000
+            if difference > MAX_TIME_DIFF:
+                difference = np.int64(MAX_TIME_DIFF)
             at = put * 5
             words[at + 1] = high
             words[at + 2] = low

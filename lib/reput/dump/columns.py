@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.format import javastring
 from reput.scan.kernel import _topic
 from reput.scan.load import u8
 
@@ -70,6 +71,18 @@ def equal(
 ) -> NDArray[np.bool_]:
     """Which pieces of ``data`` are this text: bool[pieces]."""
     found: NDArray[np.bool_] = _equal(data, starts, lengths, np.frombuffer(text, np.uint8))
+    return found
+
+
+def read_as(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], text: bytes
+) -> NDArray[np.bool_]:
+    """Which pieces of ``data`` are this text, or what Java reads as it: bool[pieces]."""
+    found = equal(data, starts, lengths, text)
+    if "\ufffd".encode() in text:  # else it has no other spelling
+        for row in np.flatnonzero(~found).tolist():
+            piece = data[starts[row] : starts[row] + lengths[row]].tobytes()
+            found[row] = javastring.utf8(piece) == text
     return found
 
 

@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.dump.columns import equal, holds
+from reput.dump.columns import equal, holds, read_as
 from reput.format import commitlog
 from reput.scan.frames import Frames
 
@@ -98,7 +98,7 @@ class Wanted:
     def _places(self, data: NDArray[np.uint8], found: Frames, count: int) -> NDArray[np.bool_]:
         mask = np.zeros(count, np.bool_)
         for topic, queue_id in (*((topic, None) for topic in self.topics), *self.queues):
-            one = equal(data, found.topic[:count], found.topic_length[:count], _bytes(topic))
+            one = read_as(data, found.topic[:count], found.topic_length[:count], _bytes(topic))
             if queue_id is not None:
                 one &= found.queue_id[:count] == queue_id
             mask |= one

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 
-from reput.format.javastring import utf16_units
+from reput.format.javastring import integer_of, utf16_units
 
 #: ``String.trim`` takes away every character up to the space.
 _WHITE = "".join(map(chr, range(0x21)))
@@ -29,7 +28,6 @@ _NAMED = {
     "+Infinity": math.inf,
     "-Infinity": -math.inf,
 }
-_MOST_DIGITS = 19  # of a long
 
 
 class Long(int):
@@ -63,19 +61,8 @@ def integer(text: str, bits: int) -> int:
     Raises:
         NumberFormatError: not a number of this class.
     """
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not digits:
-        raise NumberFormatError(text)
-    if not (digits.isascii() and digits.isdigit()):
-        values = [unicodedata.decimal(digit, None) for digit in digits]
-        if None in values:
-            raise NumberFormatError(text)
-        digits = "".join(map(str, values))
-    digits = digits.lstrip("0") or "0"
-    if len(digits) > _MOST_DIGITS:
-        raise NumberFormatError(text)
-    value = -int(digits) if text[0] == "-" else int(digits)
-    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+    value = integer_of(map(ord, text), bits)
+    if value is None:
         raise NumberFormatError(text)
     return value
 

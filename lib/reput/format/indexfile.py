@@ -79,7 +79,13 @@ def key_hash(hash_code: int) -> int:
 
 
 def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
-    """Seconds that an entry stores, as ``IndexFile.putKey`` computes and clamps them."""
-    if begin_timestamp <= 0 or store_timestamp <= begin_timestamp:
+    """Seconds that an entry stores, as ``IndexFile.putKey`` computes and clamps them.
+
+    The difference is a Java long, which overflows: a time far enough below 0 counts as one far ahead.
+    """
+    difference = store_timestamp - begin_timestamp
+    if difference < -(1 << 63):
+        difference += 1 << 64
+    if begin_timestamp <= 0 or difference <= 0:
         return 0
-    return min((store_timestamp - begin_timestamp) // 1000, MAX_TIME_DIFF)
+    return min(difference // 1000, MAX_TIME_DIFF)

@@ -1,10 +1,28 @@
-"""What Java makes of bytes and strings: UTF-8 decoding, String.hashCode, integer parsing.
+"""What Java makes of bytes and strings: UTF-8 decoding, String.hashCode, integer parsing, white space.
 
 The store hashes and compares *decoded* strings, so malformed UTF-8 must become what Java makes of it.
-Source: ``java.lang.String.decodeUTF8_UTF16`` and ``hashCode``, ``Integer.parseInt`` (OpenJDK 17).
+Source: ``java.lang.String.decodeUTF8_UTF16`` and ``hashCode``, ``Integer.parseInt``, ``Character.digit`` and
+``isWhitespace`` (OpenJDK 17), ``StringUtils.isBlank`` (commons-lang3 3.4).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+#: The code units of each script's digit 0; its other digits follow. Java looks at one code unit after the
+#: other, so that the digits beyond the BMP are none. Java 8 doesn't know the two scripts of Unicode 7:
+#: U+0DE6 and U+A9F0.
+ZEROS = (
+    0x0030, 0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6, 0x0D66,
+    0x0DE6, 0x0E50, 0x0ED0, 0x0F20, 0x1040, 0x1090, 0x17E0, 0x1810, 0x1946, 0x19D0, 0x1A80, 0x1A90, 0x1B50,
+    0x1BB0, 0x1C40, 0x1C50, 0xA620, 0xA8D0, 0xA900, 0xA9D0, 0xA9F0, 0xAA50, 0xABF0, 0xFF10,
+)  # fmt: skip
+
+#: The code units that are white space, as half-open ranges. Java 8 takes U+180E for one, too.
+WHITE_SPACE = (
+    (0x0009, 0x000E), (0x001C, 0x0021), (0x1680, 0x1681), (0x2000, 0x2007), (0x2008, 0x200B),
+    (0x2028, 0x202A), (0x205F, 0x2060), (0x3000, 0x3001),
+)  # fmt: skip
 
 _REPLACEMENT = 0xFFFD
 _MOST_DIGITS = 19  # of a long
@@ -74,6 +92,18 @@ def decode(data: bytes) -> str:
     return b"".join(unit.to_bytes(2, "big") for unit in units).decode("utf-16-be")
 
 
+def utf8(data: bytes) -> bytes:
+    """The string that Java reads in these bytes, in UTF-8: what Java writes for it.
+
+    Other bytes only where these aren't UTF-8: then several spellings are one string.
+    """
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return decode(data).encode()
+    return data
+
+
 def hash_code(data: bytes, start: int = 0) -> int:
     """``String.hashCode`` of the decoded bytes, as a signed int32, continuing from the hash ``start``."""
     value = start & 0xFFFFFFFF
@@ -82,20 +112,38 @@ def hash_code(data: bytes, start: int = 0) -> int:
     return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
 
 
-def parse_integer(data: bytes, bits: int) -> int | None:
-    """``Integer.parseInt`` (bits 32), ``Long.parseLong`` (64), ``Short.parseShort`` (16) of ASCII text.
+def digit(unit: int) -> int | None:
+    """``Character.digit`` of a UTF-16 code unit, radix 10; None where Java answers -1."""
+    for zero in ZEROS:
+        if zero <= unit < zero + 10:
+            return unit - zero
+    return None
 
-    None where Java would throw. Java takes the digits of other scripts too; no client writes them,
-    and here they count as no number.
+
+def is_blank(data: bytes) -> bool:
+    """``StringUtils.isBlank`` of the decoded bytes."""
+    return all(any(start <= unit < end for start, end in WHITE_SPACE) for unit in utf16_units(data))
+
+
+def parse_integer(data: bytes, bits: int) -> int | None:
+    """``Integer.parseInt`` (bits 32), ``Long.parseLong`` (64), ``Short.parseShort`` (16), the bytes decoded.
+
+    None where Java would throw. The digits of any script count: see :data:`ZEROS`.
     """
-    digits = data[1:] if data[:1] in (b"+", b"-") else data
-    if not digits or not all(0x30 <= digit <= 0x39 for digit in digits):
+    return integer_of(utf16_units(data), bits)
+
+
+def integer_of(units: Iterable[int], bits: int) -> int | None:
+    """What :func:`parse_integer` does with a text's UTF-16 code units."""
+    given = list(units)
+    digits = [digit(unit) for unit in (given[1:] if given[:1] in ([0x2B], [0x2D]) else given)]
+    if not digits or None in digits:
         return None
     # Python refuses texts of thousands of digits, Java none that are zeros as far as they are too many.
-    significant = digits.lstrip(b"0")
+    significant = "".join(map(str, digits)).lstrip("0")
     if len(significant) > _MOST_DIGITS:
         return None
-    value = int(significant or b"0") * (-1 if data[:1] == b"-" else 1)
+    value = int(significant or "0") * (-1 if given[0] == 0x2D else 1)
     return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
 
 

@@ -18,6 +18,7 @@ from reput.format import commitlog
 from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH
 from reput.format.properties import INNER_BASE, INNER_NUM
 from reput.recovery.files import LAST_FILES, StoreFile, mapped
+from reput.scan.kernel import _integer
 from reput.scan.load import i32, i64, u8, u32
 from reput.store.segments import map_segment
 
@@ -297,15 +298,6 @@ def _number(data, start, end, name):  # type: ignore[no-untyped-def]
         for byte in range(len(name)):
             same = same and data[at + byte] == name[byte]
         if same:
-            at += len(name) + 1
-            negative = data[at] == 0x2D
-            if negative or data[at] == 0x2B:
-                at += 1
-            found, value = True, np.int64(0)
-            while at < stop:
-                value = value * 10 + np.int64(data[at]) - 0x30
-                at += 1
-            if negative:
-                value = -value
+            found, value = True, _integer(data, at + len(name) + 1, stop, 64)[1]
         at = stop + 1
     return found, value

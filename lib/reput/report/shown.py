@@ -13,11 +13,6 @@ from reput.report.tally import BINS, MOST_SERIES, Tally, bin_bounds
 MOST_SHOWN = 7
 
 
-def topic_name(raw: bytes) -> str:
-    """A topic for people: what is no UTF-8 shows as escapes."""
-    return raw.decode("utf-8", "backslashreplace")
-
-
 def traffic(scan: LogScan) -> tuple[list[TopicFacts], Traffic | None, Sizes | None]:
     """Topics, those with the most messages first; traffic over time; sizes. None without a message."""
     tally = scan.tally
@@ -28,7 +23,7 @@ def traffic(scan: LogScan) -> tuple[list[TopicFacts], Traffic | None, Sizes | No
     order = sorted(range(len(names)), key=lambda number: (-int(counts.messages[number]), names[number]))
     topics = []
     for number in order:
-        name = topic_name(names[number])
+        name = names[number].decode()
         last = int(counts.last[number])
         topics.append(
             TopicFacts(
@@ -58,7 +53,7 @@ def _over_time(tally: Tally, order: list[int]) -> Traffic | None:
     buckets = slice(first, last + 1)
     series = [
         Series(
-            topic_name(names[number]),
+            names[number].decode(),
             tuple(counts.series_messages[number, buckets].tolist()),
             tuple(counts.series_bytes[number, buckets].tolist()),
         )

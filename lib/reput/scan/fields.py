@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from reput.format import commitlog, properties
+from reput.format import commitlog, javastring, properties
 from reput.format.commitlog import (
     BORN_HOST,
     MAGIC_V1,
@@ -21,12 +21,14 @@ from reput.format.commitlog import (
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_STORE_HOST_V6,
 )
-from reput.scan.kernel import _integer
+from reput.scan.kernel import _integer, _topic
 from reput.scan.load import i32, i64, u8, u32
 from reput.scan.table import QueueTable
 
 _INNER_BASE = np.frombuffer(properties.INNER_BASE + b"\x01", np.uint8)
 _INNER_NUM = np.frombuffer(properties.INNER_NUM + b"\x01", np.uint8)
+#: What Java reads where bytes aren't UTF-8; a topic with it may be spelled otherwise in a record.
+_REPLACED = "\ufffd".encode()
 
 
 class RecordFields(NamedTuple):
@@ -67,8 +69,8 @@ def record_fields(
     """
     queues, topics = table.queues, table.topics
     fields = _fields(
-        data, positions, queue_offsets, unit_queues, queues.topic, queues.queue_id,
-        topics.start, topics.length, topics.text, _INNER_BASE, _INNER_NUM,
+        data, positions, queue_offsets, unit_queues, queues.topic, queues.queue_id, topics,
+        _INNER_BASE, _INNER_NUM,
     )  # fmt: skip
     return RecordFields(*fields)
 
@@ -80,14 +82,13 @@ def fields_of_queue(
     topic: bytes,
     queue_id: int,
 ) -> RecordFields:
-    """What :func:`record_fields` does for units of one queue, without a table."""
-    number, text = np.zeros(1, np.int32), np.frombuffer(topic, np.uint8)
-    fields = _fields(
-        data, positions, queue_offsets, np.zeros(len(positions), np.int32), number,
-        np.array([queue_id], np.int32), np.zeros(1, np.int64), np.array([len(topic)], np.int64), text,
-        _INNER_BASE, _INNER_NUM,
-    )  # fmt: skip
-    return RecordFields(*fields)
+    """What :func:`record_fields` does for units of one queue, without a table; the topic is in UTF-8."""
+    table = QueueTable(capacity=1)
+    queue = table.intern_queue(table.intern_topic(topic), queue_id)
+    if _REPLACED in topic:
+        for position in positions.tolist():
+            table.intern_topic(commitlog.decode(data.data, position).topic)
+    return record_fields(data, positions, queue_offsets, np.full(len(positions), queue, np.int32), table)
 
 
 def record_fields_slowly(
@@ -106,15 +107,15 @@ def record_fields_slowly(
         values = properties.parse(record.properties)
         base, count = values.get(properties.INNER_BASE), values.get(properties.INNER_NUM)
         is_own = (
-            record.topic == table.topic_names[table.queues.topic[queue]]
+            javastring.utf8(record.topic) == table.topic_names[table.queues.topic[queue]]
             and record.queue_id == table.queues.queue_id[queue]
             and (queue, position) != before
         )
         rows.append(
             (
                 record.store_timestamp,
-                queue_offset if base is None or count is None else int(base),
-                1 if base is None or count is None else int(count),
+                queue_offset if base is None or count is None else javastring.parse_integer(base, 64),
+                1 if base is None or count is None else javastring.parse_integer(count, 16),
                 is_own,
                 position + _size(data, position) - len(record.properties),
                 len(record.properties),
@@ -132,8 +133,7 @@ def _size(data: NDArray[np.uint8], position: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _fields(  # type: ignore[no-untyped-def]
-    data, positions, queue_offsets, unit_queues, queue_topic, queue_id, topic_start, topic_length, text,
-    inner_base, inner_num,
+    data, positions, queue_offsets, unit_queues, queue_topic, queue_id, topics, inner_base, inner_num,
 ):  # fmt: skip
     units = len(positions)
     timestamp = np.empty(units, np.int64)
@@ -155,13 +155,10 @@ def _fields(  # type: ignore[no-untyped-def]
             name_length = name_length << 8 | np.int64(u8(data, at))
             at += 1
         queue = unit_queues[unit]
-        topic = queue_topic[queue]
-        begin = topic_start[topic]
         own[unit] = (
-            name_length == topic_length[topic]
-            and i32(data, position + QUEUE_ID) == queue_id[queue]
+            i32(data, position + QUEUE_ID) == queue_id[queue]
             and (unit == 0 or positions[unit - 1] != position or unit_queues[unit - 1] != queue)
-            and _begins(data, at, text[begin : begin + name_length])
+            and _topic(data, at, name_length, topics) == queue_topic[queue]
         )
         at += name_length + 2
         end = position + np.int64(i32(data, position))

@@ -31,6 +31,7 @@ from reput.format.commitlog import (
     TRANSACTION_NONE,
     TRANSACTION_ROLLBACK,
 )
+from reput.format.javastring import WHITE_SPACE, ZEROS
 from reput.scan.crc32 import crc32
 from reput.scan.load import given, i32, i64, trailing_zeros, u8, u32, u64, u64_little
 from reput.scan.output import (
@@ -337,9 +338,36 @@ def _key_hash(value):  # type: ignore[no-untyped-def]
     return np.int32(0) if value == 0x80000000 else np.int32(value)
 
 
+@njit(inline="always")
+def _code_unit(data, at, end):  # type: ignore[no-untyped-def]
+    """(the code unit, its bytes) of a character of two or three bytes in UTF-8; (-1, 1) if there is none.
+
+    Half of a surrogate pair is taken for a character, since it is neither a digit nor white space.
+    """
+    first = np.int64(u8(data, at))
+    length = 2 if first < 0xE0 else 3
+    if first < 0xC2 or first > 0xEF or at + length > end:
+        return np.int64(-1), 1
+    unit = first & (0x1F if length == 2 else 0x0F)
+    for place in range(at + 1, at + length):
+        byte = np.int64(u8(data, place))
+        if byte & 0xC0 != 0x80:
+            return np.int64(-1), 1
+        unit = unit << 6 | byte & 0x3F
+    return (unit, length) if length == 2 or unit >= 0x800 else (np.int64(-1), 1)
+
+
+@njit(inline="always")
+def _digit(unit):  # type: ignore[no-untyped-def]
+    for zero in ZEROS:
+        if zero <= unit < zero + 10:
+            return unit - zero
+    return np.int64(-1)
+
+
 @_kernel
 def _integer(data, start, end, bits):  # type: ignore[no-untyped-def]
-    """(whether it is a number that fits, the number): Java's parse of ASCII digits with a sign."""
+    """(whether it is a number that fits, the number): see reput.format.javastring.parse_integer."""
     at = start
     negative = False
     if at < end and (u8(data, at) == 0x2B or u8(data, at) == 0x2D):
@@ -353,6 +381,10 @@ def _integer(data, start, end, bits):  # type: ignore[no-untyped-def]
     value = np.int64(0)
     while at < end:
         digit = np.int64(u8(data, at)) - 0x30
+        if digit >= 0x50:
+            unit, length = _code_unit(data, at, end)
+            digit = _digit(unit)
+            at += length - 1
         if digit < 0 or digit > 9 or value < least_before_digit:
             return False, np.int64(0)
         value *= 10
@@ -382,18 +414,18 @@ def _topic(data, start, length, topics):  # type: ignore[no-untyped-def]
     mask = np.int64(len(topics.slots) - 1)
     slot = np.int64(value & np.uint64(mask))
     while True:
-        number = np.int64(topics.slots[slot]) - 1
-        if number < 0:
+        spelling = np.int64(topics.slots[slot]) - 1
+        if spelling < 0:
             return np.int64(-1)
-        if topics.length[number] == length:
-            known = topics.start[number]
+        if topics.length[spelling] == length:
+            known = topics.start[spelling]
             same = True
             for i in range(length):
                 if topics.text[known + i] != u8(data, start + i):
                     same = False
                     break
             if same:
-                return number
+                return np.int64(topics.topic[spelling])
         slot = (slot + 1) & mask
 
 
@@ -532,13 +564,25 @@ def _multi_dispatch(  # type: ignore[no-untyped-def]
     return _GOOD
 
 
+@njit(inline="always")
+def _is_white(unit):  # type: ignore[no-untyped-def]
+    for first, behind in WHITE_SPACE:
+        if first <= unit < behind:
+            return True
+    return False
+
+
 @_kernel
 def _is_blank_text(data, start, end):  # type: ignore[no-untyped-def]
-    """StringUtils.isBlank for ASCII white space."""
-    for at in range(start, end):
-        byte = u8(data, at)
-        if not (byte == 0x20 or 0x09 <= byte <= 0x0D or 0x1C <= byte <= 0x1F):
+    """See reput.format.javastring.is_blank."""
+    at = start
+    while at < end:
+        unit, length = np.int64(u8(data, at)), 1
+        if unit >= 0x80:
+            unit, length = _code_unit(data, at, end)
+        if not _is_white(unit):
             return False
+        at += length
     return True
 
 

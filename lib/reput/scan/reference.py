@@ -270,7 +270,7 @@ def _take(
         if level is None:
             return Status.BAD_DELAY
         if level > 0:
-            tags_code = timestamp + int(rules.delay_levels[min(level, len(rules.delay_levels)) - 1])
+            tags_code = _long(timestamp + int(rules.delay_levels[min(level, len(rules.delay_levels)) - 1]))
     if rules.inner_batch and properties.INNER_NUM in values and properties.INNER_BASE in values:
         base_offset = javastring.parse_integer(values[properties.INNER_BASE], 64)
         number = javastring.parse_integer(values[properties.INNER_NUM], 16)
@@ -366,7 +366,7 @@ def _put_unit(
 def _multi_dispatch(message: _Message, rules: Rules, table: QueueTable, out: OutputArrays) -> None:
     names_text = message.properties.get(properties.INNER_MULTI_DISPATCH, b"")
     offsets_text = message.properties.get(properties.INNER_MULTI_QUEUE_OFFSET, b"")
-    if _is_blank(names_text) or _is_blank(offsets_text):
+    if javastring.is_blank(names_text) or javastring.is_blank(offsets_text):
         return
     queue_names, offsets = _split(names_text), _split(offsets_text)
     if len(queue_names) != len(offsets):
@@ -412,14 +412,14 @@ def _remark(out: OutputArrays, kind: Remark, position: int, value: int) -> None:
     out.counts[output.REMARKS] += 1
 
 
+def _long(value: int) -> int:
+    """What a sum comes to in a Java long, which overflows."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def _split(text: bytes) -> list[bytes]:
     """Java's ``split(",")``: trailing empty parts are dropped."""
     parts = text.split(b",")
     while parts and not parts[-1]:
         parts.pop()
     return parts
-
-
-def _is_blank(text: bytes) -> bool:
-    """``StringUtils.isBlank`` of ASCII white space."""
-    return not text.strip(b" \t\n\x0b\x0c\r\x1c\x1d\x1e\x1f")

@@ -28,8 +28,10 @@ class TopicArrays(NamedTuple):
     """The topic table as the kernel sees it. Capacities double when needed.
 
     Attributes:
-        slots: int32[2^n], open addressing, topic number + 1, 0 = free.
-        start, length: int64[topics], where a topic's bytes lie in ``text``.
+        slots: int32[2^n], open addressing, number of a spelling + 1, 0 = free.
+        start, length: int64[spellings], where a spelling's bytes lie in ``text``.
+        topic: int32[spellings], the number of the topic that is spelled so: its name in UTF-8, and whatever
+            else Java reads as the same string.
         text: uint8[bytes].
         key_hash: int32[topics], ``String.hashCode`` of ``topic#``.
         tag_hash: int32[topics], ``String.hashCode`` of ``topic#T#``.
@@ -41,6 +43,7 @@ class TopicArrays(NamedTuple):
     slots: NDArray[np.int32]
     start: NDArray[np.int64]
     length: NDArray[np.int64]
+    topic: NDArray[np.int32]
     text: NDArray[np.uint8]
     key_hash: NDArray[np.int32]
     tag_hash: NDArray[np.int32]
@@ -93,6 +96,10 @@ class QueueTable:
     Args:
         excludes_lmq: whether a topic (bytes) is excluded from multi-dispatch in this dialect.
         wants_units: whether units of a topic (bytes) are asked for.
+        texts: names are texts, and those that Java reads alike are one; else each is what its bytes are.
+
+    Attributes:
+        topic_names: the topics by their numbers; texts are in UTF-8.
     """
 
     def __init__(
@@ -100,16 +107,20 @@ class QueueTable:
         excludes_lmq: Callable[[bytes], bool] = lambda _topic: False,
         wants_units: Callable[[bytes], bool] = lambda _topic: True,
         capacity: int = 256,
+        *,
+        texts: bool = True,
     ) -> None:
         self._excludes_lmq = excludes_lmq
         self._wants_units = wants_units
-        self._topic_numbers: dict[bytes, int] = {}
+        self._texts = texts
+        self._topic_numbers: dict[bytes, int] = {}  # by spelling, in the order in which those are numbered
         self.topic_names: list[bytes] = []
         self.queue_count = np.zeros(1, np.int64)  # an array, for the kernel counts too
         self.topics = TopicArrays(
             slots=np.zeros(capacity * 4, np.int32),
             start=np.zeros(capacity, np.int64),
             length=np.zeros(capacity, np.int64),
+            topic=np.zeros(capacity, np.int32),
             text=np.zeros(capacity * 32, np.uint8),
             key_hash=np.zeros(capacity, np.int32),
             tag_hash=np.zeros(capacity, np.int32),
@@ -142,13 +153,24 @@ class QueueTable:
         number = self._topic_numbers.get(name)
         if number is not None:
             return number
-        number = len(self.topic_names)
-        self._grow_topics(number + 1, self._text_used + len(name))
+        text = javastring.utf8(name) if self._texts else name
+        number = self._add_topic(name) if text == name else self.intern_topic(text)
+        spelling = len(self._topic_numbers)
+        self._grow_spellings(spelling + 1, self._text_used + len(name))
         topics = self.topics
-        topics.start[number] = self._text_used
-        topics.length[number] = len(name)
+        topics.start[spelling] = self._text_used
+        topics.length[spelling] = len(name)
+        topics.topic[spelling] = number
         topics.text[self._text_used : self._text_used + len(name)] = np.frombuffer(name, np.uint8)
         self._text_used += len(name)
+        self._topic_numbers[name] = number
+        _insert(topics.slots, topic_hash(name), spelling)
+        return number
+
+    def _add_topic(self, name: bytes) -> int:
+        number = len(self.topic_names)
+        self._grow_spellings(number + 1, 0)
+        topics = self.topics
         key_hash = javastring.hash_code(b"#", javastring.hash_code(name))
         topics.key_hash[number] = key_hash
         topics.tag_hash[number] = javastring.hash_code(b"T#", key_hash)
@@ -159,9 +181,7 @@ class QueueTable:
             flags |= TOPIC_NO_UNITS
         topics.flags[number] = flags
         topics.first_position[number] = -1
-        self._topic_numbers[name] = number
         self.topic_names.append(name)
-        _insert(topics.slots, topic_hash(name), number)
         return number
 
     def intern_queue(self, topic: int, queue_id: int) -> int:
@@ -197,7 +217,8 @@ class QueueTable:
             _insert(slots, queue_hash(int(old.topic[number]), int(old.queue_id[number])), number)
         self.queues = QueueArrays(slots=slots, **columns)
 
-    def _grow_topics(self, count: int, text: int) -> None:
+    def _grow_spellings(self, count: int, text: int) -> None:
+        """Make room for so many spellings, and as many topics at most, and bytes of their text."""
         topics = self.topics
         if text > len(topics.text):
             grown = np.zeros(max(text, 2 * len(topics.text)), np.uint8)
@@ -210,7 +231,7 @@ class QueueTable:
                 if name not in ("slots", "text")
             }
             slots = np.zeros(len(topics.slots) * 2, np.int32)
-            for number, name in enumerate(self.topic_names):
+            for number, name in enumerate(self._topic_numbers):
                 _insert(slots, topic_hash(name), number)
             topics = TopicArrays(slots=slots, text=topics.text, **columns)
         self.topics = topics

@@ -492,7 +492,7 @@ def _without_unit(results: list[PartResult]) -> tuple[dict[str, int], list[Findi
     findings: dict[bytes, Finding] = {}
     for result in results:
         for topic, messages, position in result.without_unit:
-            name = topic.decode("utf-8", "backslashreplace")
+            name = topic.decode()
             counts[name] = counts.get(name, 0) + messages
             problem = names.topic_problem(topic)
             if problem is None:

@@ -108,11 +108,12 @@ class Tally:
     most: int = MOST_GROUPS
     arrays: Arrays = field(init=False)
     _topics: QueueTable = field(init=False, default_factory=QueueTable)
-    _names: QueueTable = field(init=False, default_factory=QueueTable)
+    _names: QueueTable = field(init=False)
     _wanted: Wanted = field(init=False)
 
     def __post_init__(self) -> None:
         wanted = -1 if self.topic is None else self._topics.intern_topic(self.topic)
+        self._names = QueueTable(texts=self.by is not By.HOST)
         self._wanted = Wanted(wanted, self.since, self.until - 1)
         rows = 64
         self.arrays = Arrays(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.errors import Finding, StoreError
-from reput.format import commitlog, names
+from reput.format import commitlog, javastring, names
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.format.consumequeue import PHYSICAL_OFFSET, SIZE, TAGS_CODE, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
@@ -308,7 +308,7 @@ class Explainer:
         found = frame(view, segment.base, position - segment.base, self._settings.dialect.topic_length_v2)
         if not isinstance(found, Frame):
             return None
-        topic = bytes(view[slice(*found.topic)]).decode("utf-8", "backslashreplace")
+        topic = javastring.decode(bytes(view[slice(*found.topic)]))
         (queue_id,) = struct.unpack_from(">i", view, position - segment.base + commitlog.QUEUE_ID)
         (queue_offset,) = struct.unpack_from(">q", view, position - segment.base + commitlog.QUEUE_OFFSET)
         return topic, queue_id, queue_offset

@@ -445,7 +445,7 @@ class _Verification:
                 continue
             bases = [segment.base for segment in self._plan.log.segments]
             segment = self._plan.log.segments[max(bisect_right(bases, position) - 1, 0)]
-            name = topic.decode("utf-8", "backslashreplace")
+            name = topic.decode()
             yield Finding(
                 kind="unsafe-topic",
                 path=str(segment.path),
