@@ -102,6 +102,50 @@ def test_output_inside_the_store_by_a_link(reput: Command, store: GoldenStore, t
     )
 
 
+def test_a_link_in_the_output(reput: Command, store: GoldenStore, out: Path, tmp_path: Path) -> None:
+    """Refused before Spark, whether or not there is something to take back."""
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "0").mkdir(parents=True)
+    (elsewhere / "0" / f"{0:020d}").write_bytes(b"mine")
+    (out / names.REPUT).mkdir(parents=True)
+    (out / names.CONSUME_QUEUE).mkdir()
+    link = out / names.CONSUME_QUEUE / "Linked"
+    link.symlink_to(elsewhere)
+    before, untouched = tree(elsewhere), tree(out)
+    said = (f"reput: {link}: a symbolic link is in the way", f"found a link to {elsewhere}")
+    assert_refused(reput(*words(store, "--out", out)), *said)
+    assert tree(out) == untouched
+    link.unlink()
+    (out / names.REPUT).rmdir()
+    (out / names.REPUT).symlink_to(elsewhere)
+    assert_refused(reput(*words(store, "--out", out)), f"{out / names.REPUT}: a symbolic link is in the way")
+    assert_refused(reput("stop", out), f"{out / names.REPUT}: a symbolic link is in the way")
+    assert tree(elsewhere) == before
+
+
+@pytest.mark.parametrize("name", [names.CONSUME_QUEUE, names.INDEX, names.REPUT])
+def test_a_link_in_a_store_that_is_rebuilt_in_place(
+    reput: Command, store: GoldenStore, tmp_path: Path, name: str
+) -> None:
+    """Its queues may be on another disk: they can't be exchanged with new ones there."""
+    elsewhere = tmp_path / "other disk"
+    path = store.root / name
+    if path.exists():
+        path.rename(elsewhere)
+    else:
+        elsewhere.mkdir()
+    (elsewhere / "staging").mkdir()
+    (elsewhere / "staging" / "mine").touch()
+    path.symlink_to(elsewhere)
+    before = tree(tmp_path, names.LOCK)
+    said = "a symbolic link is in the way" if name == names.REPUT else "a symbolic link can't be swapped"
+    outcome = reput(*words(store, "--in-place"))
+    assert_refused(
+        outcome, f"{path}: {said}", f"found a link to {elsewhere}", "--out" if name != names.REPUT else ""
+    )
+    assert tree(tmp_path, names.LOCK) == before
+
+
 def test_a_path_that_is_not_utf8(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
     """py4j can't take it to the JVM. Every other path will do: tests/spark/test_rebuild.py has an odd one."""
     odd = tmp_path / os.fsdecode(b"caf\xe9")

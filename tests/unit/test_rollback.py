@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from reput.errors import JournalError, ReputError
+from reput.errors import JournalError, OutputError, ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.job.output_directory import output_root
 from reput.sink import records
 from reput.sink.journal import State
 from reput.sink.rollback import roll_back
@@ -350,6 +351,81 @@ def test_a_selection_of_queues_leaves_the_rest_alone(place: Path) -> None:
     state = rebuild_locally(store, place / "out", selection=selection, index=False, part_bytes=PART_BYTES)
     assert set(state.queues) == {("B", 0), ("%LMQ%a", 0)}
     assert {path.split("/")[1] for path in outputs(place / "out")} == {"B", "%LMQ%a"}
+
+
+#: Each kind of place in an output that has all kinds.
+IN_AN_OUTPUT = (
+    "consumequeue",
+    "consumequeue/Linked",
+    "consumequeue/TopicA",
+    "consumequeue/TopicA/0",
+    "consumequeue/TopicA/7",
+    "consumequeue/TopicA/0/00000000000000000000",
+    "consumequeue/TopicA/0/00000000000000000900",
+    "consumequeue_ext",
+    "consumequeue_ext/TopicA/0",
+    "batchconsumequeue",
+    "batchconsumequeue/B/0",
+    "index",
+    "index/20991231235959999",
+    "ledger",
+    "ledger/_delta_log",
+    "lost-and-found",
+    "lost-and-found/x",
+    "checkpoint",
+    ".reput",
+    ".reput/journal",
+    ".reput/lock",
+    ".reput/scratch",
+    ".reput/scratch/1.rows",
+)
+
+
+def without_locks(place: Path) -> dict[str, bytes]:
+    """All files but for what a writer notes in its own locks."""
+    own = {f"out/{names.REPUT}/{name}" for name in ("lock", "tasks.lock")}
+    return {name: data for name, data in tree(place).items() if name not in own}
+
+
+@pytest.mark.parametrize("linked", IN_AN_OUTPUT)
+def test_nothing_behind_a_link_is_changed(place: Path, linked: str) -> None:
+    """After a kill, when what the journal doesn't know is taken back."""
+    store = in_log_order(store_of(place / "store", lay_out(LOG, segment_size=800), "5.5.0"), "B")
+    out = place / "out"
+    rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS, ledger=True)
+    (out / names.REPUT / names.SCRATCH).mkdir()
+    path = out / linked
+    # As if it were all reput's: with queues, files and names that a roll-back clears or removes.
+    elsewhere = place / "elsewhere"
+    if path.exists():
+        path.rename(elsewhere)
+    else:
+        elsewhere.mkdir()
+    if elsewhere.is_dir():
+        for name in ("0/00000000000000000000", "00000000000000000000", "lock", "scratch/x", "stop"):
+            (elsewhere / name).parent.mkdir(exist_ok=True)
+            (elsewhere / name).write_bytes(b"mine" * 25)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(elsewhere)
+    before = without_locks(place), directories(place)
+    with pytest.raises(OutputError) as caught:
+        rebuild_locally(store, out, part_bytes=PART_BYTES)
+    assert caught.value.problem == "a symbolic link is in the way: what it leads to isn't the output's"
+    assert (caught.value.path, caught.value.found) == (str(path), f"a link to {elsewhere}")
+    assert (without_locks(place), directories(place)) == before
+    with pytest.raises(OutputError, match="a symbolic link is in the way"):
+        output_root(out, store.settings)
+
+
+def test_an_output_may_be_a_link(store: Store, place: Path) -> None:
+    rebuild_locally(store, place / "expected", part_bytes=PART_BYTES, ends=ENDS)
+    (place / "disk").mkdir()
+    (place / "out").symlink_to(place / "disk")
+    assert output_root(place / "out", store.settings) == place / "out"
+    rebuild_locally(store, place / "out", part_bytes=PART_BYTES, ends=ENDS[:1])
+    (place / "out" / names.REPUT / names.SCRATCH).mkdir()
+    rebuild_locally(store, place / "out", part_bytes=PART_BYTES)
+    assert outputs(place / "out") == outputs(place / "disk") == outputs(place / "expected")
 
 
 def test_a_directory_that_is_no_queue_is_left_alone(store: Store, place: Path) -> None:

@@ -23,6 +23,8 @@ LOCK = "lock"
 CONFIG = "config"
 LEDGER = "ledger"
 LOST_AND_FOUND = "lost-and-found"
+#: What an output has in the end, the checkpoint last: it speaks for all others.
+OUTPUT = (*QUEUES, INDEX, LEDGER, LOST_AND_FOUND, CHECKPOINT)
 REPUT = ".reput"  # everything that is reput's own and no broker's; below it:
 JOURNAL = "journal"
 SCRATCH = "scratch"  # there while the files may hold more than the journal says

@@ -8,7 +8,7 @@ from pathlib import Path
 from reput.errors import OutputError
 from reput.format import names
 from reput.settings import StoreSettings
-from reput.store.outside import check_outside
+from reput.store.outside import check_outside, refuse_links
 from reput.store.space import existing_parent
 
 
@@ -30,6 +30,7 @@ def output_root(out: Path, settings: StoreSettings) -> Path:
     check_outside(
         "the output", root, settings, "Choose a directory elsewhere", [*settings.commit_log_dirs, *own]
     )
+    refuse_links(root, (*names.OUTPUT, names.REPUT))
     _check_empty_or_ours(root)
     return root
 

@@ -27,7 +27,7 @@ from reput.store.lock import OutputLock, StoreLock, is_broker_running
 from reput.store.ownership import Owner
 from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.space import check_free
-from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, is_pending
+from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_movable, is_pending
 from reput.topics import TopicsNow, batch_queue_topics, known_topics
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ def prepare(
         owner = kept = None
         if options.out is None:
             owner = Owner.of_store(settings.root, settings.commit_log_dirs)
+            check_movable(settings.root, names.OUTPUT if selection.is_all else names.QUEUES)
             kept = _enter_store(settings, root, owner, opening.fingerprint, stack)
         begun = journal_path.exists()
         if not begun:

@@ -257,15 +257,7 @@ def _swap(plan: Plan) -> str | None:
     """Put the staged files in the store's place; returns the directory that keeps the old ones."""
     root = plan.settings.root
     if plan.selection.is_all:
-        wanted = [
-            names.CONSUME_QUEUE,
-            names.CONSUME_QUEUE_EXT,
-            names.BATCH_CONSUME_QUEUE,
-            names.INDEX,
-            names.LEDGER,
-            names.LOST_AND_FOUND,
-            names.CHECKPOINT,
-        ]
+        wanted = list(names.OUTPUT)
     else:
         wanted = [
             directory(Path(), *queue).as_posix()

@@ -17,6 +17,7 @@ from reput.sink.opened import opened
 from reput.sink.redo import clear_from, clear_series
 from reput.sink.scan_task import Target
 from reput.store import files
+from reput.store.outside import refuse_links
 
 
 def roll_back(target: Target, state: State) -> None:
@@ -25,10 +26,11 @@ def roll_back(target: Target, state: State) -> None:
     A batch that is under way has a scratch directory; a committed one has none.
 
     Raises:
-        OutputError: a file can't be changed.
+        OutputError: a file can't be changed, or a symbolic link leads out of the output: nothing was changed.
     """
     if not target.scratch.exists():
         return
+    refuse_links(target.root, (*names.OUTPUT, names.REPUT))
     _roll_back_queues(target, state)
     _roll_back_appended(target, state)
     _roll_back_index(target, state)

@@ -34,6 +34,7 @@ from reput.errors import StoreError, StoreInUseError
 from reput.format import names
 from reput.next_command import next_command
 from reput.store import files
+from reput.store.outside import refuse_links
 from reput.store.ownership import Owner
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ class OutputLock(_Held):
             OutputError: the lock file can't be written.
         """
         path = self.directory / names.REPUT / OUTPUT_LOCK
+        refuse_links(self.directory, [names.REPUT])
         fd = self._open(path)
         try:
             if not _soon_flocked(fd, path):

@@ -1,18 +1,66 @@
-"""Which path lies in which, and what isn't written into a store: a broker takes what it finds for its own."""
+"""Which path lies in which: what isn't written into a store, and what in an output would lead out of it.
+
+A broker takes what it finds in its store for its own. Whatever reput writes to, lists or removes lies in the
+directory that was named: this may be a link, but none in it is followed.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reput.errors import OutputError
-from reput.settings import StoreSettings
+from reput.store import files
+
+if TYPE_CHECKING:
+    from reput.settings import StoreSettings
 
 
 def lies_in(one: Path, other: Path) -> bool:
     """Whether a path is a directory or lies in it, with links followed; either may be yet to be made."""
     return Path(os.path.realpath(one)).is_relative_to(os.path.realpath(other))
+
+
+def refuse_links(root: Path, parts: Iterable[str]) -> None:
+    """See that there is no symbolic link in an output: what it leads to would be changed, or removed.
+
+    Args:
+        root: the output; it may be a link itself.
+        parts: names of what is looked at in it, directories with all that is in them; what isn't there is
+            left out.
+
+    Raises:
+        OutputError: there is one, or a directory can't be looked at.
+    """
+    left = [root / name for name in parts]
+    if any(path.is_symlink() for path in left):
+        raise _link(next(path for path in left if path.is_symlink()))
+    while left:
+        directory = left.pop()
+        # While a tail runs here, files and directories come and go.
+        with files.reporting("the output can't be looked at", directory), suppress(FileNotFoundError):
+            if not directory.is_dir():
+                continue
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        raise _link(Path(entry.path))
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(Path(entry.path))
+
+
+def _link(path: Path) -> OutputError:
+    return OutputError(
+        "a symbolic link is in the way: what it leads to isn't the output's",
+        path=path,
+        expected="a file or a directory of the output's own",
+        found=f"a link to {path.readlink()}",
+        next_step="Remove it, or put what it leads to in its place, and run the same command again. Only the "
+        "output's directory itself may be a link",
+    )
 
 
 def check_outside(

@@ -156,6 +156,20 @@ def new_stamp(root: Path) -> str:
     return f"{moment:{_STAMP_FORMAT}}"
 
 
+def check_movable(root: Path, wanted: Iterable[str]) -> None:
+    """See that names in a store can be swapped, those that are there: for before there is anything to swap.
+
+    Args:
+        wanted: relative paths, as in :class:`Swap`.
+
+    Raises:
+        OutputError: one is a symbolic link, a mount point or on another file system, or lies behind one.
+    """
+    mounts = _mount_points()
+    for name in wanted:
+        _check_movable(root, root / name, mounts)
+
+
 def is_pending(root: Path) -> bool:
     """Whether a swap of this store was begun and neither finished nor abandoned."""
     return os.path.lexists(_intent_path(root))
@@ -244,14 +258,11 @@ class Swap:
             )
         if os.path.lexists(self.root / (KEPT + self.stamp)):
             raise OutputError("something is kept here already", path=self.root / (KEPT + self.stamp))
-        mounts = _mount_points()
         for name in self.names:
             if not os.path.lexists(self.staging / name):
                 raise OutputError("there is nothing to put in place", path=self.staging / name)
-            _check_movable(self.root, self.root / name, mounts)
-            _check_movable(self.root, self.staging / name, mounts)
-        for name in self.remove:
-            _check_movable(self.root, self.root / name, mounts)
+        in_staging = [(self.staging / name).relative_to(self.root).as_posix() for name in self.names]
+        check_movable(self.root, (*self.names, *in_staging, *self.remove))
 
     @staticmethod
     def resume(root: Path) -> Path | None:

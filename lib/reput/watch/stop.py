@@ -11,6 +11,7 @@ from reput.errors import StoreInUseError
 from reput.format import names
 from reput.store import files
 from reput.store.lock import Holder, output_holder
+from reput.store.outside import refuse_links
 from reput.watch.output import died, output_at
 
 _POLL_SECONDS = 0.02
@@ -71,6 +72,7 @@ def stop(directory: Path, timeout: float = 90.0) -> Stopped:
     """
     # A tail that waits for the log's first segment has no output yet, and ends all the same.
     root = Path(os.path.abspath(directory))
+    refuse_links(root, [names.REPUT])
     holder = _holder(root)
     if holder is None:
         output_at(root)
