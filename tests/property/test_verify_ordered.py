@@ -97,7 +97,7 @@ def _write(root: Path, log: Log, version: str, batch: list[str], expired: int) -
     for base, _ in log.segments:
         if base < left[0][0]:
             (root / names.COMMIT_LOG / names.offset_name(base)).unlink()
-    table: dict[str, object] = {topic.decode(): {} for topic in TOPICS} | {
+    table: dict[str, object] = {topic.decode(errors="replace"): {} for topic in TOPICS} | {
         "short": {},
         "plain": {},
         "plain2": {},

@@ -208,6 +208,21 @@ def test_many_groups_make_the_table_grow(tmp_path: Path) -> None:
     assert sum(group.messages for group in tags) == 1000
 
 
+def test_names_are_what_java_reads_and_hosts_are_bytes(tmp_path: Path) -> None:
+    data = b""
+    for number, topic in enumerate((b"caf\xe9", b"caf\xff", "caf\ufffd".encode(), b"cafe")):
+        tags = properties.encode({b"TAGS": (b"\xe9", b"\xff")[number % 2]})
+        host = (f"192.0.2.{200 + number}", 1)
+        record = commitlog.Record(topic, b"x", tags, born_host=host, physical_offset=len(data))
+        data += commitlog.encode(record)
+    store = write_store(tmp_path, [(0, data)])
+    by = {by: [(key_of(one, by), one.messages) for one in count(store.settings, by).groups] for by in By}
+    assert by[By.TOPIC] == [("caf\ufffd", 3), ("cafe", 1)]
+    assert by[By.TAG] == [(("caf\ufffd", "\ufffd"), 3), (("cafe", "\ufffd"), 1)]
+    assert sorted(by[By.HOST]) == [(f"192.0.2.{host}", 1) for host in range(200, 204)]
+    assert count(store.settings, By.TOPIC, topic="caf\ufffd").total.messages == 3  # type: ignore[union-attr]
+
+
 def test_damage_is_gone_around_and_a_step_back_is_told(tmp_path: Path) -> None:
     data = b""
     for time in (10_000, 20_000, 5_000, 70_000):

@@ -8,7 +8,6 @@ import numpy as np
 
 from reput.dump.columns import BYTES, FIRST, LAST, LEAST, MESSAGES, MOST, WIDTH, _add
 from reput.dump.commitlog import Block
-from reput.format import javastring
 from reput.scan.table import QueueTable
 
 
@@ -82,10 +81,7 @@ class Statistics:
 
     def topics(self) -> list[TopicSums]:
         """The topics, the one with most bytes first."""
-        known = [
-            self._topic(javastring.decode(name), number)
-            for number, name in enumerate(self._table.topic_names)
-        ]
+        known = [self._topic(name.decode(), number) for number, name in enumerate(self._table.topic_names)]
         return sorted(known, key=lambda one: (-one.bytes, one.topic or ""))
 
     def total(self) -> TopicSums | None:

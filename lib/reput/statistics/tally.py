@@ -250,10 +250,11 @@ def _add(  # type: ignore[no-untyped-def]
         known, full = True, arrays.used[0] >= most
         if wanted.topic >= 0 or by <= _BY_TAG:
             first = _topic(data, block.topic[at], block.topic_length[at], topics)
-            if wanted.topic >= 0 and first != wanted.topic:
+            if wanted.topic >= 0 and first >= 0 and first != wanted.topic:
                 continue
             if first < 0:
-                if not full:
+                # A topic that isn't known may be another spelling of the wanted one.
+                if not full or wanted.topic >= 0:
                     return at, _NEW_TOPIC, block.topic[at], block.topic_length[at]
                 known = False
         start = length = np.int64(0)
