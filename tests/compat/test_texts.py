@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -10,10 +11,17 @@ import pytest
 
 from reput.format import javastring, names
 from reput.format.commitlog import Record
+from reput.query.store import QueryStore
+from reput.recovery.plan import plan
+from reput.recovery.snapshot import take
 from reput.scan import kernel
 from reput.settings import StoreSettings
+from reput.sink.runner import InlineRunner
 from reput.sink.selection import Selection
 from reput.store.compare import compare
+from reput.verify.options import VerifyOptions
+from reput.verify.plan import prepare
+from reput.verify.run import check
 from tests.compat.compiled import instance
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS
@@ -121,6 +129,20 @@ def test_what_a_store_makes_of_odd_texts_and_times(version: str, tmp_path: Path)
     assert found.queue_files > 5
     assert found.index_files
     assert len(tree(out / names.BATCH_CONSUME_QUEUE)) == len(batch)
+
+    # What looks at a store sees the same in it.
+    (root / names.CONFIG).mkdir(exist_ok=True)
+    (root / names.CONFIG / "topics.json").write_text(
+        json.dumps({"topicConfigTable": {topic: {"attributes": attributes[topic]} for topic in batch}})
+    )
+    asked = VerifyOptions(root, broker_conf=conf, rocketmq_version=version)
+    assert kinds(check(prepare(asked), InlineRunner()).findings) == []
+    foretold = plan(take(settings))
+    assert (foretold.losses, foretold.unrepaired, foretold.prediction.problems) == ([], [], [])
+    found = QueryStore(settings).by_key("caf\ufffd", "u")
+    assert [hit.message.record.topic for hit in found if hit.message is not None] == [
+        one.topic for one in log.records if javastring.decode(one.topic) == "caf\ufffd"
+    ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -218,6 +219,13 @@ def lose_the_log(root: Path) -> None:
         path.unlink()
 
 
+def name_something_outside(root: Path) -> None:
+    """What is named as removed long ago would be unlinked."""
+    path = newest(root, "*.json")
+    remove = {"path": "../victim", "deletionTimestamp": 1, "dataChange": False, "size": 1}
+    path.write_bytes(path.read_bytes() + json.dumps({"remove": remove}).encode() + b"\n")
+
+
 def by_another_writer(root: Path) -> None:
     """What versions before this one wrote: a table without what this one asks for."""
     shutil.rmtree(root / names.LEDGER)
@@ -226,14 +234,26 @@ def by_another_writer(root: Path) -> None:
 
 @pytest.mark.parametrize(
     "harm",
-    [cut_log, empty_log, zero_log, lose_data, cut_data, zero_data, lose_the_log, by_another_writer],
+    [
+        cut_log,
+        empty_log,
+        zero_log,
+        lose_data,
+        cut_data,
+        zero_data,
+        lose_the_log,
+        name_something_outside,
+        by_another_writer,
+    ],
 )
 def test_a_torn_ledger_is_made_anew(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     catch_up(tmp_path, BATCHES[:1])
     catch_up(tmp_path, BATCHES[:2])
+    before = identity(tmp_path)
     harm(tmp_path)
     catch_up(tmp_path, BATCHES)
     assert contents(tmp_path) == expected(BATCHES)
+    assert identity(tmp_path) != before
 
 
 @pytest.mark.parametrize("others", [BATCHES[:1], [batch(0), batch(1), batch(2, messages=9)]])

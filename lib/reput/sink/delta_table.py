@@ -372,7 +372,7 @@ class Table:
             self.files[file.name] = file
             self._removed.pop(file.name, None)
         elif kind == "remove":
-            name = unquote(facts["path"])
+            name = _own_name(facts)
             self.files.pop(name, None)
             self._removed[name] = (facts["deletionTimestamp"], facts.get("size") or 0)
         elif kind == "txn" and facts["appId"] == self._application:
@@ -437,10 +437,18 @@ def _add(file: DataFile, *, data_change: bool) -> dict[str, Any]:
     }
 
 
+def _own_name(facts: dict[str, Any]) -> str:
+    """The name of a file; what has been replaced is removed one day, and that is in the table's directory."""
+    name = unquote(facts["path"])
+    if "/" in name or name in ("", ".", ".."):
+        raise ValueError(f"{name!r} is no file of this table")
+    return name
+
+
 def _file_of(facts: dict[str, Any]) -> DataFile:
     tags = facts["tags"]
     return DataFile(
-        name=unquote(facts["path"]),
+        name=_own_name(facts),
         size=facts["size"],
         modified=facts["modificationTime"],
         rows=json.loads(facts["stats"])["numRecords"],
