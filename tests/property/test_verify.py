@@ -16,7 +16,7 @@ from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report
 from reput.verify.run import check
 from tests import slow_rebuild, slow_verify
-from tests.property.test_rebuild import VERSIONS, Log, Spec, lay_out, odd_specs, scratch, specs
+from tests.property.test_rebuild import VERSIONS, Log, Spec, lay_out, odd_specs, scratch, specs_of_any_time
 from tests.stores import tree_of
 
 CONF = """mappedFileSizeConsumeQueue=100
@@ -136,7 +136,7 @@ def expanded(findings: list[Difference]) -> dict[tuple[str, int, int], str]:
 
 @settings(max_examples=250, deadline=None)
 @given(
-    st.lists(specs, min_size=1, max_size=16),
+    st.lists(specs_of_any_time, min_size=1, max_size=16),
     st.sampled_from(VERSIONS),
     st.integers(0, 2),
     st.lists(blows, max_size=4),
