@@ -556,6 +556,47 @@ def test_a_record_that_names_something_outside(root: Path, monkeypatch: pytest.M
         Swap.resume(root)
 
 
+def test_a_record_whose_staging_lies_outside(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies(monkeypatch, lambda: begin(root), 6, exchange=True)
+    record = root / ".reput/swap.json"
+    facts = json.loads(record.read_text())
+    for staging in ("../elsewhere", "/elsewhere", ".reput/../.."):
+        record.write_text(json.dumps({**facts, "staging": staging}))
+        for act in (Swap.resume, abandon):
+            with pytest.raises(OutputError, match="isn't a directory inside a store"):
+                act(root)
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize(
+    "name", [".reput/staging", KEPT, "consumequeue", "index", f"{KEPT}/consumequeue", ".reput/staging/index"]
+)
+def test_a_link_that_came_in_the_middle_of_a_swap(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, exchange: bool
+) -> None:
+    """It isn't finished and not given up through a link: nothing behind it is moved."""
+    steps = steps_of(monkeypatch, lambda: begin(make(root)), exchange=exchange)
+    tried = 0
+    for last in range(steps):
+        make(root)
+        dies(monkeypatch, lambda: begin(root), last, exchange=exchange)
+        elsewhere = tmp_path / "elsewhere"
+        shutil.rmtree(elsewhere, ignore_errors=True)
+        path = root / name
+        if not is_pending(root) or not path.is_dir():
+            continue
+        shutil.move(path, elsewhere)
+        path.symlink_to(elsewhere)
+        tried += 1
+        before = tree_of(tmp_path)
+        for act in (Swap.resume, abandon):
+            with pytest.raises(OutputError, match="a symbolic link can't be swapped") as caught:
+                act(root)
+            assert (caught.value.path, caught.value.found) == (str(path), f"a link to {elsewhere}")
+            assert tree_of(tmp_path) == before
+    assert tried > 1
+
+
 # undo
 
 

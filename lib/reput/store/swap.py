@@ -106,6 +106,9 @@ class _Intent:
                 facts[key] = tuple(facts[key])
             intent = cls(**{**facts, "owner": Owner(**facts["owner"])})
             _check_names(intent.stamp, (*intent.names, *intent.remove))
+            staging = Path(intent.staging)
+            if staging.is_absolute() or ".." in staging.parts:
+                raise ValueError(f"{intent.staging!r} isn't a directory inside a store")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OutputError(
                 "this isn't the record of a swap that this version of reput wrote",
@@ -278,6 +281,7 @@ class Swap:
         intent = _Intent.read(_intent_path(root))
         if intent is None:
             return None
+        _check_places(root, intent)
         _refuse_stale(root, intent, _intent_path(root))
         return _carry_out(root, intent)
 
@@ -319,6 +323,7 @@ def abandon(root: Path) -> Path | None:
     intent = _Intent.read(_intent_path(root))
     if intent is None:
         return None
+    _check_places(root, intent)
     for name in intent.names:
         place, staged, old = root / name, root / intent.staging / name, root / intent.kept / name
         if not os.path.lexists(place) and os.path.lexists(old):
@@ -335,6 +340,14 @@ def _record_in(kept: Path) -> _Intent:
             "this directory doesn't hold what a swap replaced", path=kept, expected=f"a file {INTENT}"
         )
     return done
+
+
+def _check_places(root: Path, intent: _Intent) -> None:
+    """See that nothing has become a link since the swap began: what that leads to would be moved."""
+    wanted = (*intent.names, *intent.remove)
+    check_movable(
+        root, (f"{place}{name}" for place in ("", f"{intent.staging}/", f"{intent.kept}/") for name in wanted)
+    )
 
 
 def _carry_out(root: Path, intent: _Intent) -> Path:
