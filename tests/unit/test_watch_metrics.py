@@ -7,10 +7,15 @@ import os
 import re
 import shutil
 import socket
+import struct
+import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -23,6 +28,7 @@ from reput.errors import Finding, OutputError, SettingsError
 from reput.format import names
 from reput.format.commitlog import Record
 from reput.sink.journal import State, read_state
+from reput.watch.endpoint import MOST_CONNECTIONS
 from reput.watch.lag import LagProbe
 from reput.watch.metrics import Metrics, TableMetrics, served
 from reput.watch.note import RunNote, TableNote
@@ -129,6 +135,69 @@ def test_a_port_in_use() -> None:
             raise AssertionError("served")
     with pytest.raises(SettingsError, match=r"no\.such\.host"), served(0, "no.such.host.invalid"):
         raise AssertionError("served")
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the other end has closed it; waits a while for that."""
+    connection.settimeout(5)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_silent_connections_cost_a_few_threads_and_keep_nobody_out() -> None:
+    with ExitStack() as stack, served(0) as endpoint:
+        place = ("127.0.0.1", int(urlsplit(endpoint.url).port or 0))
+        before = threading.active_count()
+        silent = [stack.enter_context(socket.create_connection(place)) for _ in range(400)]
+        assert scraped(endpoint.url)["process_resident_memory_bytes"] > 0
+        # Those that were hung up on end by themselves, in their own time.
+        wait_for(lambda: threading.active_count() - before <= MOST_CONNECTIONS)
+        assert all(ended(connection) for connection in silent[:-MOST_CONNECTIONS])
+        assert scraped(endpoint.url)["process_resident_memory_bytes"] > 0
+
+
+def test_a_request_in_small_pieces_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reput.watch.endpoint.REQUEST_SECONDS", 1.0)
+    with served(0) as endpoint:
+        place = ("127.0.0.1", int(urlsplit(endpoint.url).port or 0))
+        before = threading.active_count()
+        with socket.create_connection(place) as slow, socket.create_connection(place) as idle:
+            began = time.monotonic()
+            slow.settimeout(0.2)
+            with suppress(ConnectionError):
+                while time.monotonic() - began < 10:
+                    slow.sendall(b"G")
+                    try:
+                        if slow.recv(1) == b"":
+                            break
+                    except TimeoutError:
+                        pass
+            assert time.monotonic() - began < 5, "each byte may not buy it more time"
+            assert ended(idle)
+            wait_for(lambda: threading.active_count() == before)
+
+
+@pytest.mark.parametrize("request_", [b"GET /" + b"a" * 20_000, b"GET / HTTP/1.0\r\n" + b"a: b\r\n" * 100])
+def test_a_request_that_is_too_large(request_: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    with served(0) as endpoint:
+        place = ("127.0.0.1", int(urlsplit(endpoint.url).port or 0))
+        with socket.create_connection(place, timeout=5) as large:
+            large.sendall(request_)
+            assert large.recv(100).startswith(b"HTTP/1.0 431 ")
+        with socket.create_connection(place, timeout=5) as gone:
+            gone.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert scraped(endpoint.url)["process_resident_memory_bytes"] > 0
+    assert capfd.readouterr().err == "", "who breaks off is no news"
 
 
 #: From a run with Spark 4.2.0, less what isn't looked at.

@@ -5,6 +5,7 @@ The lag is measured when somebody asks for it, by the log's own end, so that it 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from prometheus_client.registry import Collector
 
 import reput
 from reput.errors import ReputError, SettingsError, counts
+from reput.watch.endpoint import MetricsServer
 from reput.watch.lag import Lag, LagProbe
 
 if TYPE_CHECKING:
@@ -196,7 +198,7 @@ def served(port: int, address: str = "127.0.0.1") -> Iterator[Endpoint]:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     try:
-        server, thread = prometheus_client.start_http_server(port, address, registry)
+        server = MetricsServer(port, address, registry)
     except OSError as error:
         raise SettingsError(
             "metrics can't be served there",
@@ -204,9 +206,11 @@ def served(port: int, address: str = "127.0.0.1") -> Iterator[Endpoint]:
             found=f"{address} port {port}: {error.strerror or error}",
             next_step="Choose another --metrics-port, or 0 for any that is free",
         ) from error
+    thread = threading.Thread(target=server.serve_forever, name="reput-metrics", daemon=True)
+    thread.start()
     try:
         host = f"[{address}]" if ":" in address else address
-        yield Endpoint(f"http://{host}:{server.server_port}/metrics", registry)
+        yield Endpoint(f"http://{host}:{server.port}/metrics", registry)
     finally:
         server.shutdown()
         server.server_close()
