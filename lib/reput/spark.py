@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from site import getsitepackages
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
+from reput.caches import can_write, own_directory, settle
 from reput.errors import SettingsError, SparkError
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def session(
         SparkError: there is no Java, or the session doesn't start, or has no Delta.
         SettingsError: Spark has a setting that reput can't run with.
     """
+    settle()  # before the JVM is started, so that workers have the kernels where this process has them
     elsewhere = is_submitted() or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     chosen = master or (None if elsewhere else "local[*]")
     _choose_python(is_local=chosen is not None and chosen.startswith("local"))
@@ -204,7 +206,8 @@ def _delta(told: frozenset[str]) -> dict[str, str]:
     packages, excludes = "spark.jars.packages", "spark.jars.excludes"
     cached = _delta_jars()
     if not cached or not told.isdisjoint((packages, "spark.jars")):
-        return _DELTA
+        own = _own_ivy()
+        return _DELTA if own is None else {**_DELTA, "spark.jars.ivy": str(own)}
     settings = {key: value for key, value in _DELTA.items() if key not in (packages, excludes)}
     return {**settings, "spark.jars": ",".join(str(path) for path in cached)}
 
@@ -220,7 +223,19 @@ def _delta_jars() -> list[Path]:
 
 
 def _ivy_caches() -> list[Path]:
+    own = _own_ivy()
+    if own is not None:
+        return [own / "jars"]
     return [path / "jars" for path in sorted(Path.home().glob(".ivy2*"))]
+
+
+def _own_ivy() -> Path | None:
+    """Where Ivy keeps jars for a user who can't write to the home directory; None where that will do."""
+    with suppress(RuntimeError):  # nothing names a home
+        if Path.home().is_dir() and can_write(Path.home()):
+            return None
+    own = own_directory()
+    return None if own is None else own / "ivy"
 
 
 def delta_jar() -> tuple[Path | None, str]:

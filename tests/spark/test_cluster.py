@@ -17,8 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from reput.caches import kernels_can_be_cached
 from reput.cluster import Cluster
-from reput.cluster.standalone import Submitted, kernels_can_be_cached
+from reput.cluster.standalone import Submitted
 from reput.cluster.trial import default_store, entry_point, open_store
 from reput.errors import SparkError, StoreError
 from reput.format import names
@@ -387,7 +388,7 @@ def test_executors_get_a_place_for_kernels_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setattr("reput.cluster.standalone._can_write", lambda directory: False)
+    monkeypatch.setattr("reput.caches.can_write", lambda directory: directory == tmp_path)
     assert not kernels_can_be_cached()
     prepared = Cluster(tmp_path)._prepare()
     assert prepared["NUMBA_CACHE_DIR"] == str(tmp_path / "numba")

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format.indexfile import (
     ENTRY_LENGTH,
     HEADER_LENGTH,
@@ -132,7 +133,7 @@ def put_slowly(file: bytearray, rows: KeyRows, skip: int, max_hash_slot_num: int
     return Put(header, np.frombuffer(bytes(file[start:end]), np.uint8), done_rows, max(keys, 0))
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=CACHED, nogil=True, _nrt=False)
 def rebuild_slots(key_hash, slots, first_ordinal):  # type: ignore[no-untyped-def]
     """Set ``slots`` (int32[slots]) as putting ``key_hash`` (int32[keys]) from ``first_ordinal`` on does."""
     for key in range(len(key_hash)):
@@ -143,7 +144,7 @@ def rebuild_slots(key_hash, slots, first_ordinal):  # type: ignore[no-untyped-de
 # have in common would be worked out between loads from hash slots that lie all over 20 MB.
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=CACHED, nogil=True, _nrt=False)
 def _put(state, slots, position, timestamp, keys, key_hash, skip, words, room):  # type: ignore[no-untyped-def]
     begin_time = state[_BEGIN_TIME]
     first = state[_INDEX_COUNT]
@@ -187,7 +188,7 @@ def _put(state, slots, position, timestamp, keys, key_hash, skip, words, room): 
     return row, put
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=CACHED, nogil=True, _nrt=False)
 def _chain(slots, key_hash, first, words):  # type: ignore[no-untyped-def]
     """Put hashes and previous ordinals into entries; how many slots were empty before."""
     slot_number = np.uint32(len(slots))

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format.consumequeue import UNIT_LENGTH, unit
 from reput.scan.load import swapped_u32
 from reput.scan.output import UNITS, OutputArrays
@@ -108,7 +109,7 @@ def by_queue(out: OutputArrays, queues: int) -> tuple[NDArray[np.int64], NDArray
     return _by_queue(out.unit_queue[: int(out.counts[UNITS])], queues)  # type: ignore[no-any-return]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _by_queue(queue, queues):  # type: ignore[no-untyped-def]
     starts = np.zeros(queues + 1, np.int64)
     for row in range(len(queue)):
@@ -124,7 +125,7 @@ def _by_queue(queue, queues):  # type: ignore[no-untyped-def]
     return order, starts
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _pack(queue, offset, position, size, tags, queues):  # type: ignore[no-untyped-def]
     starts = np.zeros(queues + 1, np.int64)
     for row in range(len(queue)):

@@ -13,7 +13,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from reput.caches import kernels_can_be_cached
 from reput.errors import SparkError
 from reput.spark import check_java
 
@@ -316,23 +316,6 @@ class Cluster:
     @staticmethod
     def _bin(name: str) -> str:
         return str(_spark_home() / "bin" / name)
-
-
-def kernels_can_be_cached() -> bool:
-    """Whether numba finds a place for compiled kernels: beside the package, or in the home directory."""
-    if "NUMBA_CACHE_DIR" in os.environ:
-        return True
-    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return any(map(_can_write, (Path(__file__).parents[1] / "scan" / "__pycache__", user_cache / "numba")))
-
-
-def _can_write(directory: Path) -> bool:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=directory).close()
-    except OSError:
-        return False
-    return True
 
 
 def _spark_home() -> Path:

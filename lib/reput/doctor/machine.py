@@ -86,7 +86,8 @@ def numba_cache() -> Check:
     # numba settles on the place when a function is decorated, and has no public name for it.
     cache = getattr(getattr(frames._pass_over, "_cache", None), "cache_path", None)
     if cache is None:
-        return warning("numba-cache", "numba doesn't tell where it is", "Set NUMBA_CACHE_DIR to a directory.")
+        step = "Set NUMBA_CACHE_DIR to a directory that you can write to."
+        return wrong("numba-cache", "there is nowhere to keep compiled kernels", step)
     return cache_check(Path(cache))
 
 

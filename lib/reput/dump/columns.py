@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format import javastring
 from reput.scan.kernel import _topic
 from reput.scan.load import u8
@@ -22,7 +23,7 @@ def _is(data, start, text):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _equal(data, starts, lengths, text):  # type: ignore[no-untyped-def]
     found = np.zeros(len(starts), np.bool_)
     for row in range(len(starts)):
@@ -30,7 +31,7 @@ def _equal(data, starts, lengths, text):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _holds(data, starts, lengths, word):  # type: ignore[no-untyped-def]
     found = np.zeros(len(starts), np.bool_)
     for row in range(len(starts)):
@@ -46,7 +47,7 @@ def _holds(data, starts, lengths, word):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _add(data, rows, first, starts, lengths, sizes, times, topics, sums):  # type: ignore[no-untyped-def]
     """Add up rows from number ``first`` on; stops at one of a topic that isn't known, and says which."""
     for at in range(first, len(rows)):

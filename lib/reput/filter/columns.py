@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format import properties
 from reput.format.commitlog import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
@@ -102,7 +103,7 @@ def of_mappings(messages: Sequence[Mapping[str, str]], names: Sequence[str]) -> 
     return found
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _find_values(data, starts, lengths, names, ends):  # type: ignore[no-untyped-def]
     """Start (-1 for none) and length of each value: int64[P, N] twice; ``names`` one after the other."""
     count, wanted = len(starts), len(ends)
@@ -141,7 +142,7 @@ def _find_values(data, starts, lengths, names, ends):  # type: ignore[no-untyped
     return value_starts, value_lengths
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _encode(data, starts, lengths):  # type: ignore[no-untyped-def]
     """int32[N] codes in order of appearance, and int64[distinct]: the first message with each."""
     count = len(starts)

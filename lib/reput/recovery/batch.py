@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format import commitlog
 from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH
 from reput.format.properties import INNER_BASE, INNER_NUM
@@ -250,7 +251,7 @@ _QUEUE_OFFSET = commitlog.QUEUE_OFFSET
 _MAGIC, _MAGIC_V2 = commitlog.MAGIC, commitlog.MAGIC_V2
 
 
-@njit(cache=True)
+@njit(cache=CACHED)
 def _inner(data, positions):  # type: ignore[no-untyped-def]
     """INNER_BASE, INNER_NUM and storeTimestamp of whole records at positions of a segment."""
     first = np.full(len(positions), -1, np.int64)
@@ -285,7 +286,7 @@ def _inner(data, positions):  # type: ignore[no-untyped-def]
     return first, count, time
 
 
-@njit(cache=True)
+@njit(cache=CACHED)
 def _number(data, start, end, name):  # type: ignore[no-untyped-def]
     """(whether there is a property of this name, its value): the last one; the scan found it a number."""
     found, value = False, np.int64(0)

@@ -14,6 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.build.ext import lay_out
+from reput.caches import CACHED
 from reput.format.consumequeueext import END_BLANK, END_MARK, FIRST_ADDRESS, HEAD, HEAD_LENGTH, place_of
 from reput.recovery.files import StoreFile, mapped
 from reput.recovery.problem import Problem, StartFailsError
@@ -171,7 +172,7 @@ class ExtModel:
         return mapped(file.path, self.file_size)
 
 
-@njit(cache=True)
+@njit(cache=CACHED)
 def _records(data):  # type: ignore[no-untyped-def]
     """Whether a size that isn't positive ends the records before the file's end, and where."""
     position = np.int64(0)

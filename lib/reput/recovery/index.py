@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 
 
@@ -110,7 +111,7 @@ def read_header(path: Path) -> IndexHeader:
     return header if header.index_count > 0 else replace(header, index_count=1)
 
 
-@njit(cache=True)
+@njit(cache=CACHED)
 def _fill(  # type: ignore[no-untyped-def]
     position, timestamp, keys, row, done, most, count, begin, end, begun, ended
 ):

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.recovery.ext import ExtModel
@@ -361,7 +362,7 @@ def _addresses(ext: ExtModel, tags: NDArray[np.int64], own: NDArray[np.bool_] | 
     return tags
 
 
-@njit(cache=True)
+@njit(cache=CACHED)
 def _prefix(data, start, stop, before):  # type: ignore[no-untyped-def]
     """Up to which unit a file holds valid ones, and where the last one's message ends, -1 without one.
 
@@ -389,7 +390,7 @@ def _empty(file: QueueFile) -> Problem:
     )
 
 
-@njit(cache=True)
+@njit(cache=CACHED)
 def _place(position, size, offset, file_size, has_files, base, wrote, fresh, max_physical, min_logic):  # type: ignore[no-untyped-def]
     """Where each unit goes: ``ConsumeQueue.putMessagePositionInfo``, one message after the other."""
     places = np.full(len(position), -1, np.int64)

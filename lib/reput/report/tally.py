@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.scan.frames import ROWS, Frames
 from reput.scan.kernel import _topic
 from reput.scan.table import QueueTable
@@ -202,7 +203,7 @@ def _longer(array: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
     return longer
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _add(data, base, block, row, topics, counts):  # type: ignore[no-untyped-def]
     """Count from ``row`` on. Returns (row, why it stopped, topic's length or time that needs room)."""
     state = counts.state
@@ -239,7 +240,7 @@ def _add(data, base, block, row, topics, counts):  # type: ignore[no-untyped-def
     return block.counts[ROWS], _DONE, np.int64(0)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _bin(size):  # type: ignore[no-untyped-def]
     """The number of a size's bin: four for each octave, of even width."""
     octave = 0

@@ -14,6 +14,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
+
 _POLYNOMIAL = 0xEDB88320
 _FOLD_64_BYTES = (0x0154442BD4, 0x01C6E41596)  # x^(512±32) mod P, reflected
 _FOLD_16_BYTES = (0x01751997D0, 0x00CCAA009E)  # x^(128±32) mod P, reflected
@@ -105,7 +107,7 @@ def _fold(typingctx, data, position, length, initial):  # type: ignore[no-untype
     return signature, codegen
 
 
-@njit(cache=True)
+@njit(cache=CACHED)
 def table_crc32(data: NDArray[np.uint8], start: int, end: int, initial: np.uint32) -> np.uint32:
     """CRC register after ``data[start:end)``, from the register ``initial``; not inverted at either end."""
     crc = np.uint32(initial)
@@ -134,7 +136,7 @@ def table_crc32(data: NDArray[np.uint8], start: int, end: int, initial: np.uint3
     return crc
 
 
-@njit(cache=True)
+@njit(cache=CACHED)
 def _word_crc32(word: np.uint64, crc: np.uint32) -> np.uint32:
     """CRC register after the eight bytes of ``word``, the least significant first."""
     low = np.uint32(word & np.uint64(0xFFFFFFFF)) ^ crc
@@ -153,7 +155,7 @@ def _word_crc32(word: np.uint64, crc: np.uint32) -> np.uint32:
 
 if HAS_CARRYLESS_MULTIPLY:
 
-    @njit(cache=True)
+    @njit(cache=CACHED)
     def crc32(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
         """CRC-32 of ``data[start:end)`` (uint8 array)."""
         crc = np.uint32(0xFFFFFFFF)
@@ -167,7 +169,7 @@ if HAS_CARRYLESS_MULTIPLY:
 
 else:
 
-    @njit(cache=True)
+    @njit(cache=CACHED)
     def crc32(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
         """CRC-32 of ``data[start:end)`` (uint8 array)."""
         return np.uint32(

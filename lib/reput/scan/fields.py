@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format import commitlog, javastring, properties
 from reput.format.commitlog import (
     BORN_HOST,
@@ -131,7 +132,7 @@ def _size(data: NDArray[np.uint8], position: int) -> int:
     return int.from_bytes(data[position : position + 4].tobytes(), "big")
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _fields(  # type: ignore[no-untyped-def]
     data, positions, queue_offsets, unit_queues, queue_topic, queue_id, topics, inner_base, inner_num,
 ):  # fmt: skip

@@ -19,6 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format import commitlog, properties
 from reput.format.commitlog import (
     BODY_CRC,
@@ -124,7 +125,7 @@ def frames(rows: int = 10_000) -> Frames:
     return Frames(**columns, counts=np.zeros(3, np.int64))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _pass_over(data, base, start, end, topic_length_v2, entries):  # type: ignore[no-untyped-def]
     """See :func:`_collect`; nothing is kept."""
     position = np.int64(start)
@@ -144,7 +145,7 @@ def _pass_over(data, base, start, end, topic_length_v2, entries):  # type: ignor
         position += size
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _collect(  # type: ignore[no-untyped-def]
     data, base, start, end, topic_length_v2, in_entries, out, most_bytes
 ):
@@ -253,7 +254,7 @@ def _entry(data, name, length, out, first, entries):  # type: ignore[no-untyped-
     return entries
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _gather(data, starts, offsets, out):  # type: ignore[no-untyped-def]
     for row in range(len(starts)):
         source = starts[row]

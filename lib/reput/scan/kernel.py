@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format import commitlog, consumequeue, dledger
 from reput.format.commitlog import (
     BODY_CRC,
@@ -95,7 +96,7 @@ _SEPARATORS_2 = np.uint64(_LOWS * np.uint64(PROPERTY_SEPARATOR))
 
 # Nothing here allocates, so that numba need not count references; its atomic counting of every array in the
 # argument tuples took more than half of the scan's time.
-_kernel = njit(cache=True, nogil=True, _nrt=False)
+_kernel = njit(cache=CACHED, nogil=True, _nrt=False)
 
 
 def _word(text: bytes) -> int:

@@ -6,13 +6,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format.commitlog import BORN_HOST, SYS_FLAG, SYS_FLAG_BORN_HOST_V6
 from reput.scan.kernel import _FULL, _GOOD, _frame
 from reput.scan.load import i32, i64
 from reput.source.walk import Walked
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=CACHED, nogil=True, _nrt=False)
 def _walk(data, base, start, trusted, topic_length_v2, top, most, entries):  # type: ignore[no-untyped-def]
     segment_end = np.int64(len(data))
     position = np.int64(start)

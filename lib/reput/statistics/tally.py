@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format.commitlog import TRANSACTION_MASK
 from reput.scan.frames import ROWS, Frames
 from reput.scan.kernel import _mix, _topic
@@ -211,7 +212,7 @@ def bin_range(number: int) -> tuple[int, int]:
     return low + eighth * step, low + (eighth + 1) * step
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _bin(size):  # type: ignore[no-untyped-def]
     octave = np.int64(_FIRST_OCTAVE)
     while size >> (octave + 1):
@@ -219,7 +220,7 @@ def _bin(size):  # type: ignore[no-untyped-def]
     return (octave - _FIRST_OCTAVE) * _EIGHTHS + ((size - (np.int64(1) << octave)) * _EIGHTHS >> octave)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _slot(first, second, slots, firsts, seconds):  # type: ignore[no-untyped-def]
     """The slot of a pair: its own, or the free one where it goes."""
     mask = np.int64(len(slots) - 1)
@@ -231,13 +232,13 @@ def _slot(first, second, slots, firsts, seconds):  # type: ignore[no-untyped-def
         slot = (slot + 1) & mask
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _fill(slots, firsts, seconds, used):  # type: ignore[no-untyped-def]
     for row in range(1, used):
         slots[_slot(firsts[row], seconds[row], slots, firsts, seconds)] = row + 1
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _add(  # type: ignore[no-untyped-def]
     data, base, block, row, by, wanted, topics, names, arrays, most, delay_text, delay_ends
 ):
@@ -292,7 +293,7 @@ def _add(  # type: ignore[no-untyped-def]
     return block.counts[ROWS], _DONE, np.int64(0), np.int64(0)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _count(data, block, at, sums, delay_text, delay_ends):  # type: ignore[no-untyped-def]
     time, size = block.store_timestamp[at], block.size[at]
     sums[MESSAGES] += 1
@@ -319,7 +320,7 @@ def _count(data, block, at, sums, delay_text, delay_ends):  # type: ignore[no-un
             begin = end
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=CACHED, nogil=True)
 def _walk(time, position, walk, gaps):  # type: ignore[no-untyped-def]
     """Take a message for the next in time: keep the longest gaps, and count the steps back."""
     if walk[_LAST_AT] < 0:

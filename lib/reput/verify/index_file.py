@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.errors import StoreError
 from reput.format import indexfile, names
 from reput.format.indexfile import (
@@ -263,7 +264,7 @@ def _entries(info: IndexInfo) -> Iterator[tuple[int, NDArray[np.void]]]:
             yield ordinal, np.frombuffer(data[: len(data) // ENTRY_LENGTH * ENTRY_LENGTH], ENTRY)
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=CACHED, nogil=True, _nrt=False)
 def _follow(key_hash, previous, first_ordinal, slots, bad, counts):  # type: ignore[no-untyped-def]
     """Put hashes; rows of ``bad`` get (kind, ordinal, expected, found); ``counts`` are by kind."""
     used = 0
