@@ -65,6 +65,10 @@ class ReputError(Exception):
             "next_step": self.next_step,
         }
 
+    def document(self) -> dict[str, object]:
+        """What a command prints as JSON where this ends it."""
+        return {"exit_code": 2, "error": self.problem, "message": str(self), **self.facts()}
+
 
 def _rebuild(kind: type[ReputError], problem: str, facts: dict[str, Any]) -> ReputError:
     return kind(problem, **facts)

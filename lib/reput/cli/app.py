@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 import reput
 from reput.cli.arguments import (
@@ -22,9 +24,10 @@ from reput.cli.arguments import (
     WrittenAs,
     size,
 )
+from reput.cli.crash import REFUSED, ended_by
 from reput.cli.dump import dump_app
 from reput.cli.interrupts import as_before
-from reput.cli.outcome import INTERRUPTED, REFUSED, reported
+from reput.cli.outcome import reported
 from reput.cli.output import (
     JsonOutput,
     Output,
@@ -32,7 +35,6 @@ from reput.cli.output import (
     TextOutput,
     let_go_of_stdout,
     printed,
-    told,
     unwritten,
 )
 from reput.cli.submitted import part_stderr
@@ -46,8 +48,21 @@ if TYPE_CHECKING:
 
 __all__ = ["REFUSED", "app", "main", "start_spark"]
 
+
+class _Commands(TyperGroup):
+    """All of them. Typer ends with 1 and "Aborted" where a file ends too early, a compiled module say."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            raise typer.Exit(ended_by(error)) from None
+
+
 app = typer.Typer(
     name="reput",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -70,6 +85,9 @@ One queue, as RocketMQ 4.9.7 writes it, for a program:
 
     reput rebuild /data/store --out /tmp/one --queue orders:3 --rocketmq-version 4.9.7 --json
 """
+
+#: What stdout says when it doesn't take what is printed.
+_OF_STDOUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def _version(wanted: bool) -> None:
@@ -199,12 +217,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     code: int | str | None = 0
     try:
         app(arguments)
-    except KeyboardInterrupt:
-        told("interrupted")
-        code = INTERRUPTED
     except SystemExit as ended:
         code = _code(ended, sys.argv[1:] if arguments is None else arguments)
-    except OSError as error:  # of help; commands print by themselves
-        unwritten(error)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - Python would end with 1
+        if isinstance(error, OSError) and error.errno in _OF_STDOUT and error.filename is None:
+            unwritten(error)  # help; commands print by themselves
+        code = ended_by(error)
     printed()  # what is still in buffers, while it can be told that it can't be written
     sys.exit(code)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
 
+from reput.cli.crash import INTERRUPTED, REFUSED
 from reput.cli.output import Output, told
 from reput.errors import ReputError
-
-REFUSED = 2
-INTERRUPTED = 130
+from reput.unforeseen import unforeseen
 
 
 @contextmanager
@@ -36,12 +34,5 @@ def reported(
         told(f"interrupted; {interrupted}")
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:  # noqa: BLE001 - a bug must not look like exit code 1, a run with findings
-        traceback.print_exc()
-        output.error(
-            ReputError(
-                "reput failed in a way that it doesn't foresee",
-                found=f"{type(error).__name__}: {error}",
-                next_step="The lines above say where; please report them",
-            )
-        )
+        output.error(unforeseen(error))
         raise typer.Exit(REFUSED) from None

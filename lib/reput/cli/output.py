@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from reput.catalog.options import Cataloged
+from reput.cli.crash import REFUSED
 from reput.errors import ReputError
 from reput.sink.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from reput.job import Summary, Undone
 
 _LINE_EVERY_SECONDS = 5.0
-_UNWRITTEN = 2  # outcome.REFUSED
 #: What reput means where it prints lines; in a text from the store they would begin another line or column.
 _MEANT = "\t\n"
 _MOST_FINDINGS = 20
@@ -83,8 +83,7 @@ class JsonOutput:
 
     def error(self, error: ReputError) -> None:
         """Show why a command was refused or failed."""
-        facts = {"exit_code": 2, "error": error.problem, "message": str(error), **error.facts()}
-        printed(json.dumps(facts, indent=2))
+        printed(json.dumps(error.document(), indent=2))
         told(error)
 
 
@@ -118,7 +117,7 @@ def unwritten(error: OSError) -> NoReturn:
     """
     let_go_of_stdout()
     told(f"the result can't be written to stdout; found {error.strerror}")
-    raise SystemExit(_UNWRITTEN) from None
+    raise SystemExit(REFUSED) from None
 
 
 def let_go_of_stdout() -> None:

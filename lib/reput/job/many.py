@@ -6,9 +6,7 @@ import os
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +16,7 @@ from reput.errors import ReputError, SettingsError
 from reput.job.options import RebuildOptions
 from reput.job.run import rebuild
 from reput.job.summary import Summary
+from reput.unforeseen import unforeseen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,9 +139,8 @@ def rebuild_many(
         listener(outcome)
     for number, options in enumerate(stores):
         if number not in outcomes:
-            outcomes[number] = Outcome(
-                options, _unforeseen(options, "its thread ended without a result"), 0.0
-            )
+            lost = ReputError("its thread ended without a result", path=options.store)
+            outcomes[number] = Outcome(options, lost, 0.0)
             listener(outcomes[number])
     return [outcomes[number] for number in sorted(outcomes)]
 
@@ -170,16 +168,5 @@ def _rebuilt(options: RebuildOptions, start_spark: Callable[[], SparkSession]) -
     except ReputError as refused:
         result = refused
     except BaseException as bug:  # noqa: BLE001 - of one store, an exit too: the others go on
-        with suppress(OSError):  # nobody may read stderr any more
-            traceback.print_exc()
-        result = _unforeseen(options, f"{type(bug).__name__}: {bug}")
+        result = unforeseen(bug, options.store)
     return Outcome(options, result, time.perf_counter() - began)
-
-
-def _unforeseen(options: RebuildOptions, found: str) -> ReputError:
-    return ReputError(
-        "reput failed in a way that it doesn't foresee",
-        path=options.store,
-        found=found,
-        next_step="The lines above say where; please report them",
-    )

@@ -20,7 +20,7 @@ from reput.sink.spark_checkpoint import planned_end
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark import spark_error
-from reput.store import files
+from reput.store import files, system_errors
 from reput.watch.progress import observed
 
 _LOOK_SECONDS = 0.05
@@ -134,7 +134,7 @@ class Following:
                 raise
             except OSError as error:
                 path = Path(error.filename) if error.filename else self._root
-                self._failure = files.output_error("the output can't be written", path, error)
+                self._failure = system_errors.output_error("the output can't be written", path, error)
                 raise
 
     def _retain(self) -> None:

@@ -30,7 +30,7 @@ from reput.sink import retention_appended
 from reput.sink.journal import Batch, Journal, QueueState, State
 from reput.sink.queue_files import series
 from reput.sink.scan_task import Target
-from reput.store import files
+from reput.store import files, system_errors
 from reput.store.segments import CommitLog
 
 Queues = Mapping[tuple[str, int], QueueState]
@@ -191,7 +191,7 @@ def _first_live(target: Target, queue: tuple[str, int], known: QueueState, log_s
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise files.output_error("the queue's file can't be read", Path(path), error) from error
+            raise system_errors.output_error("the queue's file can't be read", Path(path), error) from error
         try:
             found = _first_in_file(fd, start - base, end - base, log_start)
         finally:

@@ -19,7 +19,7 @@ from reput.sink.cut_short import in_few_words, until_it_ends
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark import spark_error
-from reput.store import files
+from reput.store import system_errors
 from reput.store.segments import CommitLog
 
 
@@ -94,7 +94,7 @@ def run_available(
             raise
         except OSError as error:
             path = Path(error.filename) if error.filename else checkpoint.parent
-            failures.append(files.output_error("the output can't be written", path, error))
+            failures.append(system_errors.output_error("the output can't be written", path, error))
             raise
 
     try:

@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reput.errors import OutputError
-from reput.store.space import existing_parent, free_bytes, human
+from reput.store.space import human
 from reput.store.system import System
+from reput.store.system_errors import output_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -403,18 +404,6 @@ def reporting(problem: str, where: Path | int, offset: int | None = None) -> Ite
         raise output_error(problem, path, error, offset) from error
 
 
-def output_error(problem: str, path: Path, error: OSError, offset: int | None = None) -> OutputError:
-    """An OutputError that says what the system said, and what the operator can do about it."""
-    code = errno.errorcode.get(error.errno or 0, "no errno")
-    return OutputError(
-        problem,
-        path=path,
-        offset=offset,
-        found=f"{error.strerror or error} ({code})",
-        next_step=_next_step(error.errno, path),
-    )
-
-
 def path_of(fd: int) -> Path:
     """The path of an open file, for messages."""
     try:
@@ -445,51 +434,3 @@ def _flush_parents(*paths: Path) -> None:
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-def _next_step(code: int | None, path: Path) -> str | None:
-    again = "then run the same command again."
-    if code == errno.ENOSPC:
-        place = existing_parent(path)
-        with suppress(OutputError):
-            return (
-                f"Free space on the file system that holds {place} ({human(free_bytes(place))} left), {again}"
-            )
-    if code == errno.EDQUOT:
-        return f"The user's quota is used up: free space under {existing_parent(path)} or raise it, {again}"
-    if code in (errno.EACCES, errno.EPERM):
-        return f"{_who(path)}: run as a user that may write there, or change owner or mode, {again}"
-    if code == errno.EROFS:
-        return f"{existing_parent(path)} is mounted read-only: mount it for writing, {again}"
-    if code == errno.EFBIG:
-        return (
-            f"Raise the limit on file sizes (ulimit -f), or use a file system that takes such files, {again}"
-        )
-    if code in (errno.EMFILE, errno.ENFILE):
-        return f"Raise the limit on open files (ulimit -n), {again}"
-    if code == errno.ENOMEM:
-        return f"Raise the limit on address space (ulimit -v, spark.executor.pyspark.memory), {again}"
-    if code == errno.EXDEV:
-        return "The two are on different file systems: put both on one."
-    if code == errno.EIO:
-        return "The disk failed: see the kernel's log (dmesg), and write to another one."
-    return None
-
-
-def _who(path: Path) -> str:
-    place = existing_parent(path)
-    me = f"This process is user {_user(os.geteuid())}"
-    try:
-        found = place.stat()
-    except OSError:
-        return me
-    return f"{me}, {place} belongs to {_user(found.st_uid)} and has mode {stat.S_IMODE(found.st_mode):04o}"
-
-
-def _user(uid: int) -> str:
-    import pwd
-
-    try:
-        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
-    except KeyError:
-        return f"uid {uid}"

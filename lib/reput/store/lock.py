@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Self
 from reput.errors import StoreError, StoreInUseError
 from reput.format import names
 from reput.next_command import next_command
-from reput.store import files
+from reput.store import files, system_errors
 from reput.store.outside import refuse_links
 from reput.store.ownership import Owner
 
@@ -287,7 +287,7 @@ def output_holder(directory: Path) -> Holder | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise files.output_error("can't tell who writes here", path, error) from error
+        raise system_errors.output_error("can't tell who writes here", path, error) from error
     try:
         if _try_flock(fd, fcntl.LOCK_SH, path):
             return None
@@ -342,7 +342,7 @@ def _try_lock(fd: int, path: Path) -> bool:
                 return False
             # A kernel or file system without open file description locks says EINVAL.
             if error.errno != errno.EINVAL or command == fcntl.F_SETLK:
-                raise files.output_error("can't lock it", path, error) from error
+                raise system_errors.output_error("can't lock it", path, error) from error
     return False
 
 
@@ -412,5 +412,5 @@ def _try_flock(fd: int, kind: int, path: Path) -> bool:
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return False
-        raise files.output_error("can't lock it", path, error) from error
+        raise system_errors.output_error("can't lock it", path, error) from error
     return True

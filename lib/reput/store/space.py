@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from reput.errors import OutputError
@@ -11,11 +12,25 @@ _STEP = 1024
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
-def free_bytes(path: Path) -> int:
-    """Bytes that an ordinary user can still write to the file system that holds ``path``.
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What an ordinary user can still write to a file system.
 
-    A path that doesn't exist yet is asked for at its nearest existing parent. The blocks that a file system
-    keeps for root are not counted, even for root.
+    The blocks that a file system keeps for root are not counted, even for root.
+
+    Attributes:
+        free: bytes.
+        inodes: files and directories that can still be made; None where the file system has no such limit.
+    """
+
+    free: int
+    inodes: int | None
+
+
+def room(path: Path) -> Room:
+    """How much room the file system that holds ``path`` has.
+
+    A path that doesn't exist yet is asked for at its nearest existing parent.
 
     Raises:
         OutputError: the file system can't be asked.
@@ -27,7 +42,16 @@ def free_bytes(path: Path) -> int:
         raise OutputError(
             "can't tell how much space is free", path=place, found=error.strerror or str(error)
         ) from error
-    return figures.f_bavail * figures.f_frsize
+    return Room(figures.f_bavail * figures.f_frsize, figures.f_favail if figures.f_files else None)
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that an ordinary user can still write to the file system that holds ``path``; see :func:`room`.
+
+    Raises:
+        OutputError: the file system can't be asked.
+    """
+    return room(path).free
 
 
 def check_free(path: Path, needed: int, what: str) -> None:

@@ -43,7 +43,7 @@ from typing import Any
 
 from reput.errors import OutputError
 from reput.format import names
-from reput.store import files
+from reput.store import files, system_errors
 from reput.store.ownership import Owner
 
 INTENT = "swap.json"
@@ -97,7 +97,7 @@ class _Intent:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise files.output_error("can't read the swap's record", path, error) from error
+            raise system_errors.output_error("can't read the swap's record", path, error) from error
         try:
             facts: dict[str, Any] = json.loads(text)
             if facts.pop("version") != _VERSION:

@@ -101,8 +101,7 @@ class Lines:
         """Why the command was refused or failed: to stderr, with ``--json`` as a line as well."""
         with suppress(OSError):
             if self.as_json:
-                facts = {"type": "error", "exit_code": 2, "error": error.problem, "message": str(error)}
-                self.put(json.dumps({**facts, **error.facts()}))
+                self.put(json.dumps({"type": "error", **error.document()}))
             self.flush()
         told(error)
 

@@ -1,0 +1,37 @@
+"""How a command ends when it fails outside of what it reports by itself: while it is loaded, for instance.
+
+Never with exit code 1, which says that the work was done and has findings.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+from reput.unforeseen import unforeseen
+from reput.words import visible
+
+REFUSED = 2
+INTERRUPTED = 130
+
+
+def ended_by(error: BaseException) -> int:
+    """Say why a command ends; its exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        _say("reput: interrupted", sys.stderr)
+        return INTERRUPTED
+    failure = unforeseen(error)
+    if "--json" in sys.argv:
+        _say(json.dumps(failure.document()), sys.stdout)
+    _say(f"reput: {visible(str(failure))}", sys.stderr)
+    return REFUSED
+
+
+def _say(text: str, stream: TextIO) -> None:
+    with suppress(OSError, ValueError):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+        print(text, file=stream, flush=True)
