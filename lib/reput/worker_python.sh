@@ -11,4 +11,6 @@ for entry in $PYTHONPATH; do
     *) rest=$rest:$entry ;;
     esac
 done
+# Spark starts daemons for planning as PySpark's own, whatever spark.python.daemon.module says.
+[ "$1 $2" = "-m pyspark.daemon" ] && shift 2 && set -- -m reput.worker_daemon "$@"
 PYTHONPATH=${rest#:} exec "${REPUT_PYTHON:-python3}" "$@"

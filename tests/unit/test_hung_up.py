@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from pyspark.serializers import (
 )
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+import reput
 from reput.source import CommitLogDataSource, hung_up
 from tests.stores import LogWriter
 
@@ -80,26 +80,35 @@ def test_nobody_listens(tmp_path: Path, place: Path) -> None:
     assert process.returncode != 0, "it was no orderly end"
 
 
-@pytest.mark.parametrize(
-    ("module", "shown"), [("busy", "^$"), ("gone", "ModuleNotFoundError: No module named 'pyspark.gone'\n$")]
-)
-def test_a_worker(module: str, shown: str, place: Path) -> None:
-    """One has something to say when its job is over; another fails by itself."""
-    program = (
-        "import runpy, sys, types\n"
-        "def main(infile, outfile):\n"
-        "    infile.read()\n"
-        "    outfile.write(b'done')\n"
-        "sys.modules['pyspark.busy'] = types.SimpleNamespace(main=main)\n"
-        "runpy.run_module('reput.worker_daemon', run_name='__main__')"
-    )
+#: Spark has read all that it wants when the last bytes come.
+BUSY = """
+import runpy, sys, types
+def main(infile, outfile):
+    import reput.source.{source}
+    infile.read()
+    outfile.write(b'done')
+sys.modules['pyspark.busy'] = types.SimpleNamespace(main=main)
+runpy.run_module('{daemon}', run_name='__main__', alter_sys=True)
+"""
+LOOKED_UP = "pyspark.sql.worker.lookup_data_sources"
+SCRIPT = Path(reput.__file__).with_name("worker_python.sh")
+
+
+def said_by_a_worker(command: list[str], place: Path, *, killed: bool) -> str:
+    """What a daemon and its worker say, on whom Spark hangs up at once.
+
+    Args:
+        killed: as Spark has it: a worker that can't say its last words isn't used again.
+    """
     daemon = subprocess.Popen(
-        [sys.executable, "-c", program, f"pyspark.{module}"],
+        command,
         env={
             **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "REPUT_PYTHON": sys.executable,
             "PYTHON_UNIX_DOMAIN_ENABLED": "true",
             "PYTHON_WORKER_FACTORY_SOCK_DIR": str(place),
-            "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+            **({"PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"} if killed else {}),
         },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -116,7 +125,38 @@ def test_a_worker(module: str, shown: str, place: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.005)
         _, said = daemon.communicate(timeout=60)  # its input ends, and with it the daemon
-    assert re.search(shown, said.decode()), said
+    return said.decode()
+
+
+@pytest.mark.parametrize(
+    ("daemon", "source", "killed"),
+    [
+        ("reput.worker_daemon", "commitlog", True),
+        ("pyspark.daemon", "commitlog", True),
+        ("pyspark.daemon", "derived", False),
+    ],
+)
+def test_a_worker(daemon: str, source: str, killed: bool, place: Path) -> None:
+    """One has something to say when its job is over, be its daemon reput's or, where it plans, PySpark's."""
+    program = BUSY.format(daemon=daemon, source=source)
+    command = [sys.executable, "-c", program, "pyspark.busy"]
+    assert said_by_a_worker(command, place, killed=killed) == ""
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_planner_of_a_local_session(killed: bool, place: Path) -> None:
+    """One of those that know nothing of reput; PySpark's own daemon shows a stack trace for it."""
+    words = ["-m", "pyspark.daemon", LOOKED_UP]
+    assert "BrokenPipeError" in said_by_a_worker([sys.executable, *words], place, killed=killed)
+    assert said_by_a_worker([str(SCRIPT), *words], place, killed=killed) == ""
+
+
+@pytest.mark.parametrize(
+    "command", [[sys.executable, "-m", "reput.worker_daemon"], [SCRIPT, "-m", "pyspark.daemon"]]
+)
+def test_a_worker_that_fails_by_itself(command: list[str], place: Path) -> None:
+    said = said_by_a_worker([*map(str, command), "pyspark.gone"], place, killed=True)
+    assert said.endswith("ModuleNotFoundError: No module named 'pyspark.gone'\n")
 
 
 def test_other_errors_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,8 @@ _LEAST_OF_SECOND = 10
 #: For ``spark.read.format`` and ``spark.readStream.format``.
 NAME = "rocketmq-commitlog"
 
+hung_up.leave_a_planner_without_a_word()
+
 
 class CommitLogDataSource(DataSource):
     """Commit logs of stores: a row a message, or a row a part of the log. docs/source.md lists the options.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from reput.source import stores, where
+from reput.source import hung_up, stores, where
 from reput.source.columns import (
     INDEX_COLUMNS,
     INDEX_FILTERS,
@@ -39,6 +39,8 @@ QUEUES = "rocketmq-consumequeue"
 INDEX = "rocketmq-index"
 
 _R = TypeVar("_R", bound=Sized)
+
+hung_up.leave_a_planner_without_a_word()
 
 
 class ConsumeQueueDataSource(DataSource):

@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
+from reput.worker_daemon import leave_without_a_word
+
 
 def say_nothing_to_nobody() -> None:
     """From now on this process ends without a word when it ends for a connection that is closed.
@@ -24,3 +26,13 @@ def say_nothing_to_nobody() -> None:
             shown(kind, error, trace)
 
     sys.excepthook = show
+
+
+def leave_a_planner_without_a_word() -> None:
+    """The same for a process that plans a read, if it is a worker of PySpark's own daemon.
+
+    In a local session it is one of reput's (worker_python.sh), and other processes stay as they are.
+    """
+    main = sys.modules["__main__"]
+    if getattr(getattr(main, "__spec__", None), "name", None) == "pyspark.daemon":
+        leave_without_a_word(main)
