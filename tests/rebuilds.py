@@ -8,11 +8,11 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -87,10 +87,10 @@ def words(store: GoldenStore, *more: str | Path) -> list[str | Path]:
     return ["rebuild", store.root, "--broker-conf", conf, "--rocketmq-version", store.version, *more]
 
 
-def start(*arguments: str | Path, **more: object) -> subprocess.Popen[str]:
-    """``reput`` in a process of its own, at the head of a session."""
+def start(*arguments: str | Path, before: Sequence[str] = (), **more: object) -> subprocess.Popen[str]:
+    """``reput`` in a process of its own, at the head of a session; ``before``: what runs the command."""
     return subprocess.Popen(
-        [sys.executable, "-m", "reput.cli", *map(str, arguments)],
+        [*before, sys.executable, "-m", "reput.cli", *map(str, arguments)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -100,7 +100,7 @@ def start(*arguments: str | Path, **more: object) -> subprocess.Popen[str]:
     )
 
 
-def run(*arguments: str | Path, **more: object) -> Outcome:
+def run(*arguments: str | Path, **more: Any) -> Outcome:
     """``reput`` in a process of its own, to its end."""
     process = start(*arguments, **more)
     try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +21,8 @@ from typing import IO, TYPE_CHECKING
 
 from reput.caches import can_write, own_directory, settle
 from reput.errors import SettingsError, SparkError
+from reput.store.system_errors import shortage_in
+from reput.unforeseen import TRACEBACK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,8 +84,15 @@ _VERSION = re.compile(r'version\s*=?\s*"(?:1\.)?([0-9]+)', re.IGNORECASE)
 #: What Spark puts around a failure's own words.
 _AROUND = re.compile(r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?|\s*SQLSTATE: \w+$")
 _CALL_WITHOUT_ANSWER = re.compile(r"An error occurred while calling \S+")
+#: Where Java has its temporary files, whatever TMPDIR says; Spark's lie there but for SPARK_LOCAL_DIRS.
+JAVA_TEMPORARY = "/tmp"
+#: A JVM with Spark's jars has some hundreds open, and a task up to 512 queue files.
+OPEN_FILES = 1024
 #: Printed by every JVM that Spark starts: it asks for a module that only its linear algebra uses.
 _JVM_NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector"
+#: A line that says why a JVM doesn't come up.
+_JVM_CAUSE = re.compile(r"Exception|Error(?! occurred during)(?!: A JNI error)|[Cc]ould not|[Cc]annot")
+_LAST_WORDS_SECONDS, _MOST_LINES = 2.0, 1000
 
 
 def session(
@@ -278,13 +289,22 @@ def check_java() -> None:
         )
 
 
-def spark_error(error: BaseException) -> SparkError:
-    """What Spark raised, in a sentence; its Java and Python stack traces are left out."""
+def spark_error(error: BaseException, *places: Path) -> SparkError:
+    """What Spark raised, in a sentence; its Java and Python stack traces are left out.
+
+    Args:
+        places: what Spark writes to besides its own temporary files.
+    """
     from py4j.protocol import Py4JNetworkError
 
     text = str(error)
     ours = re.findall(r"reput\.errors\.[A-Za-z]+Error: (.+)", text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    short = None if ours else shortage_in(text, (*places, *scratch_places()))
+    if short is not None:
+        return SparkError("Spark failed", path=short.path, found=short.found, next_step=short.next_step)
+    lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and _CALL_WITHOUT_ANSWER.fullmatch(lines[0]):
+        del lines[0]  # what was raised there stands below
     found = ours[-1] if ours else _AROUND.sub("", lines[0]) if lines else type(error).__name__
     # A connection that breaks during a call makes an error of the second kind, with nothing else in it.
     if isinstance(error, ConnectionError | Py4JNetworkError) or _CALL_WITHOUT_ANSWER.fullmatch(text):
@@ -294,6 +314,15 @@ def spark_error(error: BaseException) -> SparkError:
         found=found,
         next_step="Mend the cause and run the same command again; it goes on from the last committed batch",
     )
+
+
+def scratch_places() -> list[Path]:
+    """Where Spark keeps what it shuffles, and Python its temporary files, on this host."""
+    spark = os.environ.get("SPARK_LOCAL_DIRS") or JAVA_TEMPORARY
+    places = [Path(name.strip()) for name in spark.split(",") if name.strip()]
+    with suppress(OSError):  # no directory can be written to
+        places.append(Path(tempfile.gettempdir()))
+    return list(dict.fromkeys(places))
 
 
 def _java_version(java: str) -> int | None:
@@ -318,31 +347,62 @@ def _start(settings: dict[str, str]) -> SparkSession:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
+    words = _JvmWords()
     try:
         if _starts_jvm():
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            SparkContext(conf=conf, gateway=_gateway(conf))
+            SparkContext(conf=conf, gateway=_gateway(conf, words))
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except (PySparkRuntimeError, Py4JError, OSError) as error:
-        raise spark_error(error) from error
+        raise _start_error(error, words.said()) from error
+    words.pass_on()
+    return session
 
 
-def _gateway(conf: object):  # type: ignore[no-untyped-def]
-    """A JVM whose stderr is this process's, but for one line that says nothing.
+def _start_error(error: BaseException, said: str) -> SparkError:
+    """Why there is no session, by what was raised and what the JVM said before it ended."""
+    short = shortage_in(f"{said}\n{error}", scratch_places())
+    if short is not None:
+        return SparkError(
+            "Spark doesn't start", path=short.path, found=short.found, next_step=short.next_step
+        )
+    if not said:
+        return spark_error(error)
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    found = next((line for line in lines if _JVM_CAUSE.search(line)), lines[-1])
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most != resource.RLIM_INFINITY and most < OPEN_FILES:
+        # What a JVM says that can't open its own files has many words, and the cause isn't among them.
+        return SparkError(
+            "Spark doesn't start",
+            expected=f"{OPEN_FILES} open files or more (ulimit -n)",
+            found=f"{most}, and from its JVM: {found}",
+            next_step="Raise the limit on open files (ulimit -n), then run the same command again",
+        )
+    return SparkError(
+        "Spark doesn't start",
+        found=found,
+        next_step=f"{TRACEBACK}=1 in the environment shows all that it says",
+    )
+
+
+def _gateway(conf: object, words: _JvmWords):  # type: ignore[no-untyped-def]
+    """A JVM that says what it says to ``words``.
 
     It leads a session of its own, so that a signal to this process's group (Ctrl-C, ``timeout``) reaches
     Python alone, which can then end cleanly. It ends when this process does: its stdin closes.
     """
     from pyspark.java_gateway import launch_gateway
 
-    reading, writing = os.pipe()
-    threading.Thread(target=_pass_on, args=(os.fdopen(reading, "rb"),), daemon=True).start()
+    writing = words.listen()
     try:
         with _ctrl_c_put_off():
-            return launch_gateway(conf, popen_kwargs={"stderr": writing, "start_new_session": True})  # type: ignore[no-untyped-call]
+            # A JVM that doesn't come up says why on its stdout, which is for results here.
+            told = {"stdout": writing, "stderr": writing, "start_new_session": True}
+            return launch_gateway(conf, popen_kwargs=told)  # type: ignore[no-untyped-call]
     finally:
         os.close(writing)
 
@@ -375,8 +435,51 @@ def _ctrl_c_put_off() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-def _pass_on(lines: IO[bytes]) -> None:
-    with lines:
-        for line in lines:
-            if line.strip() != _JVM_NOISE:
-                os.write(2, line)
+class _JvmWords:
+    """What Spark's JVM says: kept while a session starts, and from then on let out to this process's stderr.
+
+    What keeps a session from starting fills screens, and comes down to a line.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[bytes] | None = None if os.environ.get(TRACEBACK) else []
+        self._thread: threading.Thread | None = None
+
+    def listen(self) -> int:
+        """A descriptor for the JVM to write to; the caller closes it."""
+        reading, writing = os.pipe()
+        lines = os.fdopen(reading, "rb")
+        self._thread = threading.Thread(target=self._take, args=(lines,), daemon=True)
+        self._thread.start()
+        return writing
+
+    def pass_on(self) -> None:
+        """Keep no more, and let out what was kept."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+            for line in kept or ():
+                _let_out(line)
+
+    def said(self) -> str:
+        """What was kept; all of it, where the JVM has ended."""
+        if self._thread is not None:
+            self._thread.join(_LAST_WORDS_SECONDS)
+        with self._lock:
+            return b"".join(self._kept or ()).decode(errors="replace")
+
+    def _take(self, lines: IO[bytes]) -> None:
+        with lines:
+            for line in lines:
+                if line.strip() == _JVM_NOISE:
+                    continue
+                with self._lock:
+                    if self._kept is None:
+                        _let_out(line)
+                    elif len(self._kept) < _MOST_LINES:
+                        self._kept.append(line)
+
+
+def _let_out(line: bytes) -> None:
+    with suppress(OSError):  # who closes stderr doesn't end the run
+        os.write(2, line)

@@ -35,6 +35,10 @@ def broken(directory: Path, module: str, code: str, *words: str | Path, **change
         ("raise OSError(24, 'Too many open files', '/x.so')", "Raise the limit on open files (ulimit -n)"),
         ("raise MemoryError", "Give it more memory"),
         ("raise ImportError('x.so: failed to map segment from shared object')", "(ENOMEM)"),
+        (
+            "try:\n open('/nowhere/x')\nexcept OSError:\n raise OSError('no x.so')",
+            "/nowhere/x: the system refused",
+        ),
     ],
 )
 def test_what_cannot_be_loaded(tmp_path: Path, module: str, words: list[str], code: str, said: str) -> None:
@@ -43,6 +47,15 @@ def test_what_cannot_be_loaded(tmp_path: Path, module: str, words: list[str], co
     (line,) = outcome.stderr.splitlines()
     assert line.startswith("reput: ")
     assert said in line
+
+
+def test_no_words_are_left(tmp_path: Path) -> None:
+    """What says them may fail for the same reason."""
+    code = "import reput.cli.crash\ndel reput.cli.crash.visible\nraise MemoryError"
+    outcome = broken(tmp_path, "numba", code, "check", "/nowhere", "--json")
+    assert outcome.code == 2
+    assert json.loads(outcome.stdout)["exit_code"] == 2
+    assert outcome.stderr == "reput: it failed, and can't say why: it has too little memory, or a bug\n"
 
 
 def test_where_it_was_and_how_to_see_more(tmp_path: Path) -> None:

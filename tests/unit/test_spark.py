@@ -38,6 +38,10 @@ from reput.errors import SparkError
             Py4JError("An error occurred while calling o134.isActive"),
             "its JVM is gone: killed, or out of memory",
         ),
+        (
+            Exception("An error occurred while calling o1.x.\n: java.lang.Oops: a bug\n\tat y"),
+            "java.lang.Oops: a bug",
+        ),
         (Exception(), "Exception"),
     ],
 )
@@ -108,7 +112,7 @@ def test_ctrl_c_waits_for_a_jvm_that_starts_unless_it_comes_again(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            spark._gateway(None)
+            spark._gateway(None, spark._JvmWords())
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)

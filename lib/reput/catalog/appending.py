@@ -139,11 +139,12 @@ class Appending:
         try:
             writer.save(str(self._options.table))
         except (PySparkException, Py4JError) as error:
+            failed = spark_error(error, self._options.table)
             self._failure = OutputError(
                 "messages can't be added to the table",
-                path=self._options.table,
-                found=spark_error(error).found,
-                next_step="See that it can be written and has room; the same command goes on",
+                path=failed.path or self._options.table,
+                found=failed.found,
+                next_step=failed.next_step,
             )
             raise self._failure from error
         self._table.refresh()

@@ -207,7 +207,7 @@ class Catalog:
                 run.append(start_spark(), standing, end)
             clustered = self._cluster(start_spark) if self._options.optimize else ()
         except (PySparkException, Py4JError, ConnectionError) as error:
-            raise spark_error(error) from None
+            raise spark_error(error, self._options.table) from None
         self._table.refresh()
         messages = self._table.messages
         after = self._next(standing) if run.commits else replace(standing, gone_from=None, expired=0)

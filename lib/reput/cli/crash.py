@@ -16,6 +16,7 @@ from reput.words import visible
 
 REFUSED = 2
 INTERRUPTED = 130
+_NO_WORDS = '{"exit_code": 2, "error": "it failed, and can\'t say why"}'
 
 
 def ended_by(error: BaseException) -> int:
@@ -23,10 +24,14 @@ def ended_by(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         _say("reput: interrupted", sys.stderr)
         return INTERRUPTED
-    failure = unforeseen(error)
+    try:
+        failure = unforeseen(error)
+        as_json, text = json.dumps(failure.document()), visible(str(failure))
+    except Exception:  # noqa: BLE001 - what memory is left may not do for more words
+        as_json, text = _NO_WORDS, "it failed, and can't say why: it has too little memory, or a bug"
     if "--json" in sys.argv:
-        _say(json.dumps(failure.document()), sys.stdout)
-    _say(f"reput: {visible(str(failure))}", sys.stderr)
+        _say(as_json, sys.stdout)
+    _say(f"reput: {text}", sys.stderr)
     return REFUSED
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from reput.doctor.check import Check, ok, warning, worst, wrong
 from reput.errors import ReputError
-from reput.spark import LEAST_JAVA, delta_jar, java, spark_error
+from reput.spark import JAVA_TEMPORARY, LEAST_JAVA, OPEN_FILES, delta_jar, java, spark_error
 from reput.store.space import free_bytes, human
 
 if TYPE_CHECKING:
@@ -27,12 +27,8 @@ _MEMORY_NEEDED = int(1.2 * (1 << 30))
 #: What a tail took (docs/benchmark.md), and what a rebuild with more cores is reckoned to take: driver and
 #: JVM, and the worker of each core (docs/sizing.md).
 _MEMORY_TAIL, _MEMORY_FIXED, _MEMORY_PER_CORE = int(2.1 * (1 << 30)), 1 << 30, 256 << 20
-#: A task keeps 512 queue files open (docs/rebuild.md).
-_OPEN_FILES = 1024
 #: Reckoned, not measured: what reput spills lies in its output, and here what Spark keeps and spills.
 _SCRATCH_WANTED = 512 << 20
-#: Where Java has its temporary files, whatever TMPDIR says; Spark's lie there but for SPARK_LOCAL_DIRS.
-_JAVA_TEMPORARY = "/tmp"
 _DEFAULT_MAPS = 65_530
 
 
@@ -165,11 +161,9 @@ def open_files(files: int | None, limit: int | None = None) -> Check:
         found += f" here, and a broker keeps {files:,} files of this store open"
         step = f"Start the broker with a limit above that, e.g. `ulimit -n {max(655_350, 2 * files)}`."
         return ok(name, found) if unlimited or limit > files else warning(name, found, step)
-    if unlimited or limit >= _OPEN_FILES:
+    if unlimited or limit >= OPEN_FILES:
         return ok(name, found)
-    return warning(
-        name, found, f"`ulimit -n {_OPEN_FILES}` or more: a task keeps up to 512 queue files open."
-    )
+    return warning(name, found, f"`ulimit -n {OPEN_FILES}` or more: a task keeps up to 512 queue files open.")
 
 
 def maps(files: int | None, limit: int | None = None) -> Check:
@@ -190,7 +184,7 @@ def maps(files: int | None, limit: int | None = None) -> Check:
 def scratch() -> Check:
     """Where Spark keeps what it shuffles, and Python its temporary files: the worst of these directories."""
     ours = Path(tempfile.gettempdir())
-    spark = os.environ.get("SPARK_LOCAL_DIRS") or _JAVA_TEMPORARY
+    spark = os.environ.get("SPARK_LOCAL_DIRS") or JAVA_TEMPORARY
     names = {Path(name.strip()): ["SPARK_LOCAL_DIRS"] for name in spark.split(",") if name.strip()}
     names.setdefault(ours, []).append("TMPDIR")
     checks = [_temporary(place, " and ".join(variables)) for place, variables in names.items()]

@@ -19,8 +19,9 @@ from reput.sink.cut_short import in_few_words, stop
 from reput.sink.spark_checkpoint import planned_end
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
-from reput.spark import spark_error
-from reput.store import files, system_errors
+from reput.spark import scratch_places, spark_error
+from reput.store import files
+from reput.store.system_errors import unwritten
 from reput.watch.progress import observed
 
 _LOOK_SECONDS = 0.05
@@ -74,7 +75,7 @@ class Following:
                 .start()
             )
         except (PySparkException, Py4JError, ConnectionError) as error:
-            raise spark_error(error) from None
+            raise spark_error(error, checkpoint, checkpoint.parent) from None
 
     def run(self, stopping: threading.Event) -> None:
         """Follow until ``stopping`` is set or the stop file is there; return when no batch is under way.
@@ -95,7 +96,7 @@ class Following:
             if self._failure is not None:
                 raise self._failure
         except (PySparkException, Py4JError, ConnectionError) as error:
-            raise self._failure or _error(error) from None
+            raise self._failure or _error(error, self._checkpoint) from None
         finally:
             self._end()
 
@@ -133,8 +134,7 @@ class Following:
                 self._failure = error
                 raise
             except OSError as error:
-                path = Path(error.filename) if error.filename else self._root
-                self._failure = system_errors.output_error("the output can't be written", path, error)
+                self._failure = unwritten(error, self._root, *scratch_places())
                 raise
 
     def _retain(self) -> None:
@@ -157,7 +157,9 @@ class Following:
             return
         error = self._query.exception()
         raise self._failure or (
-            OutputError("the stream has ended by itself", path=self._root) if error is None else _error(error)
+            OutputError("the stream has ended by itself", path=self._root)
+            if error is None
+            else _error(error, self._checkpoint)
         )
 
     def _come_to_rest(self) -> None:
@@ -199,8 +201,8 @@ class Following:
         self._pool.shutdown(wait=False)
 
 
-def _error(error: BaseException) -> ReputError:
+def _error(error: BaseException, checkpoint: Path) -> ReputError:
     """What ended a query."""
     offset = LogWentBackError.in_text(str(error))
-    failed = spark_error(error)
+    failed = spark_error(error, checkpoint, checkpoint.parent)
     return failed if offset is None else LogWentBackError(str(failed.found), offset=offset)

@@ -17,6 +17,7 @@ from reput.sink.spill import Spill
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
+from reput.store.system_errors import output_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def build(task: IndexTask) -> IndexHeader | ReputError:
     except ReputError as error:
         return error
     except OSError as error:
-        return OutputError("index keys can't be read back", path=error.filename, found=str(error))
+        return output_error("index keys can't be read back", Path(error.filename or task.root), error)
 
 
 def _build(task: IndexTask) -> IndexHeader:

@@ -24,6 +24,7 @@ from reput.sink.delta_table import Table, TableError
 from reput.sink.journal import Batch, Journal
 from reput.sink.ledger_rows import SCHEMA, rows, state_rows
 from reput.store import files
+from reput.store.system_errors import shortage_in
 
 APPLICATION = "reput"
 
@@ -153,10 +154,12 @@ class Ledger:
     def _reporting(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except OSError as error:  # the package's own, too, which have no number
+            short = shortage_in(str(error), [self.path])
+            again = "Mend the cause and run the same command again; the journal has the batch"
             raise OutputError(
                 "the ledger can't be written",
                 path=self.path,
                 found=str(error),
-                next_step="Mend the cause and run the same command again; the journal has the batch",
+                next_step=(short and short.next_step) or again,
             ) from error

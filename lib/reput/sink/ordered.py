@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from reput.build import batch, ext
 from reput.build.batch import BatchRows
 from reput.build.placement import Breaks, giving_way, is_unproven
-from reput.errors import Finding, OutputError, ReputError
+from reput.errors import Finding, ReputError
 from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.scan.part import Part
@@ -37,6 +37,7 @@ from reput.sink.scan_task import PartResult, QueueRows, Target
 from reput.sink.state import LoneZero, QueueState
 from reput.store import files
 from reput.store.lock import OutputLock
+from reput.store.system_errors import unwritten
 
 #: Of each of the three kinds of files. A queue is written at one go, so that few are needed for long.
 _OPEN = MAX_OPEN // 4
@@ -144,7 +145,7 @@ def write(
     except ReputError as error:
         return error
     except OSError as error:
-        return OutputError("the output can't be written", path=error.filename, found=str(error))
+        return unwritten(error, target.scratch)
 
 
 def drop_rest(target: Target, queue: Queue, before: QueueState | None, now: QueueState) -> None:

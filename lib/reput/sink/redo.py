@@ -18,7 +18,7 @@ from reput.build.placement import (
     last_is_lone_zero,
     place,
 )
-from reput.errors import Finding, OutputError, ReputError
+from reput.errors import Finding, ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH, unit
 from reput.scan.part import Part
@@ -30,6 +30,7 @@ from reput.sink.scan_task import QueueRows, Target, collect
 from reput.sink.state import LoneZero, Salvaged
 from reput.store import files
 from reput.store.lock import OutputLock
+from reput.store.system_errors import unwritten
 
 _EXPECTED = "the queueOffset that is due"
 _OUTCOMES = {
@@ -98,7 +99,7 @@ def redo(
     except ReputError as error:
         return error
     except OSError as error:
-        return OutputError("the output can't be written", path=error.filename, found=str(error))
+        return unwritten(error, target.scratch)
 
 
 def drop_rest(target: Target, queue: tuple[str, int], before: QueueState | None, now: QueueState) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.units import UnitColumns, by_queue, joined, pack_columns
-from reput.errors import OutputError, ReputError
+from reput.errors import ReputError
 from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
 from reput.scan.part import Part, PartOutcome, scan_part
@@ -33,6 +33,7 @@ from reput.sink.spill import Spill, SpillWriter
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
 from reput.store.segments import map_segment
+from reput.store.system_errors import unwritten
 
 #: More queues in a part than this have their units collected: 36 bytes each, up to so many.
 _FEW_QUEUES = 2048
@@ -166,7 +167,7 @@ def scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult
     except ReputError as error:
         return error
     except OSError as error:
-        return OutputError("the output can't be written", path=error.filename, found=str(error))
+        return unwritten(error, target.scratch)
 
 
 def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult:

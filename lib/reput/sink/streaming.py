@@ -18,9 +18,9 @@ from reput.errors import ReputError
 from reput.sink.cut_short import in_few_words, until_it_ends
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
-from reput.spark import spark_error
-from reput.store import system_errors
+from reput.spark import scratch_places, spark_error
 from reput.store.segments import CommitLog
+from reput.store.system_errors import unwritten
 
 
 class SparkRunner:
@@ -93,8 +93,7 @@ def run_available(
             failures.append(error)
             raise
         except OSError as error:
-            path = Path(error.filename) if error.filename else checkpoint.parent
-            failures.append(system_errors.output_error("the output can't be written", path, error))
+            failures.append(unwritten(error, checkpoint.parent, *scratch_places()))
             raise
 
     try:
@@ -109,5 +108,5 @@ def run_available(
         )
         until_it_ends(spark, query, stopped)
     except (PySparkException, Py4JError, ConnectionError) as error:
-        raise failures[0] if failures else spark_error(error) from None
+        raise failures[0] if failures else spark_error(error, checkpoint, checkpoint.parent) from None
     return asked

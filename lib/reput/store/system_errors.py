@@ -62,6 +62,16 @@ def output_error(problem: str, path: Path, error: OSError, offset: int | None = 
     )
 
 
+def unwritten(error: OSError, *places: Path) -> OutputError:
+    """What a batch or a task failed with.
+
+    Args:
+        places: where it was writing to, for an error that names no path.
+    """
+    path = Path(error.filename) if error.filename else short_of(error.errno, places) or places[0]
+    return output_error("the output can't be written", path, error)
+
+
 def shortage(error: BaseException, places: Iterable[Path] = ()) -> ReputError | None:
     """An error in a sentence, if it is one of the system's, or of memory; else None.
 
@@ -77,8 +87,10 @@ def shortage(error: BaseException, places: Iterable[Path] = ()) -> ReputError | 
             found=_name(error.errno, error.strerror or str(error)),
             next_step=advice(error.errno, path),
         )
-    if isinstance(error, MemoryError | ImportError | RuntimeError):
-        return shortage_in(f"{type(error).__name__}: {error}", places)
+    if isinstance(error, MemoryError | ImportError | RuntimeError | OSError):
+        found = shortage_in(f"{type(error).__name__}: {error}", places)
+        cause = error.__cause__ or error.__context__  # who can't load a library may say that it isn't there
+        return found or (None if cause is None else shortage(cause, places))
     return None
 
 
