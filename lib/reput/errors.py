@@ -28,6 +28,7 @@ class ReputError(Exception):
         expected: what should have been there.
         found: what was there.
         next_step: what the operator can do now.
+        host: where it went wrong; None on the host that the command was given on.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class ReputError(Exception):
         expected: object = None,
         found: object = None,
         next_step: str | None = None,
+        host: str | None = None,
     ) -> None:
         self.problem = problem
         self.path = None if path is None else fspath(path)
@@ -46,24 +48,27 @@ class ReputError(Exception):
         self.expected = None if expected is None else str(expected)
         self.found = None if found is None else str(found)
         self.next_step = next_step
+        self.host = host
         super().__init__(problem)
 
     def __str__(self) -> str:
-        return _sentence(self.problem, self.path, self.offset, self.expected, self.found, self.next_step)
+        text = _sentence(self.problem, self.path, self.offset, self.expected, self.found, self.next_step)
+        return text if self.host is None else f"on host {self.host}: {text}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors travel from executors to the driver by pickle; keyword-only arguments need help.
         return _rebuild, (type(self), self.problem, self.facts())
 
     def facts(self) -> dict[str, object]:
-        """Everything but the problem sentence, as keyword arguments."""
-        return {
+        """Everything but the problem sentence, as keyword arguments; the host only where there is one."""
+        facts: dict[str, object] = {
             "path": self.path,
             "offset": self.offset,
             "expected": self.expected,
             "found": self.found,
             "next_step": self.next_step,
         }
+        return facts if self.host is None else {**facts, "host": self.host}
 
     def document(self) -> dict[str, object]:
         """What a command prints as JSON where this ends it."""

@@ -1,16 +1,19 @@
-"""The last look at an output before it replaces a store's files: what the disk lost since is found."""
+"""The last look at an output before it is committed or replaces a store's files: what is lost is found."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reput.errors import OutputError, ReputError
 from reput.format import names
+from reput.scan.part import Part
 from reput.settings import StoreSettings
-from reput.sink.audit import audit
-from reput.sink.journal import State
-from reput.sink.scan_task import Target
+from reput.sink.audit import audit, audit_batch
+from reput.sink.journal import QueueState, State, read_state
+from reput.sink.scan_task import Floors, PartResult, Target, scan
 from tests.golden.store import unpack
 from tests.local import Store, in_log_order, rebuild_locally, target_of
 
@@ -77,3 +80,65 @@ def test_a_record_past_what_was_appended_is_found(rebuilt: tuple[Target, State])
     path.write_bytes(kept)
     assert error is not None
     assert "is not what was written" in str(error)
+
+
+QUEUE_OF = ("Orders", 0)
+Ranges = tuple[tuple[str, int], tuple[int, int]]
+
+
+def batch_of(target: Target, state: State) -> tuple[dict[tuple[str, int], QueueState], list[Ranges]]:
+    """All queues as if one batch had written them."""
+    size = target.settings.consume_queue_file_size
+    return state.queues, [
+        (queue, (one.first * 20 // size * size, one.next * 20))
+        for queue, one in state.queues.items()
+        if not one.is_batch
+    ]
+
+
+def test_a_batch_names_what_is_there(rebuilt: tuple[Target, State]) -> None:
+    target, state = rebuilt
+    assert audit_batch(target, *batch_of(target, state), state.index) is None
+
+
+@pytest.mark.parametrize("lost", ["first file", "last file", "index file", "bytes", "size"])
+def test_what_the_driver_does_not_see_is_not_committed(rebuilt: tuple[Target, State], lost: str) -> None:
+    target, state = rebuilt
+    queue_files = sorted(names.queue_directory(target.root, *QUEUE_OF).iterdir())
+    assert len(queue_files) > 1
+    path = queue_files[0] if lost in ("first file", "size") else queue_files[-1]
+    if lost == "index file":
+        path = target.root / names.INDEX / state.index[-1][0]
+    kept = path.read_bytes()
+    try:
+        if lost == "bytes":
+            path.write_bytes(bytes(len(kept)))
+        elif lost == "size":
+            path.write_bytes(kept + b"\0")
+        else:
+            path.unlink()
+        error = audit_batch(target, *batch_of(target, state), state.index)
+    finally:
+        path.write_bytes(kept)
+    assert error is not None
+    assert error.path == str(path)
+    assert "Nothing of this batch was committed" in str(error)
+
+
+def test_a_batch_whose_files_are_elsewhere_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks that end well, and have written where only they can read it."""
+    golden = unpack("5.3.3-mixed", tmp_path / "store")
+    settings = StoreSettings.load(golden.root, golden.write_broker_conf(tmp_path / "broker.conf"), "5.3.3")
+
+    def scan_elsewhere(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult | ReputError:
+        (tmp_path / "far").mkdir(exist_ok=True)
+        return scan(replace(target, root=tmp_path / "far"), part, attempt, floors)
+
+    monkeypatch.setattr("reput.sink.scan_task.scan", scan_elsewhere)
+    monkeypatch.setattr("reput.sink.writer.BatchWriter._flush", lambda *_: None)  # tasks have flushed
+    with pytest.raises(OutputError, match="the driver doesn't see a file that was written"):
+        rebuild_locally(Store(golden.root, settings), tmp_path / "out")
+    state = read_state(tmp_path / "out" / names.REPUT / names.JOURNAL)[1]
+    assert (state.batches, state.queues) == (0, {})

@@ -125,14 +125,16 @@ class Cluster:
         work: an existing directory for configuration, logs and what executors put down; it should be the
             caller's alone, and is left as it is.
         workers: how many.
+        through: for each worker in turn the words before its command, such as ``unshare --mount``.
 
     Attributes:
         master: the master's URL, once entered.
     """
 
-    def __init__(self, work: Path, workers: int = 2) -> None:
+    def __init__(self, work: Path, workers: int = 2, through: Sequence[Sequence[str]] = ((),)) -> None:
         self._work = work.absolute()
         self._workers = workers
+        self._through = through
         self._started: list[_Started] = []
         self._jobs: list[subprocess.Popen[str]] = []
         self._environment: dict[str, str] = {}
@@ -288,13 +290,15 @@ class Cluster:
     def _start_worker(self, number: int) -> _Started:
         name = f"worker-{number}"
         options = ["--cores", "1", "--memory", "1g", "--work-dir", str(self._work / name)]
-        return self._start(name, "worker.Worker", *options, self.master)
+        through = self._through[(number - 1) % len(self._through)]
+        return self._start(name, "worker.Worker", *options, self.master, through=through)
 
-    def _start(self, name: str, kind: str, *arguments: str) -> _Started:
+    def _start(self, name: str, kind: str, *arguments: str, through: Sequence[str] = ()) -> _Started:
         log = self._work / "logs" / f"{name}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [
+                    *through,
                     self._bin("spark-class"),
                     f"org.apache.spark.deploy.{kind}",
                     *("--host", LOOPBACK, "--webui-port", "0"),

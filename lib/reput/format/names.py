@@ -30,6 +30,7 @@ JOURNAL = "journal"
 SCRATCH = "scratch"  # there while the files may hold more than the journal says
 SPARK_CHECKPOINT = "spark-checkpoint"
 EXPIRING = "expiring"  # there while files go that retention has taken out of the state
+SHARED = "shared-"  # and a nonce: there while tasks on other hosts write
 STOP = "stop"  # asks a tail to end
 RUN = "run.json"  # what the last tail said of itself
 TABLE = "catalog.json"  # what it said of the table of messages that it keeps

@@ -13,6 +13,7 @@ from reput.errors import LogWentBackError, SegmentGoneError
 from reput.format import names
 from reput.job.options import TailOptions
 from reput.job.plan import Plan
+from reput.job.sharing import shared
 from reput.sink import warm
 from reput.sink.following import Following
 from reput.sink.journal import Journal
@@ -57,6 +58,19 @@ def follow(
     runner = SparkRunner(spark.sparkContext)
     runner.warm_up()
     warm.load()  # this process does the small batches
+    with shared(runner, plan):
+        return _follow(plan, spark, runner, stopping, watch, listener, went_back)
+
+
+def _follow(
+    plan: Plan,
+    spark: SparkSession,
+    runner: SparkRunner,
+    stopping: threading.Event,
+    watch: Watch,
+    listener: Callable[[BatchWriter], None],
+    went_back: Callable[[int], None] | None,
+) -> dict[str, float]:
     target = plan.target(flush_in_tasks=not runner.is_local)
     seconds: dict[str, float] = {}
     tried = -1

@@ -20,6 +20,7 @@ from reput.job.carry import carry_over, drop_carried
 from reput.job.cataloging import catalog_options
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
+from reput.job.sharing import shared
 from reput.job.summary import Summary, summarize
 from reput.store import files
 from reput.store.lock import OutputLock
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reput.catalog.run import Catalog
+    from reput.sink.streaming import SparkRunner
     from reput.sink.writer import BatchWriter, Progress
 
 
@@ -121,14 +123,23 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
     Raises:
         ReputError: a batch failed; the committed state is as it was.
     """
+    from reput.sink.streaming import SparkRunner
+
+    runner = SparkRunner(spark.sparkContext)
+    with shared(runner, plan):
+        return _run(plan, spark, runner, listener)
+
+
+def _run(
+    plan: Plan, spark: SparkSession, runner: SparkRunner, listener: Callable[[Progress, int], None]
+) -> BatchWriter:
     from reput.scan.part import Part
     from reput.sink.ledger_upkeep import LedgerUpkeep
     from reput.sink.rollback import roll_back
-    from reput.sink.streaming import SparkRunner, run_available
+    from reput.sink.streaming import run_available
     from reput.sink.writer import BatchWriter
     from reput.source.parts import batch_end, cut
 
-    runner = SparkRunner(spark.sparkContext)
     target = plan.target(flush_in_tasks=not runner.is_local)
     with OutputLock(plan.root, plan.owner).exclusive():
         roll_back(target, plan.journal.state)

@@ -1,17 +1,28 @@
-"""A last look at an output before it replaces a store's files."""
+"""A last look at an output: before a batch of tasks is committed, and before it replaces a store's files.
+
+What is read here is what the driver sees. Tasks may have written elsewhere, on a disk that only their host
+has; or the disk may have lost what they wrote.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from reput.errors import OutputError
 from reput.format import batchconsumequeue, consumequeueext, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
-from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader
+from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader, file_length
 from reput.sink.journal import QueueState, State
 from reput.sink.scan_task import Target
 
-_NEXT_STEP = "Nothing was replaced. Check the disk, remove the staging directory and run again"
+_Queue = tuple[str, int]
+
+_NOT_REPLACED = "Nothing was replaced. Check the disk, remove the staging directory and run again"
+_NOT_COMMITTED = (
+    "Nothing of this batch was committed. See that the disk is sound and all hosts have the output mounted, "
+    "then run the same command again"
+)
 
 
 def audit(target: Target, state: State) -> OutputError | None:
@@ -19,10 +30,70 @@ def audit(target: Target, state: State) -> OutputError | None:
 
     Looked at are a queue's last unit, and the record in consumequeue_ext that it leads to.
     """
+    return _audit(target, state.queues, state.index, _NOT_REPLACED)
+
+
+def audit_batch(
+    target: Target,
+    queues: Mapping[_Queue, QueueState],
+    ranges: Iterable[tuple[_Queue, tuple[int, int]]],
+    index: Sequence[tuple[str, IndexHeader]],
+) -> OutputError | None:
+    """Whether what a batch is about to name in the journal is there.
+
+    Looked at are the size of each file that it has written to, and what :func:`audit` looks at.
+
+    Args:
+        target: the output.
+        queues: those that the batch changed, as they are now.
+        ranges: for each consume queue of them the bytes of its files that the batch may have written, from a
+            file's first byte on.
+        index: the index files that the batch changed, with their headers.
+    """
+    settings = target.settings
+    file_size = settings.consume_queue_file_size
+    for (topic, queue_id), (start, stop) in ranges:
+        directory = names.queue_directory(target.root, topic, queue_id)
+        for at in range(start, stop, file_size):
+            problem = _audit_size(directory / names.offset_name(at), file_size)
+            if problem is not None:
+                return problem
+    index_size = file_length(settings.max_hash_slot_num, settings.max_index_num)
+    for name, _ in index:
+        problem = _audit_size(target.root / names.INDEX / name, index_size)
+        if problem is not None:
+            return problem
+    return _audit(target, queues, index, _NOT_COMMITTED)
+
+
+def _audit_size(path: Path, size: int) -> OutputError | None:
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        told = error.strerror or str(error)
+    else:
+        if found == size:
+            return None
+        told = f"{found} bytes"
+    return OutputError(
+        "the driver doesn't see a file that was written",
+        path=path,
+        expected=f"{size} bytes",
+        found=told,
+        next_step=_NOT_COMMITTED,
+    )
+
+
+def _audit(
+    target: Target,
+    queues: Mapping[_Queue, QueueState],
+    index: Iterable[tuple[str, IndexHeader]],
+    next_step: str,
+) -> OutputError | None:
     file_size = target.settings.consume_queue_file_size
-    for (topic, queue_id), queue in state.queues.items():
+    for (topic, queue_id), queue in queues.items():
         if queue.is_batch:
-            problem = _audit_batch(target, topic, queue_id, queue)
+            problem = _audit_batch_queue(target, topic, queue_id, queue, next_step)
             if problem is not None:
                 return problem
             continue
@@ -38,14 +109,14 @@ def audit(target: Target, state: State) -> OutputError | None:
                 offset=at % file_size,
                 expected=f"a message that ends at {queue.end}",
                 found=f"one that ends at {physical_offset + size}",
-                next_step=_NEXT_STEP,
+                next_step=next_step,
             )
         place = consumequeueext.place_of(tags_code) if queue.appended else None
         if place is not None:
-            problem = _audit_ext(target, topic, queue_id, queue, place)
+            problem = _audit_ext(target, topic, queue_id, queue, place, next_step)
             if problem is not None:
                 return problem
-    for name, header in state.index:
+    for name, header in index:
         path = target.root / names.INDEX / name
         data = _read(path, 0, HEADER_LENGTH)
         found = IndexHeader.decode(data) if len(data) == HEADER_LENGTH else None
@@ -55,13 +126,13 @@ def audit(target: Target, state: State) -> OutputError | None:
                 path=path,
                 expected=header,
                 found=found,
-                next_step=_NEXT_STEP,
+                next_step=next_step,
             )
     return None
 
 
 def _audit_ext(
-    target: Target, topic: str, queue_id: int, queue: QueueState, place: int
+    target: Target, topic: str, queue_id: int, queue: QueueState, place: int, next_step: str
 ) -> OutputError | None:
     """Whether the record that the queue's last unit leads to is whole, and within what was appended."""
     file_size = target.settings.recovery.queue_ext_file_size
@@ -77,11 +148,13 @@ def _audit_ext(
         offset=at,
         expected=f"a record that ends at {queue.appended} of the queue at the latest",
         found=f"a size of {size}, and a bit map of {width} bytes",
-        next_step=_NEXT_STEP,
+        next_step=next_step,
     )
 
 
-def _audit_batch(target: Target, topic: str, queue_id: int, queue: QueueState) -> OutputError | None:
+def _audit_batch_queue(
+    target: Target, topic: str, queue_id: int, queue: QueueState, next_step: str
+) -> OutputError | None:
     file_size = target.settings.recovery.batch_queue_file_size
     at = queue.appended - batchconsumequeue.UNIT_LENGTH
     directory = names.batch_queue_directory(target.root, topic, queue_id)
@@ -96,7 +169,7 @@ def _audit_batch(target: Target, topic: str, queue_id: int, queue: QueueState) -
         offset=at % file_size,
         expected=f"a message that ends at {queue.end}",
         found=f"one that ends at {end}",
-        next_step=_NEXT_STEP,
+        next_step=next_step,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from reput.errors import ReputError
 from reput.sink.cut_short import in_few_words, until_it_ends
+from reput.sink.hosts import Elsewhere, Proof
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark import scratch_places, spark_error
@@ -27,13 +29,20 @@ class SparkRunner:
     """Runs functions over items as Spark tasks, one an item.
 
     Attributes:
-        is_local: tasks run on this host, under this process's kernel.
+        is_local: tasks run on this host, under this process's kernel: children of its JVM, which see the same
+            file systems as itself. Nothing has to be proven there, and no host named.
     """
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._tag = f"reput-{uuid.uuid4()}"
         self.is_local = str(context.master).startswith("local")
+        self._elsewhere = None if self.is_local else Elsewhere(())
+
+    def demand(self, *proofs: Proof) -> None:
+        """Have every worker prove what it sees, before its first function from now on."""
+        if not self.is_local:
+            self._elsewhere = Elsewhere(proofs)
 
     @property
     def slots(self) -> int:
@@ -48,10 +57,20 @@ class SparkRunner:
     def _warm_up(self, items: list[object]) -> None:
         # Cancelled, or what others are told, too.
         with suppress(PySparkException, Py4JError, ConnectionError):
-            self.map(abs, items)
+            self._run(abs, items)
 
     def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
-        """The results in the items' order."""
+        """The results in the items' order; a function's errors are results.
+
+        Raises:
+            ReputError: a worker doesn't see what this process sees.
+        """
+        elsewhere = self._elsewhere
+        if elsewhere is None:
+            return self._run(function, items)
+        return elsewhere.results(self._run(elsewhere.task(function), items))
+
+    def _run(self, function: Callable[..., Any], items: list[object]) -> list[Any]:
         self._context.addJobTag(self._tag)
         return self._context.parallelize(items, len(items)).map(function).collect()
 

@@ -20,6 +20,7 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.scan.part import Part
 from reput.sink import ordered, presence, redo, retention
+from reput.sink.audit import audit_batch
 from reput.sink.crew import Crew, StateFloors
 from reput.sink.gathering import Gathering
 from reput.sink.index_builder import BatchIndex, IndexBuilder
@@ -276,6 +277,8 @@ class BatchWriter:
             self._leave_scratch()
             return
         presence.check_queues(self._target, state.queues, queues.going_on())
+        if not crew.is_here:  # else this process wrote all of it itself
+            self._audit(queues, batch)
         dropped = list(queues.restarted())
         self._journal.append(batch)
         self._target.selection.remember(batch.queues)
@@ -424,6 +427,17 @@ class BatchWriter:
                 queue_files.put_pre_blank(topic, queue_id, state.first)
             if crew.target.flush_in_tasks:
                 queue_files.flush()
+
+    def _audit(self, queues: BatchQueues, batch: Batch) -> None:
+        """See that what tasks have written is there for this process, too.
+
+        Raises:
+            OutputError: it isn't; nothing is committed.
+        """
+        file_size = self._target.settings.consume_queue_file_size
+        problem = audit_batch(self._target, batch.queues, queues.ranges(file_size), batch.index)
+        if problem is not None:
+            raise problem
 
     def _flush(self, queues: BatchQueues, index: dict[str, IndexHeader]) -> None:
         root, file_size = self._target.root, self._target.settings.consume_queue_file_size

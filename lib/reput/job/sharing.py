@@ -1,0 +1,29 @@
+"""What executors on other hosts have to prove before they do a job's work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from reput.job.plan import Plan
+
+if TYPE_CHECKING:
+    from reput.sink.streaming import SparkRunner
+
+
+@contextmanager
+def shared(runner: SparkRunner, plan: Plan) -> Iterator[None]:
+    """Have every worker prove that it sees the plan's output, for as long as the block has tasks.
+
+    Raises:
+        OutputError: nothing can be written to the output.
+    """
+    if runner.is_local:
+        yield
+        return
+    from reput.sink.shared import shared_output
+
+    with shared_output(plan.root, plan.owner) as output:
+        runner.demand(output)
+        yield

@@ -1,0 +1,114 @@
+"""Functions that run on other hosts: what a worker proves before it runs one, and whose error it is.
+
+A path is only a name, and what it leads to may differ from host to host. So a worker shows first that it sees
+what the driver sees, and the driver takes nothing from a worker before it has seen that for itself.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from reput.errors import ReputError, SegmentGoneError, StoreError
+
+
+class Proof(Protocol):
+    """What shows that a worker sees what the driver sees; it is pickled with every task."""
+
+    def show(self) -> Any:
+        """In a worker: what the driver gets to see.
+
+        Raises:
+            ReputError: the worker sees something else.
+        """
+        ...
+
+    def see(self, host: str, shown: Any) -> None:
+        """On the driver: take what a worker on ``host`` has shown.
+
+        Raises:
+            ReputError: it is no proof.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a task on another host hands back."""
+
+    host: str
+    shown: tuple[Any, ...]
+    result: object
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    function: Callable[..., object]
+    proofs: tuple[Proof, ...]
+
+    def __call__(self, item: object) -> Answer:
+        host = socket.gethostname()
+        shown: tuple[Any, ...] = ()
+        try:
+            shown = tuple(proof.show() for proof in self.proofs)
+            result = self.function(item)
+        except ReputError as error:
+            result = error
+        if isinstance(result, ReputError):
+            result.host = host
+        return Answer(host, shown, result)
+
+
+class Elsewhere:
+    """The driver's side of functions that run on other hosts.
+
+    Args:
+        proofs: what every worker has to show.
+    """
+
+    def __init__(self, proofs: Iterable[Proof]) -> None:
+        self._proofs = tuple(proofs)
+        self._seen: set[tuple[str, tuple[Any, ...]]] = set()
+
+    def task(self, function: Callable[..., object]) -> Callable[[object], Answer]:
+        """What runs ``function`` in a worker; what it hands back is for :meth:`results`."""
+        return _Elsewhere(function, self._proofs)
+
+    def results(self, answers: Iterable[Answer]) -> list[object]:
+        """What the function returned, or the error that came of it; errors name their host.
+
+        Raises:
+            ReputError: a worker sees something else than this process.
+        """
+        return [self._result(answer) for answer in answers]
+
+    def _result(self, answer: Answer) -> object:
+        result = answer.result
+        if isinstance(result, SegmentGoneError):
+            return _if_here(result)
+        if isinstance(result, ReputError):
+            return result
+        if (answer.host, answer.shown) not in self._seen:
+            for proof, shown in zip(self._proofs, answer.shown, strict=True):
+                proof.see(answer.host, shown)
+            self._seen.add((answer.host, answer.shown))
+        return result
+
+
+def _if_here(error: SegmentGoneError) -> StoreError:
+    """A file that has gone is gone for the driver, too; else that host doesn't have it."""
+    if error.path is None or not Path(error.path).exists():
+        return error
+    return StoreError(
+        "this host doesn't have a file of the store that the driver has",
+        path=error.path,
+        offset=error.offset,
+        expected=error.expected,
+        found="no such file",
+        next_step="Mount the store at this path on all hosts, or let everything run on one host: "
+        "--master 'local[*]'",
+        host=error.host,
+    )
