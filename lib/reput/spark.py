@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,19 +40,24 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
-    # PySpark's local Unix sockets instead of TCP: half the latency of a small Python job.
-    "spark.python.unix.domain.socket.enabled": "true",
     # Workers are forked from a daemon that has the kernels loaded.
     "spark.python.daemon.module": "reput.worker_daemon",
-    # Spark forks readlink and chmod some twenty times a batch without these two.
+    # Spark forks readlink and chmod some twenty times a batch without this, and fs.file.impl below.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
 }
+#: Not for every master. YARN's client doesn't start with the second ("Not implemented"), and its executors'
+#: temporary directories have paths that are too long for a socket. On Kubernetes neither was tried.
+_FASTER = {
+    # PySpark's local Unix sockets instead of TCP: half the latency of a small Python job.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
+_TAKE_THE_FASTER = ("local", "spark://")
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -80,9 +85,12 @@ _DELTA_ARTIFACTS = (
     "delta-kernel-unitycatalog",
 )
 _LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+_MASTER = re.compile(r"--master[= ]\s*[\"']?([^\s\"']+)")
 _VERSION = re.compile(r'version\s*=?\s*"(?:1\.)?([0-9]+)', re.IGNORECASE)
 #: What Spark puts around a failure's own words.
 _AROUND = re.compile(r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?|\s*SQLSTATE: \w+$")
+#: Where Spark says that a task failed; the driver is the executor of a local master.
+_EXECUTOR = re.compile(r"\(TID [0-9]+\) \(([^\s()]+) executor (?!driver\))[^\s()]+\)")
 _CALL_WITHOUT_ANSWER = re.compile(r"An error occurred while calling \S+")
 #: Where Java has its temporary files, whatever TMPDIR says; Spark's lie there but for SPARK_LOCAL_DIRS.
 JAVA_TEMPORARY = "/tmp"
@@ -121,7 +129,8 @@ def session(
     _choose_python(is_local=chosen is not None and chosen.startswith("local"))
     # What the operator told spark-submit counts; a builder's settings would win over it unseen.
     told = _told()
-    wanted = {key: value for key, value in _SETTINGS.items() if key not in told} | _REQUIRED
+    wanted = {key: value for key, value in _settings(chosen or _told_master()).items() if key not in told}
+    wanted |= _REQUIRED
     if chosen is not None:
         wanted |= {"spark.master": chosen, "spark.driver.extraJavaOptions": _LOG4J}
         if chosen.startswith("local"):
@@ -194,15 +203,27 @@ def is_submitted() -> bool:
     return "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _told() -> frozenset[str]:
-    """The names of the settings that spark-submit was given, by options or its properties file; else none."""
+def _settings(master: str | None) -> dict[str, str]:
+    """The settings for a master; None is one that isn't known."""
+    faster = master is not None and master.startswith(_TAKE_THE_FASTER)
+    return _SETTINGS | _FASTER if faster else dict(_SETTINGS)
+
+
+def _told() -> dict[str, str]:
+    """The settings that spark-submit was given, by options or its properties file; else none."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        return frozenset()
+        return {}
     from pyspark import SparkConf, SparkContext
 
     # Its JVM is there already. Elsewhere this would start one, and too early: without settings.
     SparkContext._ensure_initialized()
-    return frozenset(key for key, _ in SparkConf().getAll())
+    return dict(SparkConf().getAll())
+
+
+def _told_master() -> str | None:
+    """The master that spark-submit or PYSPARK_SUBMIT_ARGS were given, None where it can't be told."""
+    found = _MASTER.search(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    return _told().get("spark.master") or (None if found is None else found[1])
 
 
 def java() -> tuple[str | None, int | None]:
@@ -212,11 +233,11 @@ def java() -> tuple[str | None, int | None]:
     return path, None if path is None else _java_version(path)
 
 
-def _delta(told: frozenset[str]) -> dict[str, str]:
+def _delta(told: Collection[str]) -> dict[str, str]:
     """Delta Lake's settings. Jars that are there already are named: Ivy asks the network, and says much."""
     packages, excludes = "spark.jars.packages", "spark.jars.excludes"
     cached = _delta_jars()
-    if not cached or not told.isdisjoint((packages, "spark.jars")):
+    if not cached or packages in told or "spark.jars" in told:
         own = _own_ivy()
         return _DELTA if own is None else {**_DELTA, "spark.jars.ivy": str(own)}
     settings = {key: value for key, value in _DELTA.items() if key not in (packages, excludes)}
@@ -298,6 +319,7 @@ def spark_error(error: BaseException, *places: Path) -> SparkError:
     from py4j.protocol import Py4JNetworkError
 
     text = str(error)
+    host = _EXECUTOR.search(text)
     ours = re.findall(r"reput\.errors\.[A-Za-z]+Error: (.+)", text)
     short = None if ours else shortage_in(text, (*places, *scratch_places()))
     if short is not None:
@@ -312,6 +334,7 @@ def spark_error(error: BaseException, *places: Path) -> SparkError:
     return SparkError(
         "Spark failed",
         found=found,
+        host=None if host is None or found.startswith("on host ") else host[1],
         next_step="Mend the cause and run the same command again; it goes on from the last committed batch",
     )
 

@@ -51,6 +51,71 @@ def test_failures_in_a_sentence(error: Exception, found: str) -> None:
     assert "run the same command again" in str(said)
 
 
+LOST = (
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent failure: Lost task "
+    "0.3 in stage 1.0 (TID 7) ({} executor {}): org.apache.spark.api.python.PythonException: {}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (LOST.format("10.0.0.2", "1", "MemoryError"), "on host 10.0.0.2: Spark failed; found Job aborted"),
+        (LOST.format("fd00::2", "12", "MemoryError"), "on host fd00::2: Spark failed; found Job aborted"),
+        (LOST.format("this", "driver", "MemoryError"), "Spark failed; found Job aborted"),
+        (
+            LOST.format("10.0.0.2", "1", "reput.errors.StoreError: on host far: /s: it can't be read"),
+            "Spark failed; found on host far: /s: it can't be read",
+        ),
+    ],
+)
+def test_failures_of_tasks_name_their_host(text: str, said: str) -> None:
+    assert str(spark.spark_error(Exception(text))).startswith(said)
+
+
+FASTER = {"spark.python.unix.domain.socket.enabled", "spark.hadoop.fs.file.impl"}
+
+
+@pytest.mark.parametrize(
+    ("master", "faster"),
+    [
+        ("local[*]", True),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://host:7077", True),
+        ("yarn", False),
+        ("k8s://https://host:6443", False),
+        (None, False),
+    ],
+)
+def test_settings_that_not_every_master_takes(master: str | None, faster: bool) -> None:
+    assert FASTER.isdisjoint(spark._settings(master)) != faster
+    assert (FASTER <= spark._settings(master).keys()) == faster
+
+
+@pytest.mark.parametrize(
+    ("words", "master"),
+    [
+        ("--master yarn pyspark-shell", "yarn"),
+        ("--name x --master='local[2]' pyspark-shell", "local[2]"),
+        ("--conf spark.ui.enabled=false pyspark-shell", None),
+        ("", None),
+    ],
+)
+def test_the_master_that_was_told(words: str, master: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", words)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert spark._told_master() == master
+
+
+def test_spark_submit_reads_only_what_every_master_takes() -> None:
+    path = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    told = {line[0]: line[1] for line in lines if not line[0].startswith("#")}
+    assert told
+    assert FASTER.isdisjoint(told)
+    assert not any(name.startswith(("spark.master", "spark.yarn.", "spark.kubernetes.")) for name in told)
+
+
 @pytest.mark.parametrize(
     ("release", "accepted"),
     [
