@@ -33,6 +33,7 @@ class Runner:
     """Runs one function after the other, whoever asks: the stages of a batch are threads."""
 
     slots = 2
+    is_local = True
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -7,18 +7,22 @@ the driver's paths. That takes mount and UTS namespaces, which only root may mak
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from reput.cluster import Cluster
-from reput.cluster.standalone import Submitted
+from reput.cluster.standalone import _WORKER_READY, Submitted, _await
 from reput.format import names
 from reput.sink.journal import read_state
 from tests.golden.store import GoldenStore, unpack
+from tests.live import live_store
 
 pytestmark = pytest.mark.spark
 
@@ -60,11 +64,12 @@ def cluster(work: Path, golden: GoldenStore) -> Iterator[Cluster]:
         (work / name).mkdir()
     shutil.copytree(golden.root, work / ONE / "store")
     shutil.copytree(work / COPY, work / "older")
-    last = max((work / "older" / "store" / names.COMMIT_LOG).iterdir())
-    with last.open("r+b") as file:  # as it was before its broker wrote to it
+    log = (work / "older" / "store" / names.COMMIT_LOG).iterdir()
+    last = max(path for path in log if path.read_bytes().strip(b"\0"))
+    size = last.stat().st_size
+    with last.open("r+b") as file:  # as it was when its broker had just made it
         file.truncate(0)
-        file.truncate(golden_size := max((golden.root / names.COMMIT_LOG).iterdir()).stat().st_size)
-    assert golden_size
+        file.truncate(size)
     tmpfs = f"mount -t tmpfs tmpfs {work / NEITHER}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(LIB))
@@ -103,15 +108,18 @@ def refused(done: Submitted) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("index", [[], ["--no-index"]])
+@pytest.fixture(scope="module")
+def sound(work: Path, golden: GoldenStore) -> Path:
+    """A store that all see."""
+    shutil.copytree(golden.root, work / "sound" / "store")
+    return work / "sound" / "store"
+
+
 def test_an_output_that_no_executor_shares_is_refused(
-    cluster: Cluster, work: Path, golden: GoldenStore, index: list[str]
+    cluster: Cluster, work: Path, golden: GoldenStore, sound: Path
 ) -> None:
-    store = work / "sound" / "store"
-    if not store.exists():
-        shutil.copytree(golden.root, store)
-    out = work / NEITHER / f"out{len(index)}"
-    found = refused(submit(cluster, "rebuild", golden, store, "--out", str(out), *index))
+    out = work / NEITHER / "out"
+    found = refused(submit(cluster, "rebuild", golden, sound, "--out", str(out), "--no-index"))
     assert found["host"] in ("worker-a", "worker-b")
     assert found["path"] == str(out)
     assert "doesn't see the output that the driver sees" in str(found["message"])
@@ -119,3 +127,98 @@ def test_an_output_that_no_executor_shares_is_refused(
     state = read_state(out / names.REPUT / names.JOURNAL)[1]
     assert (state.batches, state.queues) == (0, {})
     assert not list((out / names.REPUT).glob(f"{names.SHARED}*"))
+
+
+def test_a_store_that_an_executor_does_not_see_is_refused(
+    cluster: Cluster, work: Path, golden: GoldenStore, tmp_path: Path
+) -> None:
+    store = work / ONE / "store"
+    found = refused(submit(cluster, "rebuild", golden, store, "--out", str(tmp_path / "out")))
+    assert found["host"] == "worker-b"
+    assert found["error"] == "this host doesn't have a file of the store that the driver has"
+    assert Path(str(found["path"])).parent == store / names.COMMIT_LOG
+    assert read_state(tmp_path / "out" / names.REPUT / names.JOURNAL)[1].batches == 0
+
+
+def test_derived_files_that_an_executor_does_not_see_are_not_verified(
+    cluster: Cluster, work: Path, golden: GoldenStore
+) -> None:
+    found = refused(submit(cluster, "verify", golden, work / ONE / "store"))
+    assert found["host"] == "worker-b"
+    assert "doesn't see the store that the driver sees" in str(found["message"])
+
+
+READ = """
+import sys
+from pyspark.errors import PySparkException
+from reput.source import read
+from reput.spark import session, spark_error
+
+spark = session("read", settings={"spark.task.maxFailures": "1"})
+for path in sys.argv[1:]:
+    try:
+        print(read(spark, path, ["topic"], rocketmqVersion="5.3.3").repartition(1).count())
+    except PySparkException as error:
+        print(spark_error(error))
+"""
+
+
+def test_a_batch_read_names_the_host(cluster: Cluster, work: Path, golden: GoldenStore, sound: Path) -> None:
+    script = work / "read.py"
+    script.write_text(READ, encoding="utf-8")
+    done = cluster.submit(script, [str(sound), str(work / COPY / "store")])
+    assert done.exit_code == 0
+    whole, part = done.stdout.splitlines()
+    assert int(whole) > 0
+    assert "on host worker-b: " in part
+    assert "doesn't see the store that the driver sees" in part
+
+
+TAIL = """
+import sys
+from reput.cli import main
+from reput.sink import writer
+
+writer._INLINE_BYTES = 0
+main(["tail", *sys.argv[1:]])
+"""
+
+
+def test_a_worker_that_joins_later_proves_the_output_too(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert work  # there are namespaces
+    monkeypatch.setenv("PYTHONPATH", str(LIB))
+    live = live_store("5.5.0-mixed", tmp_path)
+    options = live.options
+    assert options.out is not None
+    live.grow(live.share(0.3))
+    script = tmp_path / "tail.py"
+    script.write_text(TAIL, encoding="utf-8")
+    where = tmp_path / "cluster"
+    where.mkdir()
+    late = through("late", f"mount -t tmpfs tmpfs {options.out}")
+    with Cluster(where, 1, through=[(), late]) as cluster:
+        words = [str(options.store), "--out", str(options.out), "--broker-conf", str(options.broker_conf)]
+        job = cluster.begin(
+            script,
+            [*words, "--rocketmq-version", "5.5.0", "--json"],
+            settings={"spark.cores.max": "2", "spark.scheduler.minRegisteredResourcesRatio": "0.5"},
+            stderr=subprocess.PIPE,
+        )
+        journal = options.out / names.REPUT / names.JOURNAL
+        deadline = time.monotonic() + 120
+        while not journal.exists() or read_state(journal)[1].cursor < live.share(0.3):
+            assert not job.has_ended, job.wait()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        before = read_state(journal)[1]
+        _await(cluster._start_worker(2), _WORKER_READY)
+        os.killpg(cluster.pids["worker-1"], signal.SIGTERM)
+        live.grow(live.share(0.6))
+        done = job.wait(180)
+    found = refused(done)
+    assert found["host"] == "late"
+    assert found["path"] == str(options.out)
+    state = read_state(journal)[1]
+    assert before.cursor <= state.cursor <= live.reached

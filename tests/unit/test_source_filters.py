@@ -500,7 +500,8 @@ def test_a_queue_offset_reads_only_its_units(tmp_path: Path) -> None:
         ConsumeQueueDataSource, store.root, tmp_path / "queue", *wanted, brokerConf=conf
     )
     queue = store.root / names.CONSUME_QUEUE / picked["topic"] / str(picked["queueId"])
-    assert sorted(files) == sorted(map(str, queue.iterdir()))
+    # The ends of a partition's ranges are read by the planner and by the task, which compares them.
+    assert sorted(set(files)) == sorted(map(str, queue.iterdir()))
     assert len(rows) == picked["queueOffset"] + 1 - rows[0]["queueOffset"]
     low = picked["queueOffset"] - 9
     wanted += [GreaterThanOrEqual(("queueOffset",), low)]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def shared(runner: SparkRunner, plan: Plan) -> Iterator[None]:
     """Have every worker prove that it sees the plan's output, for as long as the block has tasks.
 
+    That it sees the plan's log it proves with each part: see :mod:`reput.store.witness`.
+
     Raises:
         OutputError: nothing can be written to the output.
     """
@@ -23,7 +25,8 @@ def shared(runner: SparkRunner, plan: Plan) -> Iterator[None]:
         yield
         return
     from reput.sink.shared import shared_output
+    from reput.store.witness import config_seen
 
     with shared_output(plan.root, plan.owner) as output:
-        runner.demand(output)
+        runner.demand(output, config_seen(plan.settings))
         yield

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ from reput.scan.output import OutputArrays
 from reput.scan.rules import Rules
 from reput.scan.status import Remark, Status
 from reput.scan.table import QueueTable
+
+if TYPE_CHECKING:
+    from reput.store.witness import Witness
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class Part:
         exact: ``start`` is a record's first byte, or the record that begins there is damaged.
         last: no segment follows.
         after_timestamp: storeTimestamp (ms) of the record before, 0 if not known.
+        witness: what the driver reads there, for who scans it on another host; None here.
     """
 
     path: str
@@ -48,6 +53,7 @@ class Part:
     exact: bool = True
     last: bool = False
     after_timestamp: int = 0
+    witness: Witness | None = None
 
 
 @dataclass(slots=True)

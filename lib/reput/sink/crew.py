@@ -56,7 +56,8 @@ class Crew:
         Raises:
             ReputError: a part's.
         """
-        return _checked(self.runner.map(_ScanTask(self.target, self.floors), list(parts)))
+        items: list[object] = [scan_task.witnessed(self.runner, part) for part in parts]
+        return _checked(self.runner.map(_ScanTask(self.target, self.floors), items))
 
     def redo(
         self,

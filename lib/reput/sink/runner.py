@@ -15,7 +15,13 @@ _AT_ONCE = 2
 
 
 class Runner(Protocol):
-    """Runs functions over items somewhere: on a cluster, or right here."""
+    """Runs functions over items somewhere: on a cluster, or right here.
+
+    Attributes:
+        is_local: functions see the same files as this process.
+    """
+
+    is_local: bool
 
     @property
     def slots(self) -> int:
@@ -31,6 +37,7 @@ class InlineRunner:
     """Runs functions here and now, where they are done before a Spark task would have begun."""
 
     slots = 1
+    is_local = True
 
     def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
         """The function's results in the items' order."""

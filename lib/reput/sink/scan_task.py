@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -28,8 +28,10 @@ from reput.settings import StoreSettings
 from reput.sink.filters import FiltersNow
 from reput.sink.queue_files import QueueFiles
 from reput.sink.row_spill import ROW, Queue, RowSpill, RowSpillWriter
+from reput.sink.runner import Runner
 from reput.sink.selection import Selection
 from reput.sink.spill import Spill, SpillWriter
+from reput.store import witness
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
 from reput.store.segments import map_segment
@@ -192,6 +194,31 @@ def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResul
     return result
 
 
+def witnessed(runner: Runner, part: Part) -> Part:
+    """The part as ``runner``'s functions get it: on other hosts they compare what they read.
+
+    Raises:
+        StoreError: the segment can't be read.
+    """
+    if runner.is_local:
+        return part
+    data = map_segment(part.path, part.segment_length)
+    seen = witness.witness(part.path, data, part.start - part.base, part.end - part.base)
+    return replace(part, witness=seen)
+
+
+def _mapped(part: Part) -> NDArray[np.uint8]:
+    """The part's segment, whose driver sees the same there.
+
+    Raises:
+        StoreError: it can't be read, or is another one.
+    """
+    data = map_segment(part.path, part.segment_length)
+    if part.witness is not None:
+        witness.check(part.witness, part.path, data, part.base)
+    return data
+
+
 def pass_over(
     target: Target,
     part: Part,
@@ -211,7 +238,7 @@ def pass_over(
         StoreError: the segment can't be read.
     """
     started = time.perf_counter()
-    data = map_segment(part.path, part.segment_length)
+    data = _mapped(part)
     table = target.table()
     out = _output()
     outcome = PartOutcome()
@@ -270,7 +297,7 @@ def collect(
     pieces: dict[tuple[str, int], list[QueueRows]] = {queue: [] for queue in wanted}
     scan_rules = target.rules()._replace(index_keys=False, index_tags=False)
     for part in parts:
-        data = map_segment(part.path, part.segment_length)
+        data = _mapped(part)
         table = target.table()
         for chunk in scan_part(part, data, scan_rules, table, _output(), PartOutcome()):
             used = int(chunk.counts[output.UNITS])

@@ -7,8 +7,11 @@ numba nor pandas: parts are planned by arithmetic, and kernels load where the lo
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -37,7 +40,8 @@ from reput.source.parts import LogPart, batch_end, cut, next_place
 from reput.source.rate import Rate
 from reput.source.segment_times import first_time, segments_within
 from reput.source.touched import Touched, reported
-from reput.store.segments import CommitLog, Segment, discover
+from reput.store.segments import CommitLog, Segment, discover, map_segment
+from reput.store.witness import Witness, missing, naming_host, witness
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -204,6 +208,7 @@ class _Plan:
         end: int,
         kept: Sequence[Segment] | None = None,
         wanted: Wanted | None = None,
+        touched: Touched | None = None,
     ) -> list[InputPartition]:
         """A partition a part for messages, one for all parts else: those are a few bytes each.
 
@@ -212,6 +217,7 @@ class _Plan:
             start, end: physical offsets.
             kept: the segments that are wanted; None for all.
             wanted: which messages; None for all.
+            touched: where to count what is read.
         """
         if start < min(log.start, end):
             _LOG.warning(
@@ -230,7 +236,7 @@ class _Plan:
             lead = dledger.HEADER_LENGTH if log.entries else 0
             parts = list(_clipped(parts, wanted.range_of("physicalOffset"), lead))
         if options.content == MESSAGES:
-            return [InputPartition([part]) for part in parts]
+            return [_MessagePartition(part, log.segments[-1], touched or Touched()) for part in parts]
         return [InputPartition(parts)] if parts else []
 
     def discover(self) -> CommitLog:
@@ -253,20 +259,24 @@ class _Plan:
             touched: where to count what is read.
             follows: a segment that has expired since it was planned is left out, and said.
         """
-        parts: list[LogPart] = partition.value or []
-        if self._options.content == MESSAGES:
+        if isinstance(partition, _MessagePartition):
             from reput.source import messages
 
-            for part in parts:
-                try:
-                    yield from messages.read(part, self._settings, self._names, wanted, touched)
-                except SegmentGoneError:
-                    if not follows:
-                        raise
-                    _LOG.warning(
-                        "%s has expired; messages from %d to %d are left out", part.path, part.start, part.end
+            part = partition.part
+            try:
+                with naming_host(partition.host), partition.expiring():
+                    yield from messages.read(
+                        part, self._settings, self._names, wanted, touched, partition.witness
                     )
-        elif parts:
+            except SegmentGoneError:
+                if not follows:
+                    raise
+                _LOG.warning(
+                    "%s has expired; messages from %d to %d are left out", part.path, part.start, part.end
+                )
+            return
+        parts: list[LogPart] = partition.value or []
+        if parts:
             yield _part_rows(parts, self._counted(parts), self._names)
 
     def _counted(self, parts: list[LogPart]) -> list[Counted]:
@@ -277,12 +287,44 @@ class _Plan:
         return [count(part, self._settings) for part in parts]
 
 
-class _StorePartition(InputPartition):
-    """Parts of one of several stores' logs; ``store`` is which."""
+class _MessagePartition(InputPartition):
+    """A part whose messages are to be read, and what the planner read there.
 
-    def __init__(self, parts: list[LogPart], store: int) -> None:
-        super().__init__(parts)
-        self.store = store
+    Attributes:
+        part: the part.
+        store: which of several stores it is of.
+        newest: the log's last segment, which doesn't expire.
+        host: where the query is planned.
+        witness: of the part; None where its segment has expired since the log was listed.
+    """
+
+    def __init__(self, part: LogPart, newest: Segment, touched: Touched) -> None:
+        super().__init__([part])
+        self.part = part
+        self.store = 0
+        self.newest = str(newest.path)
+        self.host = socket.gethostname()
+        self.witness: Witness | None = None
+        with suppress(SegmentGoneError):
+            data = map_segment(part.path, part.segment_length)
+            start, stop = part.start - part.base, part.end - part.base
+            self.witness = witness(part.path, data, start, stop, grows=True)
+            touched.files += 1
+            touched.passed += self.witness.read
+
+    @contextmanager
+    def expiring(self) -> Iterator[None]:
+        """See that a segment which the block doesn't find has expired: not so on a host without the log.
+
+        Raises:
+            StoreError: the log's last segment isn't there either.
+        """
+        try:
+            yield
+        except SegmentGoneError:
+            if not Path(self.newest).exists():
+                raise missing(self.newest, self.host) from None
+            raise
 
 
 class _BatchReader(FilteredReader):
@@ -306,23 +348,25 @@ class _BatchReader(FilteredReader):
             planned = stores.each(
                 wanted, lambda one: self._planned(one[1], touched), skips=self._shared.skips
             )
-            return [
-                _StorePartition(partition.value, number)
-                for (number, _), partitions in planned
-                for partition in partitions
-            ]
+            found = []
+            for (number, _), partitions in planned:
+                for partition in partitions:
+                    if isinstance(partition, _MessagePartition):
+                        partition.store = number
+                    found.append(partition)
+            return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows."""
         with reported(self._shared.read_report, tasks=1) as touched:
-            plan = self._plans[partition.store if isinstance(partition, _StorePartition) else 0]
+            plan = self._plans[partition.store if isinstance(partition, _MessagePartition) else 0]
             yield from plan.read(partition, self.wanted, touched)
 
     def _planned(self, plan: _Plan, touched: Touched) -> list[InputPartition]:
         log = plan.discover()
         kept = segments_within(log, self.wanted, self._shared.time_slack_ms, touched)
         start, end = plan.start(log), plan.end_after(log, kept, touched)
-        return plan.partitions(log, start, end, kept, self.wanted)
+        return plan.partitions(log, start, end, kept, self.wanted, touched)
 
 
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -25,6 +25,7 @@ from reput.source.filters import FilteredReader, Wanted
 from reput.source.options import QueueOptions, Shared
 from reput.source.ranges import Sized, gathered
 from reput.source.touched import Touched, reported
+from reput.store.witness import FileSeen, file_seen, naming_host
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,6 +98,21 @@ class IndexDataSource(DataSource):
         return _IndexReader(self._options, chosen(schema, INDEX_COLUMNS), self._where)
 
 
+class _SeenPartition(InputPartition):
+    """Ranges of files, and what the planner read of the first and of the last one."""
+
+    def __init__(self, ranges: Sequence[Sized], touched: Touched) -> None:
+        super().__init__(ranges)
+        self.seen = [file_seen(one.path, *one.span) for one in {*ranges[:1], *ranges[-1:]}]
+        for seen in self.seen:
+            _count(seen, touched)
+
+
+def _count(seen: FileSeen, touched: Touched) -> None:
+    touched.files += 1
+    touched.passed += seen.read
+
+
 class _FilesReader(FilteredReader, Generic[_R]):
     """Reads ranges of files, those that are there when the query is planned.
 
@@ -119,13 +135,19 @@ class _FilesReader(FilteredReader, Generic[_R]):
             )
             planned = stores.each(wanted, lambda one: list(self._ranges(one, touched)), skips=shared.skips)
             found = (one for _, ranges in planned for one in ranges)
-            return [InputPartition(ranges) for ranges in gathered(found, shared.part_bytes)]
+            return [_SeenPartition(ranges, touched) for ranges in gathered(found, shared.part_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows. Spark makes an empty partition up when there are none."""
         with reported(self._shared.read_report, tasks=1) as touched:
-            for one in partition.value or []:
-                yield from self._rows(one, touched)
+            if not isinstance(partition, _SeenPartition):
+                return
+            with naming_host(partition.seen[0].host):
+                for seen in partition.seen:
+                    seen.check()
+                    _count(seen, touched)
+                for one in partition.value:
+                    yield from self._rows(one, touched)
 
     @abstractmethod
     def _ranges(self, settings: StoreSettings, touched: Touched) -> Iterator[_R]:

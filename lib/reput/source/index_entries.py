@@ -49,6 +49,12 @@ class EntryRange:
     last: int
 
     @property
+    def span(self) -> tuple[int, int]:
+        """The entries' bytes in the file, half open."""
+        start = HEADER_LENGTH + self.slots * SLOT_LENGTH
+        return start + self.first * ENTRY_LENGTH, start + self.last * ENTRY_LENGTH
+
+    @property
     def weight(self) -> int:
         """Bytes of the entries."""
         return (self.last - self.first) * ENTRY_LENGTH

@@ -25,6 +25,7 @@ from reput.source.filters import Range, Wanted
 from reput.source.parts import LogPart
 from reput.source.touched import Touched
 from reput.store.segments import map_segment
+from reput.store.witness import Witness, check
 
 #: Bytes of records in one batch; a larger record is a batch of its own.
 BATCH_BYTES = 8 << 20
@@ -37,6 +38,7 @@ def read(
     names: tuple[str, ...] = tuple(MESSAGE_COLUMNS),
     wanted: Wanted | None = None,
     touched: Touched | None = None,
+    seen: Witness | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages that begin in ``part``, in log order.
 
@@ -46,13 +48,17 @@ def read(
         names: the columns, ``store`` among them if it is wanted.
         wanted: which messages, by the columns of :data:`reput.source.columns.MESSAGE_FILTERS`; None for all.
         touched: where to count what was read.
+        seen: what the planner read of the part; None doesn't ask.
 
     Raises:
-        StoreError: the segment can't be read.
+        StoreError: the segment can't be read, or the planner has another one.
     """
     wanted, touched = wanted or Wanted(), touched or Touched()
     data = map_segment(part.path, part.segment_length)
     touched.files += 1
+    if seen is not None:
+        check(seen, part.path, data, part.base)
+        touched.passed += seen.read
     stop = part.end - part.base
     walk = FrameWalk.over(part, data, settings)
     schema = arrow_schema(names, {**STORE_COLUMN, **MESSAGE_COLUMNS})

@@ -51,6 +51,12 @@ class UnitRange:
     ext: str | None
     weight: int
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """The units' bytes in the file, half open."""
+        unit = batchconsumequeue.UNIT_LENGTH if self.is_batch else consumequeue.UNIT_LENGTH
+        return self.first * unit, self.last * unit
+
 
 def ranges(
     settings: StoreSettings, wanted: Wanted, part_bytes: int, *, blanks: bool, touched: Touched

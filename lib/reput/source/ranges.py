@@ -25,6 +25,14 @@ class Sized(Protocol):
     """Something that goes into a partition."""
 
     @property
+    def path(self) -> str:
+        """The file."""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Its bytes in the file, half open."""
+
+    @property
     def weight(self) -> int:
         """Bytes to be read."""
 

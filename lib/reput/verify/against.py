@@ -27,6 +27,7 @@ from reput.sink.runner import Runner
 from reput.sink.selection import Selection
 from reput.store.holes import extents
 from reput.store.segments import discover, without_unwritten_end
+from reput.store.witness import store_seen
 from reput.verify.batch_check import find_batch_units
 from reput.verify.batch_files import BatchRun, read_runs
 from reput.verify.batch_units import BatchRange, add_batch_ranges, compare_batch
@@ -74,7 +75,11 @@ def verify_against(
     started = time.perf_counter()
     pair = prepare_pair(options)
     try:
-        report = compare_pair(pair, SparkRunner(start_spark().sparkContext), listener)
+        runner = SparkRunner(start_spark().sparkContext)
+        if not runner.is_local:
+            seen = (store_seen(settings.root, live=pair.running) for settings in (pair.first, pair.second))
+            runner.demand(*seen)
+        report = compare_pair(pair, runner, listener)
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise spark_error(error) from None
     report.seconds = time.perf_counter() - started

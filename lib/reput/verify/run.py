@@ -21,9 +21,10 @@ from reput.sink.chain import Chain
 from reput.sink.journal import QueueState
 from reput.sink.queues import BatchQueues
 from reput.sink.runner import Runner
-from reput.sink.scan_task import PartResult
+from reput.sink.scan_task import PartResult, witnessed
 from reput.source.parts import cut
 from reput.store.left_alone import left_alone
+from reput.store.witness import config_seen, store_seen
 from reput.verify.batch_check import BatchCheck
 from reput.verify.checkpoint import Reached, check_checkpoint
 from reput.verify.explain import Explainer, Seen
@@ -78,6 +79,8 @@ def verify(
     try:
         runner = SparkRunner(start_spark().sparkContext)
         runner.warm_up()
+        if not runner.is_local:
+            runner.demand(store_seen(plan.settings.root, live=plan.running), config_seen(plan.settings))
         report = check(plan, runner, listener)
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise spark_error(error) from None
@@ -245,7 +248,7 @@ class _Verification:
         plan = self._plan
         return PartTask(
             target=self._target,
-            part=part,
+            part=witnessed(self._runner, part),
             entries_from=part.start,
             entries_to=part.end,
             runs=self._index.map.runs(part.start, part.end) if plan.index else None,

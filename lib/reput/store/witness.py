@@ -1,0 +1,327 @@
+"""Whether a task reads the store that the driver reads: names, sizes, the bytes of first and last records.
+
+A store is only read, so that no nonce can be left in it. A copy that has the same bytes is as good as the
+store itself; an older or a newer one, and another store at the same path, are refused before anything is
+taken from them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.errors import ReputError, StoreError
+from reput.format import names
+from reput.settings import StoreSettings
+from reput.store.unreadable import unreadable
+
+#: A record's header of fixed fields has 88 bytes: these tell records apart.
+_LENGTH = 128
+_LOOK_AT = 1 << 20
+_SHOWN = 8
+#: So many topics, and index files, are looked at closely.
+_MOST = 64
+_PROBLEM = "this host doesn't see the store that the driver sees"
+_NEXT_STEP = (
+    "Mount the store at this path on all hosts, or let everything run on one host: --master 'local[*]'"
+)
+#: What this process has compared already.
+_compared: set[str] = set()
+
+
+class Stretch(NamedTuple):
+    """Some bytes of a file; ``at`` is where."""
+
+    at: int
+    data: bytes
+
+
+class Witness(NamedTuple):
+    """What one host read of a range of a segment.
+
+    Attributes:
+        host: which.
+        length: of the file, bytes.
+        first: the range's first bytes.
+        last: those around its last byte that isn't zero: what is written there ends so.
+    """
+
+    host: str
+    length: int
+    first: Stretch
+    last: Stretch
+
+    @property
+    def read(self) -> int:
+        """How many bytes that are."""
+        return len(self.first.data) + len(self.last.data)
+
+
+def witness(
+    path: str | Path, data: NDArray[np.uint8], start: int, stop: int, *, grows: bool = False
+) -> Witness:
+    """What this host reads of the bytes [start, stop) of a segment.
+
+    Args:
+        path: the segment.
+        data: its bytes.
+        grows: zeros that the range ends in may be written before somebody compares.
+
+    Raises:
+        SegmentGoneError, StoreError: it can't be read.
+    """
+    end = _written_end(data, start, stop)
+    last = max(start, end - _LENGTH)
+    until = end if grows else min(end + _LENGTH, stop)
+    return Witness(
+        socket.gethostname(),
+        _length(path),
+        Stretch(start, data[start : min(start + _LENGTH, until)].tobytes()),
+        Stretch(last, data[last:until].tobytes()),
+    )
+
+
+def check(found: Witness, path: str | Path, data: NDArray[np.uint8], base: int) -> None:
+    """See that this host reads what the witness's host read.
+
+    Args:
+        path: the segment.
+        data: its bytes.
+        base: physical offset of its first byte.
+
+    Raises:
+        SegmentGoneError, StoreError: it doesn't.
+    """
+    length = _length(path)
+    if length != found.length:
+        raise _other(path, None, f"{found.length} bytes, as on {found.host}", f"{length} bytes")
+    for stretch in (found.first, found.last):
+        here = data[stretch.at : stretch.at + len(stretch.data)].tobytes()
+        if here != stretch.data:
+            raise _differing(path, stretch, here, found.host, base)
+
+
+class FileSeen(NamedTuple):
+    """What one host read of a file to which bytes are only added.
+
+    Attributes:
+        host: which.
+        path: the file.
+        length: bytes.
+        stretches: some of its bytes, without the zeros that they end in.
+    """
+
+    host: str
+    path: str
+    length: int
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def read(self) -> int:
+        """How many bytes that are."""
+        return sum(len(stretch.data) for stretch in self.stretches)
+
+    def check(self) -> None:
+        """See that this host reads the same.
+
+        Raises:
+            SegmentGoneError: the file isn't there any more, or never was on this host.
+            StoreError: this host reads something else.
+        """
+        try:
+            with open(self.path, "rb") as file:
+                found = os.fstat(file.fileno()).st_size
+                if found != self.length:
+                    raise _other(self.path, None, f"{self.length} bytes, as on {self.host}", f"{found} bytes")
+                for stretch in self.stretches:
+                    here = os.pread(file.fileno(), len(stretch.data), stretch.at)
+                    if here != stretch.data:
+                        raise _differing(self.path, stretch, here, self.host)
+        except OSError as error:
+            raise unreadable("the file", self.path, error) from error
+
+
+def file_seen(path: str, start: int, stop: int) -> FileSeen:
+    """What this host reads of the ends of a file's bytes [start, stop).
+
+    Raises:
+        SegmentGoneError, StoreError: it can't be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            places = {start, max(stop - _LENGTH, start)}
+            return FileSeen(
+                socket.gethostname(),
+                path,
+                os.fstat(file.fileno()).st_size,
+                tuple(
+                    Stretch(at, os.pread(file.fileno(), min(_LENGTH, stop - at), at).rstrip(b"\0"))
+                    for at in sorted(places)
+                ),
+            )
+    except OSError as error:
+        raise unreadable("the file", path, error) from error
+
+
+@contextmanager
+def naming_host(planner: str) -> Iterator[None]:
+    """Have errors of the block name this host, if it isn't the one that made the plan."""
+    try:
+        yield
+    except ReputError as error:
+        here = socket.gethostname()
+        if here != planner:
+            error.host = here
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSeen:
+    """What the driver has seen of a store's files beside the log; workers have to see the same.
+
+    Attributes:
+        host: the driver's.
+        nonce: so that a worker compares once.
+        listed: directories, and the names that have to be in them; ``exactly`` those and no others.
+        files: what was read of some files.
+    """
+
+    host: str
+    nonce: str
+    listed: tuple[tuple[str, tuple[str, ...]], ...]
+    exactly: bool
+    files: tuple[FileSeen, ...]
+
+    def show(self) -> None:
+        """In a worker, before a task: compare; once in a process.
+
+        Raises:
+            StoreError: something isn't there, or isn't the same.
+        """
+        if self.nonce in _compared:
+            return
+        for directory, known in self.listed:
+            found = _listing(directory)
+            if found is None:
+                raise _other(directory, None, f"a directory, as on {self.host}", "none")
+            lacking = sorted(set(known) - set(found))
+            if lacking:
+                raise missing(Path(directory, lacking[0]), self.host)
+            more = sorted(set(found) - set(known))
+            if more and self.exactly:
+                raise _other(Path(directory, more[0]), None, f"none, as on {self.host}", "a file")
+        for file in self.files:
+            file.check()
+        _compared.add(self.nonce)
+
+    def see(self, host: str, shown: None) -> None:
+        """On the driver: nothing was left, for nothing is written to a store."""
+
+
+def config_seen(settings: StoreSettings) -> StoreSeen:
+    """The files of config/ that tasks read, as far as they are there; a broker may rewrite them."""
+    listed: dict[str, tuple[str, ...]] = {}
+    for path in (settings.topics_json, settings.consumer_filter_json):
+        if path.is_file():
+            listed[str(path.parent)] = (*listed.get(str(path.parent), ()), path.name)
+    return StoreSeen(socket.gethostname(), secrets.token_hex(16), tuple(listed.items()), False, ())
+
+
+def store_seen(root: Path, *, live: bool) -> StoreSeen:
+    """What a broker has derived from its log, as this host sees it.
+
+    Looked at are the names of topics and index files, and of some of them, evenly chosen, sizes and bytes.
+
+    Args:
+        root: the store.
+        live: a broker writes to it; then only names count, and there may be more.
+
+    Raises:
+        StoreError: it can't be read.
+    """
+    listed: list[tuple[str, tuple[str, ...]]] = []
+    chosen: list[Path] = []
+    for directory in (root / name for name in (*names.QUEUES, names.INDEX)):
+        found = _listing(directory)
+        if found is None:
+            continue
+        listed.append((str(directory), found))
+        if live:
+            continue
+        for name in _some(found):
+            place = directory / name
+            if directory.name == names.INDEX:
+                chosen.append(place)
+                continue
+            for queue in (_listing(place) or ())[-1:]:
+                held = _listing(place / queue)
+                if held is not None:
+                    listed.append((str(place / queue), held))
+                    chosen += [place / queue / one for one in {*held[:1], *held[-1:]}]
+    files = tuple(_whole(path) for path in chosen if path.is_file())
+    # What a live broker makes next is in no listing of now.
+    return StoreSeen(socket.gethostname(), secrets.token_hex(16), tuple(listed), not live, files)
+
+
+def _some(found: Sequence[str]) -> Iterator[str]:
+    step = max(len(found) / _MOST, 1.0)
+    yield from (found[int(at * step)] for at in range(min(len(found), _MOST)))
+
+
+def _whole(path: Path) -> FileSeen:
+    return file_seen(str(path), 0, path.stat().st_size)
+
+
+def _listing(directory: str | Path) -> tuple[str, ...] | None:
+    """The names in a directory, None where there is none."""
+    try:
+        return tuple(sorted(os.listdir(directory)))  # noqa: PTH208 - names, and 100,000 of them
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise unreadable("the directory", directory, error) from error
+
+
+def _length(path: str | Path) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - a text or a path
+    except OSError as error:
+        raise unreadable("the segment", path, error) from error
+
+
+def _written_end(data: NDArray[np.uint8], start: int, stop: int) -> int:
+    """Where the zeros begin that a range ends in."""
+    while stop > start:
+        begin = max(stop - _LOOK_AT, start)
+        block = data[begin:stop]
+        if block.any():
+            return begin + int(np.flatnonzero(block)[-1]) + 1
+        stop = begin
+    return start
+
+
+def missing(path: str | Path, host: str) -> StoreError:
+    """The error where this host doesn't have a file that another host has."""
+    return _other(path, None, f"a file, as on {host}", "none")
+
+
+def _differing(path: str | Path, stretch: Stretch, here: bytes, host: str, base: int = 0) -> StoreError:
+    pairs = zip(stretch.data, here, strict=False)
+    at = next((number for number, (one, other) in enumerate(pairs) if one != other), len(here))
+    there, found = (data[at : at + _SHOWN].hex(" ") or "nothing" for data in (stretch.data, here))
+    return _other(path, base + stretch.at + at, f"{there}, as on {host}", found)
+
+
+def _other(path: str | Path, offset: int | None, expected: str, found: str) -> StoreError:
+    return StoreError(
+        _PROBLEM, path=path, offset=offset, expected=expected, found=found, next_step=_NEXT_STEP
+    )
