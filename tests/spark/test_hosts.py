@@ -12,11 +12,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from reput import spark as reput_spark
 from reput.cluster import Cluster
 from reput.cluster.standalone import _WORKER_READY, Submitted, _await
 from reput.format import names
@@ -28,6 +29,9 @@ pytestmark = pytest.mark.spark
 
 LIB = Path(__file__).parents[2] / "lib"
 JOBS = LIB.parent / "jobs"
+
+#: For spark-submit, whose JVM is there before reput is.
+DELTA = reput_spark._delta({})
 
 #: Directories of the driver's that worker-b, or both workers, have others in place of.
 NEITHER, ONE, COPY = "neither", "one", "copy"
@@ -86,7 +90,14 @@ def cluster(work: Path, golden: GoldenStore) -> Iterator[Cluster]:
             yield running
 
 
-def submit(cluster: Cluster, job: str, golden: GoldenStore, store: Path, *words: str) -> Submitted:
+def submit(
+    cluster: Cluster,
+    job: str,
+    golden: GoldenStore,
+    store: Path,
+    *words: str,
+    settings: Mapping[str, str] | None = None,
+) -> Submitted:
     conf = golden.root.parents[1] / "broker.conf"
     own = conf.with_name(f"{store.parent.name}.conf")
     own.write_text(conf.read_text().replace(str(golden.root), str(store)))
@@ -99,7 +110,7 @@ def submit(cluster: Cluster, job: str, golden: GoldenStore, store: Path, *words:
         golden.version,
         "--json",
     ]
-    return cluster.submit(JOBS / f"{job}.py", arguments, stderr=subprocess.PIPE)
+    return cluster.submit(JOBS / f"{job}.py", arguments, settings=settings, stderr=subprocess.PIPE)
 
 
 def refused(done: Submitted) -> dict[str, object]:
@@ -172,6 +183,16 @@ def test_a_batch_read_names_the_host(cluster: Cluster, work: Path, golden: Golde
     assert int(whole) > 0
     assert "on host worker-b: " in part
     assert "doesn't see the store that the driver sees" in part
+
+
+def test_a_table_that_no_executor_shares_is_refused(
+    cluster: Cluster, work: Path, golden: GoldenStore, sound: Path
+) -> None:
+    table = work / NEITHER / "table"
+    found = refused(submit(cluster, "catalog", golden, sound, "--table", str(table), settings=DELTA))
+    assert "this host doesn't see the output that the driver sees" in str(found["message"])
+    assert "on host worker-" in str(found["message"])
+    assert not (table / "_delta_log").exists()
 
 
 TAIL = """

@@ -25,6 +25,8 @@ from reput.store.segments import discover
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from reput.sink.shared import SharedOutput
+
 _CHECKPOINT = "catalog-checkpoint"
 _DAY = f"date_from_unix_date(CAST(floor(unix_millis(storeTimestamp) / 86400000) AS INT)) AS {DAY}"
 
@@ -56,9 +58,21 @@ class Appending:
         self._checkpoint = options.table / names.REPUT / _CHECKPOINT
         self._at = 0
         self._failure: OutputError | None = None
+        self._shared: SharedOutput | None = None
 
     def append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:
         """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
+        from reput.sink.shared import shared_output
+        from reput.sink.streaming import is_local
+
+        if is_local(spark.sparkContext):
+            self._append(spark, standing, end)
+            return
+        # Executors write the files themselves, and Delta commits what they say that they have written.
+        with shared_output(self._options.table, None) as self._shared:
+            self._append(spark, standing, end)
+
+    def _append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -134,6 +148,8 @@ class Appending:
             if first is None or first[0] is None:
                 return
             self._table.step_back(int(first[0]))
+        if self._shared is not None:
+            rows = rows.mapInArrow(self._shared.show_first, rows.schema)
         writer = rows.write.format("delta").mode("append").partitionBy(DAY)
         writer = writer.option("txnAppId", APPLICATION).option("txnVersion", end)
         try:

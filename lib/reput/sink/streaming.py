@@ -25,6 +25,11 @@ from reput.store.segments import CommitLog
 from reput.store.system_errors import unwritten
 
 
+def is_local(context: SparkContext) -> bool:
+    """Whether tasks run on this host, as children of this process's JVM."""
+    return str(context.master).startswith("local")
+
+
 class SparkRunner:
     """Runs functions over items as Spark tasks, one an item.
 
@@ -36,7 +41,7 @@ class SparkRunner:
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._tag = f"reput-{uuid.uuid4()}"
-        self.is_local = str(context.master).startswith("local")
+        self.is_local = is_local(context)
         self._elsewhere = None if self.is_local else Elsewhere(())
 
     def demand(self, *proofs: Proof) -> None:
