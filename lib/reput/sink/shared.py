@@ -20,6 +20,7 @@ from reput.errors import OutputError
 from reput.format import names
 from reput.store import files
 from reput.store.ownership import Owner
+from reput.store.system_errors import output_error
 
 _DRIVER = "driver"
 _NEXT_STEP = (
@@ -153,7 +154,7 @@ def _read(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise files.output_error("the output can't be read", path, error) from error
+        raise output_error("the output can't be read", path, error) from error
 
 
 def _write(path: Path, text: str, owner: Owner | None) -> None:
