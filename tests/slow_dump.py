@@ -1,6 +1,7 @@
 """What a commit log, a queue and an index file hold, one record after the other: slow, to compare with.
 
-The commit log is gone over by :mod:`reput.scan.reference`; queues and index files by their formats alone.
+The commit log is gone over by :mod:`reput.scan.reference`, around damage by :mod:`reput.scan.extent`; queues and
+index files by their formats alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from reput.format import commitlog
 from reput.scan import output, reference
+from reput.scan.extent import Extents
 from reput.scan.part import _KIND, _REMARKS, is_blank_but_for_its_magic
 from reput.scan.reference import Frame
 from reput.scan.rules import Rules
@@ -64,8 +66,17 @@ def segment_events(
         if is_blank_but_for_its_magic(array, at, size, status, last=last, entries=entries):
             yield "damage", "bad-magic", base + at, base + len(data), False
             return
-        following_at = _next(array, base, at, rules, timestamp if last else None)
-        if following_at is None:
+        extents = Extents(
+            array,
+            base,
+            size,
+            topic_length_v2=v2,
+            largest_record=rules.largest_record,
+            entries=entries,
+            not_before=timestamp if last else None,
+        )
+        following_at = extents.resume(at, len(data)).position
+        if following_at < 0:
             if last:
                 yield "damage", "torn-tail", base + at, base + at, False
             else:
@@ -81,18 +92,6 @@ def _scan(
     out = output.output(units=1, keys=1)
     status = reference.scan(array, base, at, at + 1, rules, QueueTable(), out, accept=accept).status
     return status, [Remark(int(kind)) for kind in out.remark_kind[: int(out.counts[output.REMARKS])]]
-
-
-def _next(array: np.ndarray, base: int, at: int, rules: Rules, least: int | None) -> int | None:
-    entries = bool(rules.entries)
-    while True:
-        at = reference.find_record(array, base, at + 1, len(array), rules.topic_length_v2, entries)
-        if at < 0:
-            return None
-        found = reference.frame(array.data, base, at, rules.topic_length_v2, entries)
-        assert isinstance(found, Frame)
-        if least is None or commitlog.decode(array.data, found.record).store_timestamp >= least:
-            return at
 
 
 def queue_units(files: list[Path]) -> list[tuple[int, int, int, int]]:

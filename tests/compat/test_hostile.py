@@ -57,6 +57,8 @@ def written(version: str, root: Path) -> tuple[int, int]:
         store.wait_dispatched()
         end = int(store.store.getMaxPhyOffset())
         store.kill()
+    for path in sorted((root / names.COMMIT_LOG).iterdir())[1:]:
+        path.unlink()  # made ahead of time
     return place, end
 
 

@@ -96,6 +96,7 @@ rules = st.builds(
     check_crc=st.booleans(),
     property_crc_only=st.booleans(),
     delay_levels=st.just(LEVELS),
+    largest_record=st.just(commitlog.LARGEST_RECORD),
 )
 
 
