@@ -343,7 +343,7 @@ SWITCHES = [
 ]
 
 
-@pytest.mark.parametrize("version", ["4.9.0", *(each.name for each in DIALECTS)])
+@pytest.mark.parametrize("version", [each.name for each in DIALECTS])
 def test_duplication_is_refused_in_every_dialect(store: Path, version: str) -> None:
     error = unsupported(store, "# head\nduplicationEnable=true\n", version)
     assert error.problem == (
