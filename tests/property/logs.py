@@ -72,8 +72,8 @@ def _property_bytes(draw: st.DrawFn) -> bytes:
 
 
 @st.composite
-def records(draw: st.DrawFn) -> Record:
-    """A record that has no place yet: physicalOffset 0."""
+def records(draw: st.DrawFn, any_time: bool = False) -> Record:
+    """A record that has no place yet: physicalOffset 0. ``any_time``: its storeTimestamp may be no date's."""
     topic = draw(_topics)
     return Record(
         topic=topic,
@@ -87,6 +87,8 @@ def records(draw: st.DrawFn) -> Record:
         born_timestamp=draw(st.integers(0, 1 << 41)),
         store_timestamp=draw(
             st.one_of(st.integers(0, 1 << 41), st.sampled_from([-(1 << 63), (1 << 63) - 1, -1]))
+            if any_time
+            else st.integers(0, 1 << 41)
         ),
         born_host=draw(_hosts),
         store_host=draw(_hosts),
@@ -127,17 +129,21 @@ def lay_out_entries(log: list[tuple[Record, bool]], base: int, blank: bool, zero
 
 
 @st.composite
-def segments(draw: st.DrawFn, damaged: bool = False, entries: bool = False) -> tuple[int, np.ndarray]:
+def segments(
+    draw: st.DrawFn, damaged: bool = False, entries: bool = False, any_time: bool = False
+) -> tuple[int, np.ndarray]:
     """(base, uint8 bytes) of a segment; ``damaged`` changes, cuts or inserts some bytes."""
     base = draw(st.sampled_from([0, 1 << 30, 123_456]))
     blank, zeros = draw(st.booleans()), draw(st.integers(0, 40))
     if entries:
         mostly = st.sampled_from([False, False, False, True])
         data = bytearray(
-            lay_out_entries(draw(st.lists(st.tuples(records(), mostly), max_size=8)), base, blank, zeros)
+            lay_out_entries(
+                draw(st.lists(st.tuples(records(any_time), mostly), max_size=8)), base, blank, zeros
+            )
         )
     else:
-        data = bytearray(lay_out(draw(st.lists(records(), max_size=8)), base, blank, zeros))
+        data = bytearray(lay_out(draw(st.lists(records(any_time), max_size=8)), base, blank, zeros))
     if damaged and data:
         for _ in range(draw(st.integers(1, 3))):
             at = draw(st.integers(0, len(data) - 1))

@@ -101,21 +101,21 @@ rules = st.builds(
 
 
 @settings(max_examples=400, deadline=None)
-@given(segments(), rules)
+@given(segments(any_time=True), rules)
 def test_sound_segments_scan_alike(segment: tuple[int, np.ndarray], rules: Rules) -> None:
     base, data = segment
     assert scan_with(kernel, base, data, rules) == scan_with(reference, base, data, rules)
 
 
 @settings(max_examples=400, deadline=None)
-@given(segments(damaged=True), rules)
+@given(segments(damaged=True, any_time=True), rules)
 def test_damaged_segments_scan_alike(segment: tuple[int, np.ndarray], rules: Rules) -> None:
     base, data = segment
     assert scan_with(kernel, base, data, rules) == scan_with(reference, base, data, rules)
 
 
 @settings(max_examples=200, deadline=None)
-@given(segments(damaged=True), st.integers(0, 200), st.booleans())
+@given(segments(damaged=True, any_time=True), st.integers(0, 200), st.booleans())
 def test_searches_and_walks_agree(segment: tuple[int, np.ndarray], start: int, v2: bool) -> None:
     base, data = segment
     start = min(start, len(data))
@@ -152,7 +152,7 @@ def test_damaged_entries_scan_alike(segment: tuple[int, np.ndarray], rules: Rule
 
 
 @settings(max_examples=100, deadline=None)
-@given(segments(), rules)
+@given(segments(any_time=True), rules)
 def test_a_log_from_before_dledger_scans_as_ever(segment: tuple[int, np.ndarray], rules: Rules) -> None:
     base, data = segment
     # Zeros aside, for no record of a sound log begins as an entry does.
@@ -242,7 +242,7 @@ def _left_by_a_truncation() -> tuple[int, np.ndarray]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(segments(damaged=True), st.booleans(), st.sampled_from([0, 1 << 40]))
+@given(segments(damaged=True, any_time=True), st.booleans(), st.sampled_from([0, 1 << 40]))
 @example(_left_by_a_truncation(), True, 0)
 def test_columns_hold_what_the_scan_takes_and_what_no_broker_dispatches(
     segment: tuple[int, np.ndarray], last: bool, before: int
