@@ -52,6 +52,7 @@ def _ctrl_c_counts() -> None:
 LONG_FILES = (
     "torture/test_torture.py",
     "spark/test_cluster.py",
+    "spark/test_hosts.py",
     "cli/test_doc_examples.py",
     "property/test_scan.py",
     "compat/test_recovery.py",
