@@ -192,7 +192,7 @@ def test_a_table_that_no_executor_shares_is_refused(
     found = refused(submit(cluster, "catalog", golden, sound, "--table", str(table), settings=DELTA))
     assert "this host doesn't see the output that the driver sees" in str(found["message"])
     assert "on host worker-" in str(found["message"])
-    assert not (table / "_delta_log").exists()
+    assert list((table / "_delta_log").glob("*.json")) == [], "nothing was committed"
 
 
 TAIL = """
