@@ -1,7 +1,7 @@
 """What a commit log, a queue and an index file hold, one record after the other: slow, to compare with.
 
-The commit log is gone over by :mod:`reput.scan.reference`, around damage by :mod:`reput.scan.extent`; queues and
-index files by their formats alone.
+The commit log is gone over by :mod:`reput.scan.reference`, and around damage by :mod:`reput.scan.extent`;
+queues and index files by their formats alone.
 """
 
 from __future__ import annotations

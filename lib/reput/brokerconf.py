@@ -26,13 +26,13 @@ class BrokerConf:
     """broker.conf as one version of the broker sees it: keys that it doesn't know are not there."""
 
     def __init__(self, entries: Mapping[str, Property], path: Path | None, rules: Dialect) -> None:
-        self._entries = entries
+        self.entries = entries
         self.path = path
         self.rules = rules
 
     def entry(self, key: str) -> Property | None:
         """The line of a key; None without one, or where this release doesn't know it."""
-        return None if key in self.rules.unknown_settings else self._entries.get(key)
+        return None if key in self.rules.unknown_settings else self.entries.get(key)
 
     def text(self, key: str) -> str | None:
         """A String setter's value."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reput.brokerconf import INT_MAX, INTEGER, BrokerConf, read
 from reput.dialect import Dialect, dialect
 from reput.errors import SettingsError
+from reput.evidence import Asked, Basis, Evidence, Weighing, look
+from reput.format import names
 from reput.format.commitlog import MAX_MESSAGE_SIZE, MOST_BEYOND_BODY
 from reput.logplaces import DLedgerSettings, absolute, commit_log_dirs, dledger_dirs, dledger_settings
 from reput.unsupported import refuse_rocksdb, refuse_unsupported
@@ -109,6 +111,7 @@ class StoreSettings:
         broker_conf: the file that was read, absolute; None when there was none.
         release: the release as it was given, None when none was.
         max_message_size: ``maxMessageSize`` in bytes.
+        basis: what was assumed, and what the store says against what was given.
         recovery: how the broker starts.
         filters: whether and how bit maps are calculated for consumers that filter by SQL92.
         dledger: set if DLedger writes the commit log (``enableDLegerCommitLog``).
@@ -132,6 +135,7 @@ class StoreSettings:
     filters: FilterSettings = FilterSettings()
     release: str | None = None
     max_message_size: int = MAX_MESSAGE_SIZE
+    basis: Basis = field(default=Basis(), compare=False)
 
     @property
     def largest_record(self) -> int:
@@ -166,8 +170,9 @@ class StoreSettings:
         version: str | None,
         *,
         dledger: bool = False,
+        asked: Asked = Asked(),  # noqa: B008 - it can't be changed
     ) -> StoreSettings:
-        """The settings of a store.
+        """The settings of a store: as they are given, else as the store shows them, else RocketMQ's defaults.
 
         STORE wins over ``storePathRootDir``: a path of broker.conf that lies under the latter is looked for
         at the same place under STORE, so that a copied store is read with the original's file. Other paths of
@@ -175,19 +180,23 @@ class StoreSettings:
 
         Args:
             store: the store's directory, wherever it is now.
-            broker_conf: the broker's own file, or None for RocketMQ's defaults.
-            version: see :func:`reput.dialect.dialect`.
+            broker_conf: the broker's own file, or None for what the store shows.
+            version: see :func:`reput.dialect.dialect`; None for what the store shows.
             dledger: the caller can do with a commit log that DLedger writes.
+            asked: what is done with them.
 
         Raises:
-            SettingsError: the file can't be read, a value can't be used, the version isn't known, or it can't
-                be told where the commit log is.
+            SettingsError: the file can't be read, a value can't be used, the version isn't known, it can't
+                be told where the commit log is, or what is to be written isn't what the store shows.
             UnsupportedError: the store uses a feature that reput doesn't derive.
         """
         rules = dialect(version)
         root = absolute(store)
         conf_path = None if broker_conf is None else absolute(broker_conf)
         conf = BrokerConf({} if conf_path is None else read(conf_path), conf_path, rules)
+        evidence = look(root, _log_dirs(root, conf))
+        if version is None:
+            conf = BrokerConf(conf.entries, conf_path, evidence.release.assumed)
         refuse_unsupported(conf, dledger=dledger)
         refuse_rocksdb(root, conf)
         group = dledger_settings(root, conf)
@@ -205,6 +214,20 @@ class StoreSettings:
                 expected=f"40 + 4 x maxHashSlotNum + 20 x maxIndexNum to be at most {INT_MAX} bytes",
                 found=f"maxHashSlotNum={slots}, maxIndexNum={entries}",
             )
+        weighing = Weighing(evidence, conf, version)
+        # MessageStoreConfig.getMappedFileSizeConsumeQueue rounds up.
+        rounded = -(-queue_size // _UNIT) * _UNIT
+        (queue_size,) = weighing.sizes(evidence.queues, (rounded,), names.CONSUME_QUEUE)
+        slots, entries = weighing.sizes(evidence.index, (slots, entries), names.INDEX)
+        recovery = _recovery(conf, weighing, evidence)
+        multi_dispatch, lmq = _light_queues(conf, weighing, evidence)
+        calculates = conf.switch("enableCalcFilterBitMap", False)
+        if recovery.queue_ext and evidence.switches.bit_maps and conf_path is None:
+            weighing.unknown(
+                "enableCalcFilterBitMap", "bit maps in consumequeue_ext/", names.CONSUME_QUEUE_EXT
+            )
+        basis = weighing.basis(root)
+        basis.refuse(asked, root)
         # From 5.4 on CommitLogDispatcherBuildIndex asks both.
         index_enable = conf.switch("messageIndexEnable", True)
         index_file_write = conf.switch("indexFileWriteEnable", True)
@@ -212,27 +235,27 @@ class StoreSettings:
             root=root,
             commit_log_dirs=commit_log_dirs(root, conf) if group is None else dledger_dirs(root, conf, group),
             segment_size=conf.optional_integer("mappedFileSizeCommitLog", least=1),
-            # MessageStoreConfig.getMappedFileSizeConsumeQueue rounds up.
-            consume_queue_file_size=-(-queue_size // _UNIT) * _UNIT,
+            consume_queue_file_size=queue_size,
             max_hash_slot_num=slots,
             max_index_num=entries,
             message_index_enable=index_enable and index_file_write,
             delay_levels_ms=_delay_levels(conf),
-            enable_multi_dispatch=conf.switch("enableMultiDispatch", False),
-            enable_lmq=conf.switch("enableLmq", False),
+            enable_multi_dispatch=multi_dispatch,
+            enable_lmq=lmq,
             force_verify_prop_crc=conf.switch("forceVerifyPropCRC", False),
-            dialect=rules,
+            dialect=conf.rules,
             broker_conf=conf_path,
-            recovery=_recovery(conf),
+            recovery=recovery,
             filters=FilterSettings(
                 # BrokerConfig.
-                calculates=conf.switch("enableCalcFilterBitMap", False),
+                calculates=calculates,
                 error_rate=conf.integer("maxErrorRateOfBloomFilter", 20, least=1, most=99),
                 consumers=conf.integer("expectConsumerNumUseFilter", 32, least=1),
             ),
             dledger=group,
             release=version,
             max_message_size=conf.integer("maxMessageSize", MAX_MESSAGE_SIZE, least=0),
+            basis=basis,
         )
 
     def describe(self) -> dict[str, object]:
@@ -288,7 +311,46 @@ class StoreSettings:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _recovery(conf: BrokerConf) -> RecoverySettings:
+def _log_dirs(root: Path, conf: BrokerConf) -> tuple[Path, ...]:
+    """Where evidence looks for segments: what can't be told is refused later, with all that is given."""
+    try:
+        group = dledger_settings(root, conf)
+        return commit_log_dirs(root, conf) if group is None else dledger_dirs(root, conf, group)
+    except SettingsError:
+        return (root / names.COMMIT_LOG,)
+
+
+def _light_queues(conf: BrokerConf, weighing: Weighing, evidence: Evidence) -> tuple[bool, bool]:
+    """``enableMultiDispatch`` and ``enableLmq``."""
+    shown = evidence.switches
+    multi_dispatch, lmq = conf.switch("enableMultiDispatch", False), conf.switch("enableLmq", False)
+    if "enableMultiDispatch" in conf.rules.unknown_settings:
+        return multi_dispatch, lmq
+    multi_dispatch = weighing.switch(
+        "enableMultiDispatch", multi_dispatch, shown.multi_dispatch, shown.why, names.CONSUME_QUEUE
+    )
+    # Where ids are 0 and the messages' own, too, as far as was looked, both write the same.
+    lmq = weighing.switch("enableLmq", lmq, shown.lmq, "the ids of these queues", names.CONSUME_QUEUE)
+    return multi_dispatch, lmq
+
+
+def _recovery(conf: BrokerConf, weighing: Weighing, evidence: Evidence) -> RecoverySettings:
+    queue_ext = weighing.switch(
+        "enableConsumeQueueExt",
+        conf.switch("enableConsumeQueueExt", RecoverySettings().queue_ext),
+        evidence.switches.queue_ext,
+        "the newest units of queues lead to consumequeue_ext/",
+        names.CONSUME_QUEUE_EXT,
+    )
+    read = _read_recovery(conf)
+    (batch,) = weighing.sizes(evidence.batch_queues, (read.batch_queue_file_size,), names.BATCH_CONSUME_QUEUE)
+    ext = read.queue_ext_file_size
+    if queue_ext:
+        (ext,) = weighing.sizes(evidence.queue_ext, (ext,), names.CONSUME_QUEUE_EXT)
+    return replace(read, queue_ext=queue_ext, batch_queue_file_size=batch, queue_ext_file_size=ext)
+
+
+def _read_recovery(conf: BrokerConf) -> RecoverySettings:
     usual = RecoverySettings()
     most = conf.integer("commitLogRecoverMaxNum", usual.most_segments, least=-INT_MAX - 1)
     return RecoverySettings(

@@ -74,11 +74,12 @@ class GoldenStore:
         return path
 
     def write_topics_json(self) -> Path:
-        """``config/topics.json`` as a broker keeps it, with the attributes of the store's topics."""
+        """``config/topics.json`` as a broker keeps it, from 5.0 on with attributes of the topics."""
         path = self.root / "config" / "topics.json"
         path.parent.mkdir(exist_ok=True)
+        is_4 = self.version.startswith("4.")
         table = {
-            topic: {"topicName": topic, "attributes": attributes}
+            topic: {"topicName": topic, **({} if is_4 else {"attributes": attributes})}
             for topic, attributes in self.manifest["topics"].items()
         }
         path.write_text(json.dumps({"topicConfigTable": table}), encoding="utf-8")

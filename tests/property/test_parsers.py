@@ -22,6 +22,7 @@ from reput.dump.consumequeue import dump as dump_queue
 from reput.dump.index import IndexPlace
 from reput.dump.places import queue_places
 from reput.errors import ReputError
+from reput.evidence import look
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.checkpoint import StoreCheckpoint
@@ -55,6 +56,7 @@ from reput.watch.note import RunNote, TableNote
 from reput.watch.progress import _offset
 from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike
+from tests.golden.store import unpack
 from tests.local import rebuild_locally, write_store
 from tests.property.logs import lay_out, records, segments
 from tests.property.test_rebuild import scratch
@@ -344,6 +346,32 @@ def test_a_broken_configuration_is_a_problem(place: Path, data: bytes, name: str
     (root / names.CONFIG / name).write_bytes(data)
     for problem in config_problems(StoreSettings.load(root, None, "5.5.0")):
         json.dumps(problem.to_dict())
+
+
+@pytest.fixture(scope="module")
+def shown() -> Iterator[Path]:
+    with scratch() as root:
+        (store := unpack("5.5.0-tiny", root)).write_topics_json()
+        yield store.root
+
+
+SEEN = (
+    "checkpoint",
+    "abort",
+    "config/topics.json",
+    "index/20261121000000000",
+    "consumequeue/T/0/" + "0" * 20,
+)
+
+
+@settings(max_examples=300)
+@given(any_of(IndexHeader(1, 2, 0, 9, 1, 3).encode() + bytes(200)), st.sampled_from(SEEN))
+def test_what_a_store_shows_is_never_an_error(shown: Path, data: bytes, name: str) -> None:
+    (path := shown / name).parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    found = look(shown, [shown / names.COMMIT_LOG])
+    assert all(str(one) for one in (*found.sizes(), found.release))
+    StoreSettings.load(shown, None, None)
 
 
 COMMITTED = (

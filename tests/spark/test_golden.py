@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from reput.dialect import dialect
+from reput.errors import SettingsError
+from reput.evidence import look
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.job import RebuildOptions, Summary, rebuild
@@ -73,6 +78,46 @@ def test_every_byte_is_that_of_the_java_store(golden: GoldenStore, spark: SparkS
     check_checkpoint(golden, out)
     kinds = {finding.kind for finding in summary.findings}
     assert kinds <= FINDINGS.get(workload(golden), set())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("4.9.7-mixed", "4.9.7-lmq-own-ids", "4.9.7-queue-ext", "5.3.3-restart", "5.3.3-batch-queue"),
+        *("5.5.0-lost-head", "5.5.0-tiny"),
+    ],
+)
+def test_so_it_is_when_nothing_is_given(name: str, tmp_path: Path, spark: SparkSession) -> None:
+    """In place, without broker.conf and without a release: by what the store shows."""
+    golden = unpack(name, tmp_path / "store")
+    settle(golden)
+    (tmp_path / "broker.conf").unlink()
+    before = tmp_path / "before"
+    shutil.copytree(golden.root, before)
+    summary = rebuild(RebuildOptions(store=golden.root), lambda: spark)
+    assert summary.in_place
+    assert summary.findings == []
+    assert summary.basis.contradictions == ()
+    assert dialect(golden.version).name == summary.rocketmq_version
+    found = compare(before, golden.root)
+    passed_over = NOT_DERIVED.get(workload(golden), ())
+    assert [line for line in found.differences if not line.startswith(passed_over)] == []
+    assert found.queue_files
+    check_checkpoint(replace(golden, root=before), golden.root)
+
+
+def test_a_store_is_converted_where_that_is_asked_for(tmp_path: Path, spark: SparkSession) -> None:
+    """To files of other sizes and another release; without --convert it is refused."""
+    golden = unpack("4.9.7-lost-head", tmp_path / "store")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeConsumeQueue=2000\nmaxHashSlotNum=10\nmaxIndexNum=900\n")
+    asked = RebuildOptions(store=golden.root, broker_conf=conf, rocketmq_version="5.5.0")
+    with pytest.raises(SettingsError, match="--convert"):
+        rebuild(asked, lambda: pytest.fail("Spark was to be started"))
+    assert rebuild(replace(asked, convert=True), lambda: spark).in_place
+    found = look(golden.root, [golden.root / names.COMMIT_LOG])
+    assert (found.queues.shown, found.index.shown) == ((2_000,), (10, 900))
+    assert "the index has tags" in [mark.why for mark in found.release.marks]
 
 
 def check_counts(golden: GoldenStore, summary: Summary) -> None:

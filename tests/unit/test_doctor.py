@@ -168,20 +168,40 @@ def test_a_sound_store(store: GoldenStore) -> None:
     found = checked(store)
     assert {check.status for check in found.values()} == {Status.OK}
     assert list(found) == [
-        *("settings", "version", "log", "readable", "in-use", "config"),
+        *("settings", "version", "evidence", "log", "readable", "in-use", "config"),
         *("open-files-of-store", "maps-of-store", "room"),
     ]
 
 
 def test_settings_and_version(store: GoldenStore, tmp_path: Path) -> None:
     without = checked(store, conf=False, version=None)
-    assert without["settings"].status is Status.WRONG
-    assert "--broker-conf" in (without["settings"].next_step or "")
+    assert without["settings"].status is Status.OK
+    assert "queue files of 1,000 bytes: 24 of 24" in without["settings"].found
     assert without["version"].status is Status.OK
+    assert "the checkpoint has a logicsPhysicalOffset (5.5 or later)" in without["evidence"].found
     assert checked(store, version="4.9.7")["version"].status is Status.WRONG
     old = golden("4.9.7-lost-head", tmp_path / "old")
-    assert checked(old, version=None)["version"].status is Status.WARNING
+    assert checked(old, version=None)["version"].found == (
+        "4.9 is assumed; 4.9: config/delayOffset.json has no dataVersion"
+    )
     assert checked(old, version="4.9.7")["version"].status is Status.OK
+    assert checked(old, version="5.3.3")["version"].status is Status.WRONG
+    broker_conf(old).write_text("")
+    other = checked(old, version=None)["settings"]
+    assert other.status is Status.WRONG
+    assert "the store shows queue files of 1,000 bytes: 24 of 24" in other.found
+    assert "-c FILE" in (other.next_step or "")
+
+
+def test_defaults_are_a_warning_and_a_file_nearby_is_offered(tmp_path: Path) -> None:
+    store = golden("5.3.3-no-index", tmp_path)
+    check = checked(store, conf=False, version=None)["settings"]
+    assert check.status is Status.WARNING
+    assert "RocketMQ's default, 5,000,000 slots and 20,000,000 entries" in check.found
+    assert str(broker_conf(store)) in (check.next_step or "")
+
+
+def test_what_is_no_store_and_no_settings(store: GoldenStore, tmp_path: Path) -> None:
     assert [check.name for check in store_checks(store.root, tmp_path / "none.conf", None)] == ["settings"]
     (nothing,) = store_checks(tmp_path / "nothing", None, None)
     assert (nothing.name, nothing.status) == ("log", Status.WRONG)
@@ -242,12 +262,14 @@ def test_the_command(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> Non
     options = ("--broker-conf", broker_conf(store), "--rocketmq-version", "5.5.0", "--no-spark")
     shown = doctor(store.root, *options)
     assert shown.exit_code == 0
-    assert shown.stdout.splitlines()[0] == f"Checked this machine and {store.root}: 10 ok"
-    document = json.loads(doctor(store.root, "--no-spark", "--json").stdout)
+    assert shown.stdout.splitlines()[0] == f"Checked this machine and {store.root}: 11 ok"
+    assert doctor(store.root, "--no-spark").exit_code == 0, "what isn't given is shown"
+    other = ("--broker-conf", "/dev/null", "--no-spark")
+    document = json.loads(doctor(store.root, *other, "--json").stdout)
     assert (document["exit_code"], document["status"]) == (1, "wrong")
     (wrong,) = (check for check in document["checks"] if check["status"] == "wrong")
     assert wrong["name"] == "settings"
-    assert f"-> {wrong['next_step']}" in doctor(store.root, "--no-spark").stdout
+    assert f"-> {wrong['next_step']}" in doctor(store.root, *other).stdout
     for words in (("--out", "/tmp"), ("--broker-conf", "x"), ("--no-spark", "--master", "local[1]")):
         assert doctor(*words).exit_code == 2
     monkeypatch.setattr(cli, "start_spark", lambda *_: pytest.fail("Spark was to be started"))

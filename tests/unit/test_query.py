@@ -178,7 +178,8 @@ def test_what_is_refused(lost_head: GoldenStore, tmp_path: Path) -> None:
 
 
 def test_files_of_other_lengths_are_refused(lost_head: GoldenStore) -> None:
-    without_conf = QueryStore(StoreSettings.load(lost_head.root, None, "5.3.3"))
+    (conf := lost_head.root.parent / "other.conf").touch()
+    without_conf = QueryStore(StoreSettings.load(lost_head.root, conf, "5.3.3"))
     with pytest.raises(StoreError, match="mappedFileSizeConsumeQueue"):
         without_conf.queue("t", 0)
     with pytest.raises(StoreError, match="maxHashSlotNum"):

@@ -272,7 +272,7 @@ def test_the_command(tmp_path: Path) -> None:
     total = document["total"]
     assert {"p50_approx", "p99_approx", "rate", "share"} < set(total)
     assert set(document["groups"][0]) == {*total, "topic"}
-    assert {field.name for field in fields(Statistics)} - {"rocketmq_version"} <= set(document)
+    assert {field.name for field in fields(Statistics)} - {"rocketmq_version", "basis"} <= set(document)
     refused = CliRunner().invoke(cli.app, [*options, "--since", "yesterday"])
     assert refused.exit_code == 2
     (segment, *_) = sorted((store.root / "commitlog").iterdir())

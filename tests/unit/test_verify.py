@@ -22,7 +22,7 @@ from reput.verify.against import compare_pair, prepare_pair
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report
-from reput.verify.run import check
+from reput.verify.run import check, verify
 from reput.verify.tasks import ChainsTask, PartTask
 from tests.golden.store import NAMES, GoldenStore, unpack
 from tests.local import Store, rebuild_locally
@@ -408,10 +408,28 @@ def test_what_is_refused(store: GoldenStore) -> None:
 
 
 def test_settings_that_no_file_fits_are_no_reason_to_rebuild(store: GoldenStore) -> None:
-    report = report_on(store, broker_conf=None)
-    assert {found.kind for found in report.findings} >= {"queue-file-length", "index-file-length"}
-    (step,) = report.next
-    assert "see that --broker-conf is the broker's own" in step
+    """One finding for each setting, not one for each file, and Spark isn't started for it."""
+    (other := store.root.parent / "other.conf").touch()
+    asked = options(store, broker_conf=other)
+    report = verify(asked, lambda: pytest.fail("Spark was to be started"))
+    assert [(found.area, found.kind) for found in report.findings] == [
+        ("queue", "other-settings"),
+        ("index", "other-settings"),
+    ]
+    first, second = report.findings
+    assert first.expected == "mappedFileSizeConsumeQueue=6000000, RocketMQ's default"
+    assert first.found == "queue files of 1,000 bytes: 54 of 54"
+    assert second.found == "index files of 100 slots and 400 entries: 6 of 6"
+    assert report.exit_code == 1
+    assert [note.kind for note in report.not_checked] == ["other-settings"]
+    assert report.next == ["Give the broker.conf that this store was written with: -c FILE"]
+
+
+def test_without_settings_the_store_is_verified_by_what_it_shows(store: GoldenStore) -> None:
+    report = report_on(store, broker_conf=None, rocketmq_version=None)
+    assert report.findings == []
+    assert report.rocketmq_version == "5.3"
+    assert "queue files of 1,000 bytes: 54 of 54" in report.basis.files
 
 
 @pytest.mark.parametrize("queue", ["orders", "Orders:99", "Orders:0:0"])

@@ -110,7 +110,7 @@ class Appending:
     def _source(self, begin: int, end: int | None) -> dict[str, str]:
         options: dict[str, object] = {
             "brokerConf": self._options.broker_conf,
-            "rocketmqVersion": self._options.rocketmq_version,
+            "rocketmqVersion": self._settings.dialect.versions[-1],
             "startOffset": begin,
             "maxBytesPerTrigger": self._options.max_bytes_per_trigger,
         }

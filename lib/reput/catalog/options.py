@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from reput.evidence import Basis
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +15,8 @@ class CatalogOptions:
     Attributes:
         store: the store.
         table: the Delta table's directory, on a file system that all see; made when missing.
-        broker_conf: the broker's file, None for RocketMQ's defaults.
-        rocketmq_version: the release that wrote the store, None for the newest.
+        broker_conf: the broker's file, None for what the store shows.
+        rocketmq_version: the release that wrote the store, None for the one that the store shows.
         bodies: the table has bodies, too.
         max_bytes_per_trigger: log bytes in one commit.
         optimize: compact and cluster the days that are due.
@@ -46,6 +48,7 @@ class Cataloged:
         commits: that it made, without those of stepping back and clustering.
         clustered: days that it compacted and clustered, as ``YYYY-MM-DD``.
         seconds: that it took.
+        basis: what the settings rest on.
     """
 
     table: str
@@ -59,6 +62,7 @@ class Cataloged:
     commits: int
     clustered: tuple[str, ...]
     seconds: float
+    basis: Basis = field(default_factory=Basis)
 
     def then(self, later: Cataloged) -> Cataloged:
         """This run and a later one as one."""
@@ -74,8 +78,10 @@ class Cataloged:
             commits=self.commits + later.commits,
             clustered=tuple(sorted({*self.clustered, *later.clustered})),
             seconds=self.seconds + later.seconds,
+            basis=later.basis,
         )
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        return asdict(self)
+        facts = {name: getattr(self, name) for name in self.__slots__ if name != "basis"}
+        return {**facts, "settings": self.basis.to_dict()}

@@ -224,6 +224,7 @@ class Catalog:
             commits=run.commits,
             clustered=clustered,
             seconds=time.monotonic() - began,
+            basis=self._settings.basis,
         )
 
     def _look(self) -> _Known:

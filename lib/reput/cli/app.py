@@ -22,6 +22,7 @@ from reput.cli.arguments import (
     Queues,
     Store,
     WrittenAs,
+    by_hand,
     size,
 )
 from reput.cli.crash import REFUSED, ended_by
@@ -107,6 +108,7 @@ def _root(
 
 @app.command("rebuild", epilog=_EXAMPLES)
 def rebuild_command(
+    ctx: typer.Context,
     store: Store,
     out: Annotated[
         Path | None,
@@ -117,6 +119,13 @@ def rebuild_command(
         typer.Option(
             "--in-place",
             help="Replace the store's own files. The broker must be stopped; the old files are kept.",
+        ),
+    ] = False,
+    convert: Annotated[
+        bool,
+        typer.Option(
+            "--convert",
+            help="With --in-place: give the store the sizes and the release named here, whatever it shows.",
         ),
     ] = False,
     broker_conf: BrokerConf = None,
@@ -155,7 +164,17 @@ def rebuild_command(
                 expected="either --out DIR or --in-place",
                 found="both" if in_place else "neither",
             )
+        if convert and (not in_place or queue or no_index):
+            found = [] if in_place else ["--out"]
+            found += ["--queue"] if queue else []
+            found += ["--no-index"] if no_index else []
+            raise SettingsError(
+                "--convert makes all files of a store anew",
+                expected="--in-place, and all queues and the index",
+                found=f"--convert {' '.join(found)}",
+            )
         options = RebuildOptions(
+            convert=convert,
             store=store,
             out=out,
             broker_conf=broker_conf,
@@ -166,6 +185,8 @@ def rebuild_command(
             max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
             catalog=catalog,
             catalog_bodies=catalog_bodies,
+            conf_by_hand=by_hand(ctx, "broker_conf"),
+            version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
         if not is_submitted():
             check_java()

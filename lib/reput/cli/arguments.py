@@ -12,6 +12,9 @@ import typer
 from reput.cli.completing import queues, releases
 from reput.errors import SettingsError
 
+#: What stands in for the two options in every command, where they aren't given.
+BROKER_CONF_VARIABLE, VERSION_VARIABLE = "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION"
+
 Store = Annotated[
     Path, typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/.")
 ]
@@ -19,8 +22,10 @@ BrokerConf = Annotated[
     Path | None,
     typer.Option(
         "--broker-conf",
+        "-c",
         metavar="FILE",
-        help="The broker's own configuration file: sizes, paths, delay levels (default: RocketMQ's).",
+        envvar=BROKER_CONF_VARIABLE,
+        help="The broker's own configuration file: sizes, paths, delay levels (default: as the store shows).",
     ),
 ]
 WrittenAs = Annotated[
@@ -28,8 +33,9 @@ WrittenAs = Annotated[
     typer.Option(
         "--rocketmq-version",
         metavar="V",
+        envvar=VERSION_VARIABLE,
         autocompletion=releases,
-        help="Write as this release does, e.g. 4.9.7 (default: the newest).",
+        help="Write as this release does, e.g. 4.9.7 (default: as the store shows).",
     ),
 ]
 WrittenBy = Annotated[
@@ -37,8 +43,9 @@ WrittenBy = Annotated[
     typer.Option(
         "--rocketmq-version",
         metavar="V",
+        envvar=VERSION_VARIABLE,
         autocompletion=releases,
-        help="The release that wrote the store, e.g. 4.9.7 (default: the newest).",
+        help="The release that wrote the store, e.g. 4.9.7 (default: as the store shows).",
     ),
 ]
 StartedBy = Annotated[
@@ -46,8 +53,9 @@ StartedBy = Annotated[
     typer.Option(
         "--rocketmq-version",
         metavar="V",
+        envvar=VERSION_VARIABLE,
         autocompletion=releases,
-        help="The broker that is going to start (default: the newest).",
+        help="The broker that is going to start (default: the one that the store shows).",
     ),
 ]
 Queues = Annotated[
@@ -79,6 +87,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JS
 
 _SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.ASCII | re.IGNORECASE)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def by_hand(ctx: typer.Context, parameter: str) -> bool:
+    """Whether a command has a parameter from its words, not from the environment."""
+    source = ctx.get_parameter_source(parameter)
+    return source is None or source.name != "ENVIRONMENT"
 
 
 def size(option: str, text: str) -> int:

@@ -12,7 +12,7 @@ from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, cataloged_apart, printed
+from reput.cli.output import JsonOutput, Output, TextOutput, cataloged_apart, printed, settings_lines
 from reput.spark import check_java, is_submitted
 from reput.words import counted
 
@@ -83,11 +83,12 @@ def catalog_command(
 def _lines(done: Cataloged) -> list[str]:
     lines = [
         f"Cataloged {done.table}",
+        *settings_lines(done.basis, files=False),
         f"  log        {done.start} to {done.end}: {counted(done.added, 'message')} added",
         f"  table      {counted(done.messages, 'message')}, {counted(done.commits, 'new commit')}",
         f"  took       {done.seconds:.1f} s",
     ]
-    lines[2:2] = cataloged_apart(done)
+    lines[-2:-2] = cataloged_apart(done)
     if done.clustered:
         lines.insert(-1, f"  clustered  {counted(len(done.clustered), 'day')}")
     return lines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Master, WrittenBy
+from reput.cli.arguments import AsJson, BrokerConf, Master, WrittenBy, by_hand
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, printed
 from reput.errors import SettingsError
@@ -37,6 +37,7 @@ Whether a rebuild fits where it is to be written, for a program:
 
 @commands.app.command("doctor", epilog=_EXAMPLES)
 def doctor_command(
+    ctx: typer.Context,
     store: Annotated[
         Path | None, typer.Argument(metavar="[STORE]", help="A store to look at, too.", show_default=False)
     ] = None,
@@ -61,6 +62,7 @@ def doctor_command(
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="nothing was changed"):
         _refuse_ignored(
+            ctx,
             store,
             no_spark=no_spark,
             out=out,
@@ -98,6 +100,7 @@ def _spark(master: str | None, *, java_is_wrong: bool) -> Check:
 
 
 def _refuse_ignored(
+    ctx: typer.Context,
     store: Path | None,
     *,
     no_spark: bool,
@@ -107,8 +110,12 @@ def _refuse_ignored(
     master: str | None,
 ) -> None:
     """Refuse options that would change nothing: who gives them expects something of them."""
-    for option, value in (("--out", out), ("--broker-conf", broker_conf), ("--rocketmq-version", version)):
-        if store is None and value is not None:
+    for option, name, value in (
+        ("--out", "out", out),
+        ("--broker-conf", "broker_conf", broker_conf),
+        ("--rocketmq-version", "rocketmq_version", version),
+    ):
+        if store is None and value is not None and by_hand(ctx, name):
             raise SettingsError(f"{option} belongs to a store", expected="STORE beside it", found=option)
     if no_spark and master is not None:
         raise SettingsError("--master belongs to Spark", expected="one of them", found="--no-spark --master")

@@ -14,7 +14,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy
 from reput.cli.completing import groups, topics
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, printed
+from reput.cli.output import JsonOutput, Output, TextOutput, printed, settings_lines
 from reput.cli.tables import age, table
 from reput.settings import StoreSettings
 from reput.words import counted
@@ -95,6 +95,7 @@ _NUMBERS = frozenset(_QUEUES) - {"group", "topic", "flags"} | {"queues"}
 
 def _lines(report: LagReport, by: By) -> Iterator[str]:
     yield f"Lag in {report.store}, by {report.offsets}"
+    yield from settings_lines(report.basis)
     if not report.rows:
         yield "  no group has committed anything"
         return

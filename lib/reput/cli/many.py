@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, KnownTopicsOnly, Master, NoIndex, WrittenAs, size
+from reput.cli.arguments import (
+    BROKER_CONF_VARIABLE,
+    AsJson,
+    KnownTopicsOnly,
+    Master,
+    NoIndex,
+    WrittenAs,
+    by_hand,
+    size,
+)
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, inline, printed, told
 from reput.errors import ReputError
@@ -31,6 +40,7 @@ Each broker's store, with its own broker.conf beside it, two at a time:
 
 @commands.app.command("rebuild-many", epilog=_EXAMPLES)
 def rebuild_many_command(
+    ctx: typer.Context,
     stores: Annotated[
         list[Path], typer.Argument(metavar="STORE", help="Stores: directories that hold commitlog/.")
     ],
@@ -46,7 +56,9 @@ def rebuild_many_command(
         Path | None,
         typer.Option(
             "--broker-conf",
+            "-c",
             metavar="FILE",
+            envvar=BROKER_CONF_VARIABLE,
             help="The brokers' configuration file; {store} in it stands for each store's path.",
         ),
     ] = None,
@@ -82,6 +94,8 @@ def rebuild_many_command(
             index=not no_index,
             known_topics_only=known_topics_only,
             max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
+            conf_by_hand=by_hand(ctx, "broker_conf"),
+            version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
         planned = plan_many(stores, out_root, common)
         if not is_submitted():

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from reput.catalog.options import Cataloged
 from reput.cli.crash import REFUSED
 from reput.errors import ReputError
+from reput.evidence import Basis
 from reput.sink.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
 from reput.words import counted, visible
@@ -138,6 +139,23 @@ def _tamed(text: str) -> str:
     return visible(text, _MEANT)
 
 
+def settings_lines(basis: Basis, *, files: bool = True) -> list[str]:
+    """The line of a summary that says what was assumed, and what the store says against what was given.
+
+    Args:
+        files: sizes and switches matter, too, not only the release.
+    """
+    line = basis.line(files=files)
+    return [] if line is None else [f"  settings   {inline(line)}"]
+
+
+def settings_told(basis: Basis, *, files: bool = True) -> None:
+    """The same, to stderr, of a command whose output is what was asked for and nothing else."""
+    line = basis.line(files=files)
+    if line is not None:
+        told(f"settings: {inline(line)}")
+
+
 def inline(text: str) -> str:
     """A text from a store as part of a line.
 
@@ -167,6 +185,7 @@ def _facts(summary: Summary) -> list[str]:
         index = "none"
     messages = f"{counted(summary.messages, 'message')}, {human(summary.bytes)}"
     lines = [
+        *settings_lines(summary.basis),
         f"  log        {summary.start} to {summary.end}: {messages}",
         f"  queues     {counted(summary.queues, 'queue')} with {counted(summary.units, 'unit')}",
         f"  index      {index}",

@@ -15,7 +15,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
 from reput.cli.completing import queues, topics
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, inline, moment, printed
+from reput.cli.output import JsonOutput, Output, TextOutput, inline, moment, printed, settings_told
 from reput.errors import SettingsError, StoreError
 from reput.settings import StoreSettings
 from reput.words import counted
@@ -174,6 +174,7 @@ def query_command(
     if as_json:
         printed(json.dumps(shown.document(settings), indent=2))
     else:
+        settings_told(settings.basis)
         printed(*shown.lines())
     raise typer.Exit(shown.exit_code)
 
@@ -206,6 +207,7 @@ class Display:
             "exit_code": self.exit_code,
             "store": str(settings.root),
             "rocketmq_version": settings.dialect.name,
+            "settings": settings.basis.to_dict(),
             "found": answer.found,
             "why": answer.why,
             **answer.facts,

@@ -11,7 +11,7 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, moment, printed
+from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, moment, printed, settings_lines
 from reput.errors import SettingsError
 from reput.next_command import about, next_command
 from reput.settings import StoreSettings
@@ -227,6 +227,7 @@ def _checked(snapshot: Snapshot, found: list[Problem]) -> dict[str, object]:
     return {
         "store": str(snapshot.settings.root),
         "rocketmq_version": snapshot.settings.dialect.name,
+        "settings": snapshot.settings.basis.to_dict(),
         "clean": snapshot.clean,
         "in_use_by": None if snapshot.holder is None else snapshot.holder.what,
         "starts": snapshot.starts,
@@ -251,6 +252,7 @@ def _queue_files(snapshot: Snapshot) -> int:
 def _check_lines(snapshot: Snapshot, found: list[Problem]) -> Iterator[str]:
     settings, checkpoint = snapshot.settings, snapshot.checkpoint
     yield f"Checked {settings.root} as RocketMQ {settings.dialect.name} loads it"
+    yield from settings_lines(settings.basis)
     yield f"  stopped    {_stopped(snapshot)}"
     if snapshot.holder is not None:
         yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
@@ -289,6 +291,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     prediction, snapshot = plan.prediction, plan.snapshot
     settings, walked = snapshot.settings, prediction.recovered
     yield f"What a start of RocketMQ {plan.release} will do to {settings.root}"
+    yield from settings_lines(settings.basis)
     yield f"  stopped    {_stopped(snapshot)}"
     if snapshot.holder is not None:
         yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"

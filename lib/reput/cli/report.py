@@ -154,6 +154,8 @@ def _gathered(options: GatherOptions, master: str | None, *, with_verify: bool) 
 
 def _lines(facts: Facts, output: Path | None, size: int) -> Iterator[str]:
     yield f"{facts.store}: {inline(facts.verdict.headline)}"
+    if facts.settings is not None:
+        yield f"  {'settings':<21} {inline(facts.settings)}"
     for check in facts.checks:
         answer = check.answer if check.ran else f"not run: {check.answer}"
         yield f"  {check.name:<21} {inline(answer)}"

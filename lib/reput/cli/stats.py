@@ -13,7 +13,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
 from reput.cli.completing import topics
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, moment, printed
+from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, moment, printed, settings_lines
 from reput.cli.tables import age, table
 from reput.settings import StoreSettings
 from reput.store.space import human
@@ -103,6 +103,7 @@ _HEADS = {
 def _lines(found: Statistics, top: int) -> Iterator[str]:
     total = found.total
     yield f"Counted {found.store}, {found.start} to {found.end}, by {found.by}"
+    yield from settings_lines(found.basis, files=False)
     if total is None:
         yield "  no message"
     else:

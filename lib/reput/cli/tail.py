@@ -21,6 +21,7 @@ from reput.cli.arguments import (
     Queues,
     Store,
     WrittenAs,
+    by_hand,
     size,
 )
 from reput.cli.interrupts import as_before
@@ -54,6 +55,7 @@ End it with a clean state:
 
 
 def tail_command(
+    ctx: typer.Context,
     store: Store,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Write to DIR, which gets the layout of a store.")
@@ -122,6 +124,8 @@ def tail_command(
             metrics_address=metrics_address,
             catalog=catalog,
             catalog_bodies=catalog_bodies,
+            conf_by_hand=by_hand(ctx, "broker_conf"),
+            version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
         if not is_submitted():
             check_java()

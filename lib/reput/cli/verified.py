@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reput.cli.output import printed
+from reput.cli.output import printed, settings_lines
 from reput.store.space import human
 from reput.words import counted
 
@@ -32,11 +32,13 @@ def _lines(report: Report) -> Iterator[str]:
     verdict = "sound" if not found else f"{counted(len(report.findings), 'finding')}"
     if report.against is None:
         yield f"Verified {report.store} as RocketMQ {report.rocketmq_version} writes it: {verdict}"
+        yield from settings_lines(report.basis)
         messages = f"{counted(report.messages, 'message')}, {human(report.bytes)}"
         yield f"  log        {report.start} to {report.end}: {messages}"
     else:
         same = "the same" if not found else verdict
         yield f"Compared {report.store} with {report.against}: {same}"
+        yield from settings_lines(report.basis)
         yield f"  log        {report.start} to {report.end}, which both have"
     yield f"  queues     {counted(report.queues, 'queue')} with {counted(report.units, 'unit')}"
     if report.index_files:

@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from reput.cli.arguments import BROKER_CONF_VARIABLE, VERSION_VARIABLE
 from reput.cluster import trial
 from reput.cluster.standalone import Cluster, Submitted
 from reput.errors import OutputError, ReputError
@@ -37,10 +38,20 @@ def cluster(
         Path | None, typer.Option("--out", metavar="DIR", help="Keep the output in DIR (default: removed).")
     ] = None,
     broker_conf: Annotated[
-        Path | None, typer.Option("--broker-conf", metavar="FILE", help="The broker's configuration file.")
+        Path | None,
+        typer.Option(
+            "--broker-conf",
+            "-c",
+            metavar="FILE",
+            envvar=BROKER_CONF_VARIABLE,
+            help="The broker's configuration file.",
+        ),
     ] = None,
     rocketmq_version: Annotated[
-        str | None, typer.Option("--rocketmq-version", metavar="V", help="Write as this version does.")
+        str | None,
+        typer.Option(
+            "--rocketmq-version", metavar="V", envvar=VERSION_VARIABLE, help="Write as this version does."
+        ),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Workers, a core each.")] = 2,
     logs: Annotated[

@@ -23,8 +23,8 @@ class TrialStore:
 
     Attributes:
         root: the store's directory, absolute.
-        broker_conf: its broker's configuration file, None for RocketMQ's defaults.
-        rocketmq_version: the release that wrote it, None for the newest.
+        broker_conf: its broker's configuration file, None for what the store shows.
+        rocketmq_version: the release that wrote it, None for the one that the store shows.
     """
 
     root: Path

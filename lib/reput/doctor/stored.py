@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from reput.dialect import dialect
 from reput.doctor.check import Check, ok, warning, wrong
 from reput.doctor.machine import maps, open_files
 from reput.errors import ReputError
 from reput.estimate import estimate
+from reput.evidence.basis import DEFAULT
 from reput.format import names
 from reput.recovery.config import config_problems
 from reput.settings import StoreSettings
@@ -23,8 +23,6 @@ from reput.topics import batch_queue_topics
 #: Bytes of log between two commits, as `reput rebuild` has it by default.
 _BYTES_PER_BATCH = 4 << 30
 _MOST_SHOWN = 3
-#: What 4.9 never writes (``CompactionStore``, ``TimerMessageStore``, ``BatchConsumeQueue``; 5.5: RocksDB).
-_MARKS_OF_5 = ("compaction", "timerwheel", "timerlog", "rocksdbstore", names.BATCH_CONSUME_QUEUE)
 
 
 def store_checks(
@@ -34,7 +32,7 @@ def store_checks(
 
     Args:
         store: the store's directory.
-        broker_conf: the broker's file, None for RocketMQ's defaults.
+        broker_conf: the broker's file, None for what the store shows.
         version: the release that wrote it, None when it isn't known.
         out: where a rebuild is to be written; None for the store's own place.
     """
@@ -49,8 +47,9 @@ def store_checks(
         yield _from("log", error)
         return
     files = list(_files(settings.root))
-    yield settings_check(settings, files)
-    yield version_check(settings, version)
+    yield settings_check(settings)
+    yield version_check(settings)
+    yield evidence_check(settings)
     yield log_check(log)
     yield readable(log, files)
     yield in_use(settings)
@@ -61,41 +60,55 @@ def store_checks(
     yield room(settings, log, out)
 
 
-def settings_check(settings: StoreSettings, files: list[Path]) -> Check:
-    """Whether the files are as long as the settings say."""
-    expected = {
-        names.CONSUME_QUEUE: settings.consume_queue_file_size,
-        names.INDEX: 40 + 4 * settings.max_hash_slot_num + 20 * settings.max_index_num,
-    }
-    named = "RocketMQ's defaults" if settings.broker_conf is None else str(settings.broker_conf)
-    for kind, size in expected.items():
-        for path in (file for file in files if _is_of(kind, file.relative_to(settings.root))):
-            length = _length(path)
-            if length != size:
-                step = (
-                    "Give the broker's own file with --broker-conf."
-                    if settings.broker_conf is None
-                    else "Give the broker.conf that the store was written with."
-                )
-                return wrong("settings", f"{named}: {path} has {length} bytes, and {size} are set", step)
-            break
-    return ok("settings", f"{named}, and the files are as long as they say")
+def settings_check(settings: StoreSettings) -> Check:
+    """Whether the files are as the settings say, and what the settings rest on."""
+    basis = settings.basis
+    against = [one for one in basis.contradictions if one.by_conf]
+    offered = "" if basis.offered is None else f" There is {basis.offered}: see whether it is this broker's."
+    named = "no broker.conf is given" if settings.broker_conf is None else str(settings.broker_conf)
+    if against:
+        found = "; ".join(map(str, against))
+        return wrong("settings", f"{named}: {found}", f"{against[0].next_step}.{offered}")
+    if settings.broker_conf is not None:
+        return ok("settings", f"{named}, and nothing in the store speaks against it")
+    found = f"{named}; {'; '.join(basis.files)}"
+    if any(DEFAULT in one for one in basis.files):
+        return warning("settings", found, f"Give the broker's own file with -c, if it has one.{offered}")
+    return ok("settings", found)
 
 
-def version_check(settings: StoreSettings, version: str | None) -> Check:
+def version_check(settings: StoreSettings) -> Check:
     """Whether the release that is named, or assumed, can have written this store."""
-    marks = [mark for mark in _MARKS_OF_5 if (settings.root / mark).exists()]
-    is_4 = settings.dialect.name.startswith("4.")
-    named = f"{version} is given" if version is not None else f"{dialect(None).name} is assumed, the newest"
-    if marks and is_4:
-        return wrong(
-            "version", f"{named}, but {marks[0]}/ is there", "Name the 5.x release with --rocketmq-version."
-        )
-    if not marks and version is None:
+    basis, release = settings.basis, settings.release
+    against = [one for one in basis.contradictions if not one.by_conf]
+    if against:
+        return wrong("version", str(against[0]), f"{against[0].next_step}.")
+    shown = "nothing in the store shows its release" if basis.evidence is None else basis.evidence.release
+    if release is not None:
+        return ok("version", f"{release} is given; {shown}")
+    found = f"{settings.dialect.name} is assumed; {basis.release}"
+    if basis.evidence is None or not basis.evidence.release.marks:
         step = "Name the release with --rocketmq-version; 4.9 and 5.x write different files."
-        return warning("version", f"{named}, but nothing is there that only 5.x writes", step)
-    seen = f"{marks[0]}/ is there, as 5.x writes it" if marks else "nothing speaks against it"
-    return ok("version", f"{named}; {seen}")
+        return warning("version", found, step)
+    return ok("version", found)
+
+
+def evidence_check(settings: StoreSettings) -> Check:
+    """All that the store shows of its settings and its release, and what couldn't be read."""
+    evidence = settings.basis.evidence
+    if evidence is None:
+        return ok("evidence", "none was looked for")
+    shown = [str(sizes) for sizes in evidence.sizes() if sizes.looked_at]
+    shown += [f"{mark.why} ({mark.range})" for mark in evidence.release.marks]
+    if evidence.switches.multi_dispatch:
+        shown.append(evidence.switches.why)
+    if evidence.switches.queue_ext:
+        shown.append("units lead to consumequeue_ext/")
+    found = "; ".join(shown) or "the store shows nothing of its settings and its release"
+    if evidence.unread:
+        step = "Run reput as root, or as the user that the broker runs as."
+        return warning("evidence", f"{found}. Not read: {'; '.join(evidence.unread)}", step)
+    return ok("evidence", found)
 
 
 def log_check(log: CommitLog) -> Check:
@@ -176,23 +189,6 @@ def _batch_topics(settings: StoreSettings) -> frozenset[str]:
 def _from(name: str, error: ReputError) -> Check:
     step = error.next_step or "Mend that first."
     return wrong(name, str(error).removesuffix(f". {error.next_step}"), step)
-
-
-def _is_of(kind: str, path: Path) -> bool:
-    """Whether a file of the store has a name that a broker gives to those in this directory."""
-    named = (
-        names.is_index_name(path.name)
-        if kind == names.INDEX
-        else names.parse_offset_name(path.name) is not None
-    )
-    return named and path.parts[0] == kind
-
-
-def _length(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
 
 
 def _files(root: Path) -> Iterator[Path]:

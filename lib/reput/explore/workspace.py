@@ -27,8 +27,8 @@ class Store:
 
     Attributes:
         root: its directory.
-        broker_conf: the broker's own configuration file; None for RocketMQ's defaults.
-        version: the RocketMQ release that wrote it; None for the newest that reput knows.
+        broker_conf: the broker's own configuration file; None for what the store shows.
+        version: the RocketMQ release that wrote it; None for the one that the store shows.
         title: what it is, for people.
         is_copy: it was copied for the notebook, and may be changed.
     """

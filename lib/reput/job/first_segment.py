@@ -51,7 +51,9 @@ def first_segment(
     """
     with files.reporting("the store can't be looked at", options.store):
         is_store = options.store.is_dir()
-    settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version)
+    settings = StoreSettings.load(
+        options.store, options.broker_conf, options.rocketmq_version, asked=options.asked
+    )
     if not is_store or options.out is None or _has_segment(settings):
         yield Awaited(settings, is_there=True)
         return

@@ -174,11 +174,10 @@ def _source(plan: Plan) -> dict[str, str]:
         "partBytes": str(options.part_bytes),
         "maxBytesPerTrigger": str(options.max_bytes_per_trigger),
         "stopFile": str(plan.root / names.REPUT / names.STOP),
+        "rocketmqVersion": plan.settings.dialect.versions[-1],
     }
     if plan.settings.broker_conf:
         source["brokerConf"] = str(plan.settings.broker_conf)
-    if options.rocketmq_version:
-        source["rocketmqVersion"] = options.rocketmq_version
     max_rate = _max_rate(plan)
     if max_rate is not None:
         source["maxBytesPerSecond"] = str(max_rate)

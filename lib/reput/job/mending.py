@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import SettingsError, StoreError, StoreInUseError
+from reput.evidence import Asked, Writes
 from reput.format import names
 from reput.job.log_copies import LogCopies
 from reput.job.mend_log import Change, mend_log
@@ -53,8 +54,8 @@ class MendOptions:
 
     Attributes:
         store: the store; holds ``commitlog/`` unless broker.conf says otherwise.
-        broker_conf: the broker's own configuration file, None for RocketMQ's defaults.
-        rocketmq_version: the release that is going to start, None for the newest.
+        broker_conf: the broker's own configuration file, None for what the store shows.
+        rocketmq_version: the release that is going to start, None for the one that the store shows.
     """
 
     store: Path
@@ -117,7 +118,12 @@ def mend(
         ReputError: refused or failed. What was there before is unchanged, or a swap is pending that the same
             command finishes.
     """
-    settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version)
+    settings = StoreSettings.load(
+        options.store,
+        options.broker_conf,
+        options.rocketmq_version,
+        asked=Asked(Writes.IN_PLACE),
+    )
     snapshot = take(settings)
     if snapshot.holder is not None:
         raise StoreInUseError(

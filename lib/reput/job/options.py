@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.evidence import Asked, Writes
+
 GIB = 1 << 30
 
 
@@ -15,8 +17,8 @@ class RebuildOptions:
     Attributes:
         store: the store; holds ``commitlog/`` unless broker.conf says otherwise.
         out: directory for the output, None to rebuild in place.
-        broker_conf: the broker's own configuration file, None for RocketMQ's defaults.
-        rocketmq_version: the dialect, None for the newest.
+        broker_conf: the broker's own configuration file, None for what the store shows.
+        rocketmq_version: the dialect, None for what the store shows.
         queues: ``TOPIC`` or ``TOPIC:ID``; empty for all.
         index: build index files, too.
         known_topics_only: leave out topics that config/topics.json doesn't name.
@@ -24,6 +26,8 @@ class RebuildOptions:
         part_bytes: bytes of log that one task takes.
         catalog: a Delta table that gets all messages, None for none.
         catalog_bodies: with their bodies.
+        convert: in place, whatever sizes and release the store shows: it is to have those given.
+        conf_by_hand, version_by_hand: these two, if any, were given by an option, not by the environment.
     """
 
     store: Path
@@ -37,6 +41,20 @@ class RebuildOptions:
     part_bytes: int = 128 << 20
     catalog: Path | None = None
     catalog_bodies: bool = False
+    convert: bool = False
+    conf_by_hand: bool = True
+    version_by_hand: bool = True
+
+    @property
+    def asked(self) -> Asked:
+        """As far as the store may speak against it."""
+        return Asked(
+            Writes.IN_PLACE if self.out is None else Writes.BESIDE,
+            index=self.index and not self.queues,
+            conf_by_hand=self.conf_by_hand,
+            version_by_hand=self.version_by_hand,
+            converts=self.convert,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,11 @@ def prepare(
             next_step="Check the STORE argument",
         )
     settings = StoreSettings.load(
-        options.store, options.broker_conf, options.rocketmq_version, dledger=not follows
+        options.store,
+        options.broker_conf,
+        options.rocketmq_version,
+        dledger=not follows,
+        asked=options.asked,
     )
     log = without_unwritten_end(discover(settings))
     topics = known_topics(settings.topics_json)

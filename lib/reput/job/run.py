@@ -180,7 +180,7 @@ def _run(
                 "partBytes": str(options.part_bytes),
                 "maxBytesPerTrigger": str(most),
                 **({"brokerConf": str(plan.settings.broker_conf)} if plan.settings.broker_conf else {}),
-                **({"rocketmqVersion": options.rocketmq_version} if options.rocketmq_version else {}),
+                "rocketmqVersion": plan.settings.dialect.versions[-1],
             },
         )
         writer.undo_ahead()

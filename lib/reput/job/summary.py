@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import Finding
+from reput.evidence import Basis
 from reput.job.carry import gone_queues
 from reput.sink.selection import Selection, is_known
 from reput.sink.state import FILLED, HIDDEN, KEPT
@@ -50,6 +51,7 @@ class Summary:
         kept: the directory that holds what was replaced, None when nothing was.
         stages: wall time by stage, s.
         catalog: what came of the table of messages, None when none was asked for.
+        basis: what the settings rest on.
     """
 
     store: str
@@ -81,6 +83,7 @@ class Summary:
     stages: dict[str, float] = field(default_factory=dict)
     followed: bool = False
     catalog: Cataloged | None = None
+    basis: Basis = field(default_factory=Basis)
 
     @property
     def exit_code(self) -> int:
@@ -89,11 +92,17 @@ class Summary:
 
     def to_dict(self) -> dict[str, object]:
         """The summary as a JSON-ready mapping."""
-        apart = ("findings", "stages", "catalog")
+        apart = ("findings", "stages", "catalog", "basis")
         facts = {name: getattr(self, name) for name in self.__slots__ if name not in apart}
         findings = [finding.to_dict() for finding in self.findings]
         catalog = None if self.catalog is None else self.catalog.to_dict()
-        return {**facts, "findings": findings, "stages": self.stages, "catalog": catalog}
+        return {
+            **facts,
+            "settings": self.basis.to_dict(),
+            "findings": findings,
+            "stages": self.stages,
+            "catalog": catalog,
+        }
 
 
 def summarize(
@@ -138,6 +147,7 @@ def summarize(
         left_alone=left_alone(plan.settings.root) if plan.in_place else [],
         kept=kept,
         stages=stages,
+        basis=plan.settings.basis,
     )
 
 
@@ -161,6 +171,7 @@ def nothing_followed(settings: StoreSettings, out: Path | None, seconds: float) 
         batches=0,
         seconds=seconds,
         followed=True,
+        basis=settings.basis,
     )
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import SettingsError
+from reput.evidence import Basis
 from reput.format import names
 from reput.lag.committed import LMQ_PREFIX, Committed, committed_offsets
 from reput.query.store import QueryStore
@@ -120,6 +121,7 @@ class LagReport:
         offsets: the file that the committed offsets are from.
         taken: ms since 1970 when it was read; ages count from there.
         rows: one a group, topic and queue; the greatest lag first, then by name.
+        basis: what the settings rest on.
     """
 
     store: Path
@@ -127,6 +129,7 @@ class LagReport:
     offsets: Path
     taken: int
     rows: tuple[QueueLag, ...]
+    basis: Basis = field(default_factory=Basis)
 
     @cached_property
     def groups(self) -> tuple[GroupLag, ...]:
@@ -147,6 +150,7 @@ class LagReport:
         return {
             "store": str(self.store),
             "rocketmq_version": self.rocketmq_version,
+            "settings": self.basis.to_dict(),
             "offsets": str(self.offsets),
             "taken": self.taken,
             "lag": sum(row.lag for row in self.rows),
@@ -196,7 +200,7 @@ def lag(
     queues = _Queues(settings)
     rows = [row for (one, of), found in by_pair.items() for row in _rows(queues, one, of, found)]
     rows.sort(key=lambda row: (-row.lag, -row.expired, row.group, row.topic, row.queue_id))
-    return LagReport(settings.root, settings.dialect.name, read.path, taken, tuple(rows))
+    return LagReport(settings.root, settings.dialect.name, read.path, taken, tuple(rows), settings.basis)
 
 
 class _Queues:

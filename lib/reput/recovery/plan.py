@@ -70,6 +70,7 @@ class Plan:
         return {
             "store": str(snapshot.settings.root),
             "rocketmq_version": snapshot.settings.dialect.name,
+            "settings": snapshot.settings.basis.to_dict(),
             "clean": snapshot.clean,
             "starts": prediction.starts,
             "problems": [problem.to_dict() for problem in prediction.problems],

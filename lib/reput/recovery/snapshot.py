@@ -28,6 +28,9 @@ from reput.topics import batch_queue_topics
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
+#: Problems that every file of a kind has where the settings are another store's.
+_OF_LENGTHS = frozenset({"wrong-length", "index-length"})
+
 #: A queue: topic and queue id.
 Queue = tuple[str, int]
 
@@ -131,7 +134,7 @@ def take(settings: StoreSettings) -> Snapshot:
             found="none of them",
             next_step="Check the STORE argument, and storePathRootDir and storePathCommitLog in broker.conf",
         )
-    snapshot.problems += [
+    met = [
         *_log_directory_problems(snapshot),
         *no_directories(settings),
         *log.problems,
@@ -144,7 +147,36 @@ def take(settings: StoreSettings) -> Snapshot:
         *_checkpoint_problems(checkpoint, checkpoint_length, about(settings, "recover", "--plan")),
         *config_problems(settings),
     ]
+    snapshot.problems += _one_for_one_cause(met, settings)
     return snapshot
+
+
+def _one_for_one_cause(problems: list[Problem], settings: StoreSettings) -> list[Problem]:
+    """Where the settings aren't the files', that alone is said, and not of each file how long it is."""
+    found = []
+    for cause in settings.basis.hiding:
+        directory = settings.root / cause.directory
+        of_lengths = [
+            problem
+            for problem in problems
+            if problem.kind in _OF_LENGTHS and Path(problem.path).is_relative_to(directory)
+        ]
+        if not of_lengths:
+            continue
+        stops = any(problem.stops for problem in of_lengths)
+        found.append(
+            Problem(
+                kind="other-settings",
+                path=str(directory),
+                expected=cause.used,
+                found=cause.shown,
+                outcome="the broker doesn't start" if stops else of_lengths[0].outcome,
+                next_step=f"{cause.next_step}.",
+                stops=stops,
+            )
+        )
+        problems = [problem for problem in problems if problem not in of_lengths]
+    return [*found, *problems]
 
 
 def _has_anything(snapshot: Snapshot) -> bool:

@@ -354,6 +354,7 @@ class Facts:
         store: its directory.
         broker_conf: the file of settings, if one was given.
         rocketmq_version: the release by whose rules it was read.
+        settings: what was assumed of settings, and what the store says against those given.
         reput_version: of the program.
         made_at: ms.
         seconds: how long it took.
@@ -377,6 +378,7 @@ class Facts:
     rocketmq_version: str
     reput_version: str
     made_at: int
+    settings: str | None = None
     seconds: float = 0.0
     stopped: str | None = None
     in_use_by: str | None = None

@@ -57,8 +57,8 @@ class GatherOptions:
 
     Attributes:
         store: its directory.
-        broker_conf: the broker's own file; None for RocketMQ's defaults.
-        rocketmq_version: the release; None for the newest.
+        broker_conf: the broker's own file; None for what the store shows.
+        rocketmq_version: the release; None for the one that the store shows.
         read_log: read all messages; else there is no traffic, and no damage is found.
         at: the moment of the report, ms; None for now.
     """
@@ -106,6 +106,7 @@ def gather(
         store=str(settings.root),
         broker_conf=None if settings.broker_conf is None else str(settings.broker_conf),
         rocketmq_version=settings.dialect.name,
+        settings=settings.basis.line(),
         reput_version=reput.__version__,
         made_at=now,
     )

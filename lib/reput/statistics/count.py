@@ -135,6 +135,7 @@ def count(
         most_back=most_back,
         findings=log.findings,
         seconds=time.monotonic() - began,
+        basis=settings.basis,
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from reput.errors import Finding
+from reput.evidence import Basis
 
 
 class By(StrEnum):
@@ -111,6 +112,7 @@ class Statistics:
         most_back: by how much at most, ms.
         findings: missing segments, and segments of a wrong length.
         seconds: how long it took.
+        basis: what the settings rest on.
     """
 
     store: Path
@@ -126,6 +128,7 @@ class Statistics:
     most_back: int
     findings: tuple[Finding, ...]
     seconds: float
+    basis: Basis = field(default_factory=Basis)
 
     @property
     def exit_code(self) -> int:
@@ -137,6 +140,7 @@ class Statistics:
         return {
             "store": str(self.store),
             "rocketmq_version": self.rocketmq_version,
+            "settings": self.basis.to_dict(),
             "by": str(self.by),
             "start": self.start,
             "end": self.end,

@@ -325,6 +325,7 @@ def compare_pair(
         start=pair.start,
         end=pair.end,
         broker_running=pair.running,
+        basis=pair.first.basis,
         queues=len(queues),
     )
     ext = 0

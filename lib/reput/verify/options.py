@@ -13,8 +13,8 @@ class VerifyOptions:
     Attributes:
         store: the store; holds ``commitlog/`` unless broker.conf says otherwise.
         against: another store whose derived files are compared with this one's, None to compare with the log.
-        broker_conf: the broker's own configuration file, None for RocketMQ's defaults.
-        rocketmq_version: the dialect, None for the newest.
+        broker_conf: the broker's own configuration file, None for what the store shows.
+        rocketmq_version: the dialect, None for the one that the store shows.
         queues: ``TOPIC`` or ``TOPIC:ID``; empty for all. With a choice the index isn't looked at.
         index: the index is looked at, too.
         part_bytes: bytes of log that one task takes.

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from reput.errors import Finding
+from reput.evidence import Basis
 from reput.format import names
 from reput.next_command import next_command
 from reput.verify.options import VerifyOptions
@@ -69,6 +70,8 @@ class Difference:
 
     def __str__(self) -> str:
         many = f" ({self.count:,})" if self.count > 1 else ""
+        if self.topic is None and self.area == QUEUE:
+            return f"{self.area}: expected {self.expected}, found {self.found}; {self.path}"
         span = str(self.first) if self.end <= self.first + 1 else f"{self.first} to {self.end}"
         if self.area == QUEUE:
             what = f"{self.topic}:{self.queue_id} queueOffset {span}{many}"
@@ -127,6 +130,7 @@ class Report:
         notes: what is odd and legal.
         not_checked: what wasn't looked at.
         next: commands to run next, or advice where there is no command.
+        basis: what the settings rest on.
     """
 
     store: str
@@ -146,6 +150,7 @@ class Report:
     notes: list[Note] = field(default_factory=list)
     not_checked: list[Note] = field(default_factory=list)
     next: list[str] = field(default_factory=list)
+    basis: Basis = field(default_factory=Basis)
 
     @property
     def exit_code(self) -> int:
@@ -157,10 +162,11 @@ class Report:
         facts = {
             name: getattr(self, name)
             for name in self.__slots__
-            if name not in ("findings", "notes", "not_checked")
+            if name not in ("findings", "notes", "not_checked", "basis")
         }
         return {
             **facts,
+            "settings": self.basis.to_dict(),
             "findings": [asdict(one) for one in self.findings],
             "notes": [asdict(one) for one in self.notes],
             "not_checked": [asdict(one) for one in self.not_checked],

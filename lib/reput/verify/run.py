@@ -32,7 +32,7 @@ from reput.verify.index_check import IndexCheck
 from reput.verify.options import VerifyOptions
 from reput.verify.outside import Known, Outside
 from reput.verify.plan import Plan, prepare, queues_on_disk
-from reput.verify.report import Difference, Note, Report, next_steps
+from reput.verify.report import INDEX, QUEUE, Difference, Note, Report, next_steps
 from reput.verify.tasks import (
     IrregularTask,
     OutsideTask,
@@ -76,6 +76,8 @@ def verify(
 
     started = time.perf_counter()
     plan = prepare(options)
+    if plan.settings.basis.hiding:
+        return of_other_settings(plan)
     try:
         runner = SparkRunner(start_spark().sparkContext)
         runner.warm_up()
@@ -88,8 +90,42 @@ def verify(
     return report
 
 
+def of_other_settings(plan: Plan) -> Report:
+    """What is said of a store whose files aren't as the settings say: that alone, and nothing is compared."""
+    basis = plan.settings.basis
+    findings = [
+        Difference(
+            area=INDEX if one.directory == names.INDEX else QUEUE,
+            kind="other-settings",
+            first=0,
+            end=0,
+            count=1,
+            path=str(plan.settings.root / one.directory),
+            offset=0,
+            expected=one.used,
+            found=one.shown,
+        )
+        for one in basis.hiding
+    ]
+    text = "log, queues and index: by settings that aren't the files', all of them differ"
+    return Report(
+        store=str(plan.settings.root),
+        against=None,
+        rocketmq_version=plan.settings.dialect.name,
+        start=plan.log.start,
+        end=plan.log.start,
+        broker_running=plan.running,
+        basis=basis,
+        findings=findings,
+        not_checked=[Note("other-settings", text)],
+        next=list(dict.fromkeys(one.next_step for one in basis.hiding)),
+    )
+
+
 def check(plan: Plan, runner: Runner, listener: Listener = lambda _bytes, _messages, _total: None) -> Report:
     """Verify what a plan names, with tasks run by ``runner``.
+
+    The plan's settings are those of its files: :func:`of_other_settings` is for others.
 
     Raises:
         ReputError: something can't be read.
@@ -176,6 +212,7 @@ class _Verification:
             start=plan.log.start,
             end=self._end,
             broker_running=plan.running,
+            basis=plan.settings.basis,
             messages=self._messages,
             bytes=self._bytes,
             queues=len(self._queues) + len(self._batch.queues),

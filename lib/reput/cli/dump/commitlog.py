@@ -25,7 +25,7 @@ from reput.cli.dump.options import (
     unclear,
 )
 from reput.cli.dump.text import damage_line, message_line, place_line, word
-from reput.cli.output import moment
+from reput.cli.output import moment, settings_told
 from reput.dump.damage import Damage
 from reput.errors import SettingsError
 
@@ -152,6 +152,7 @@ def commitlog_command(
         place = places.log_place(path, broker_conf, rocketmq_version, may_be_empty=follow)
         if follow and not place.can_grow:
             raise unclear("--follow with one file", "--follow with a store or a directory of segments")
+        settings_told(place.settings.basis, files=False)
         events = _log_events(place, wanted, first, end, follow=follow)
         anything = _show_log(
             lines, events, limit=limit, body=body, show_all=show_all, stats=stats, quiet=quiet, follow=follow

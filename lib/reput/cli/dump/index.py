@@ -11,7 +11,9 @@ from reput.cli.dump.lines import Countdown, dumping
 from reput.cli.dump.nothing import in_index
 from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, Since, Until, times_of, unclear
 from reput.cli.dump.text import index_line
+from reput.cli.output import settings_told
 from reput.dump.damage import Damage
+from reput.dump.whose import store_of
 from reput.errors import SettingsError
 from reput.settings import StoreSettings
 
@@ -67,9 +69,9 @@ def index_command(
         from reput.dump import index, places
 
         root = places.absolute(path)
-        settings = StoreSettings.load(
-            root if root.is_dir() else root.parent, broker_conf, rocketmq_version, dledger=True
-        )
+        alone = root if root.is_dir() else root.parent
+        settings = StoreSettings.load(store_of(root) or alone, broker_conf, rocketmq_version, dledger=True)
+        settings_told(settings.basis)
         most = Countdown(limit)
         anything = False
         files = index.places(places.index_files(path), settings)

@@ -1,0 +1,23 @@
+"""What a store shows of the settings and of the release that it was written with.
+
+Only what lies in the store counts: lengths of files, headers, a bounded sample of index entries and of the
+records that they lead to. Nothing here raises: what can't be read is no evidence, and is said.
+"""
+
+from reput.evidence.basis import Asked, Basis, Contradiction, Weighing, Writes
+from reput.evidence.look import Evidence, look
+from reput.evidence.release import Mark, Release
+from reput.evidence.sizes import Sizes
+
+__all__ = [
+    "Asked",
+    "Basis",
+    "Contradiction",
+    "Evidence",
+    "Mark",
+    "Release",
+    "Sizes",
+    "Weighing",
+    "Writes",
+    "look",
+]

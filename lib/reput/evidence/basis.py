@@ -1,0 +1,316 @@
+"""What a store's settings rest on: what was given, what the store shows, and what neither says.
+
+What is given comes first, by an option or by the environment; then what the store shows; RocketMQ's defaults
+come last, and are named. Where the store speaks against what is given, nothing is written over it: a run in
+place is refused, and so is one beside it that was given nothing by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from reput.brokerconf import BrokerConf
+from reput.dialect import Dialect
+from reput.errors import SettingsError
+from reput.evidence.look import Evidence
+from reput.evidence.sizes import Sizes
+from reput.format import names
+
+#: How a default is called where nothing else is known.
+DEFAULT = "RocketMQ's default"
+_CONF = "Give the broker.conf that this store was written with: -c FILE"
+_VERSION = "Name the release that wrote this store: --rocketmq-version V"
+_CONVERT = ". To give the store other files on purpose: reput rebuild --in-place --convert"
+
+
+class Writes(Enum):
+    """What a run does with the files that it derives."""
+
+    NOTHING = "nothing"
+    BESIDE = "beside the store"
+    IN_PLACE = "in the store"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a run was asked for, as far as it decides what contradicts.
+
+    Attributes:
+        writes: where it writes.
+        index: it writes index files, too.
+        conf_by_hand, version_by_hand: broker.conf, and the release, if any, were given by an option, not by
+            the environment.
+        converts: the store is to have other files than it has.
+    """
+
+    writes: Writes = Writes.NOTHING
+    index: bool = True
+    conf_by_hand: bool = True
+    version_by_hand: bool = True
+    converts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """The store speaks against a setting, or with two tongues.
+
+    Attributes:
+        setting: its name in broker.conf, or that of the option.
+        shown: what the store shows, in words, with figures.
+        used: what was given instead; where nothing was, what a run needs to know.
+        next_step: what settles it.
+        by_conf: broker.conf says otherwise; else the release that was given, or nothing was given.
+        given: something was given; else the store doesn't agree with itself.
+        directory: the files' directory in the store.
+        hides: by what is used instead, these files can't be read at all.
+    """
+
+    setting: str
+    shown: str
+    used: str
+    next_step: str
+    by_conf: bool
+    given: bool = True
+    directory: str = ""
+    hides: bool = False
+
+    def __str__(self) -> str:
+        if not self.given:
+            return f"{self.setting}: {self.shown}"
+        return f"{self.setting}: the store shows {self.shown}; given {self.used}"
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "setting": self.setting,
+            "shown": self.shown,
+            "used": self.used,
+            "next_step": self.next_step,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What settings rest on.
+
+    Attributes:
+        release: which release is assumed and why, in words; None where one was given.
+        files: what is assumed of files and switches and why, in words; empty where broker.conf was given.
+        contradictions: where the store speaks against what was given, or against itself.
+        evidence: what the store shows; None where nobody looked.
+        offered: a broker.conf near the store, where none was given; it isn't read.
+    """
+
+    release: str | None = None
+    files: tuple[str, ...] = ()
+    contradictions: tuple[Contradiction, ...] = ()
+    evidence: Evidence | None = None
+    offered: Path | None = None
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """All that wasn't given."""
+        return self.files if self.release is None else (self.release, *self.files)
+
+    def line(self, *, files: bool = True) -> str | None:
+        """One line for people; None where nothing was assumed and nothing contradicts.
+
+        Args:
+            files: sizes and switches matter, too, not only the release.
+        """
+        said = list(self.assumed if files else self.assumed[: self.release is not None])
+        said += [f"BUT {one}" for one in self.contradictions if files or not one.by_conf]
+        if self.offered is not None and said:
+            said.append(f"not read: {self.offered} (-c)")
+        return "; ".join(said) or None
+
+    @property
+    def hiding(self) -> tuple[Contradiction, ...]:
+        """What keeps files from being read as what they are."""
+        return tuple(one for one in self.contradictions if one.hides)
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "assumed": list(self.assumed),
+            "contradictions": [one.to_dict() for one in self.contradictions],
+            "broker_conf_nearby": None if self.offered is None else str(self.offered),
+        }
+
+    def refuse(self, asked: Asked, root: Path) -> None:
+        """Refuse to write what the store speaks against.
+
+        Raises:
+            SettingsError: it does.
+        """
+        if asked.writes is Writes.NOTHING:
+            return
+        found = [one for one in self.contradictions if _counts(one, asked)]
+        if not found:
+            return
+        steps = dict.fromkeys(one.next_step for one in found)
+        offered = "" if self.offered is None else f" (there is {self.offered})"
+        convert = _CONVERT if asked.writes is Writes.IN_PLACE and any(one.given for one in found) else ""
+        given = any(one.given for one in found)
+        raise SettingsError(
+            "these settings aren't those of this store" if given else "the store doesn't tell its settings",
+            path=root,
+            expected="; ".join(one.shown if one.given else one.used for one in found),
+            found="; ".join(one.used if one.given else one.shown for one in found),
+            next_step=". ".join(steps) + offered + convert,
+        )
+
+
+def _counts(one: Contradiction, asked: Asked) -> bool:
+    if one.directory == names.INDEX and not asked.index:
+        return False
+    if not one.given:
+        return True
+    if asked.writes is Writes.IN_PLACE:
+        return not asked.converts
+    return not (asked.conf_by_hand if one.by_conf else asked.version_by_hand)
+
+
+class Weighing:
+    """Gathers what settings rest on while they are read.
+
+    Args:
+        evidence: what the store shows.
+        conf: what broker.conf says; without a path none was given.
+        version: the release, as it was given.
+    """
+
+    def __init__(self, evidence: Evidence, conf: BrokerConf, version: str | None) -> None:
+        self._evidence = evidence
+        self._conf = conf
+        self._said: str | None = None
+        self._assumed: list[str] = []
+        self._contradictions: list[Contradiction] = []
+        self._release(conf.rules, version)
+
+    def sizes(self, sizes: Sizes, values: tuple[int, ...], directory: str) -> tuple[int, ...]:
+        """The values to go by.
+
+        Args:
+            sizes: what the files show.
+            values: what broker.conf says, or RocketMQ's defaults.
+            directory: the files' in the store.
+        """
+        given = self._conf.path is not None
+        if not given and sizes.shown is not None:
+            self._assumed.append(str(sizes))
+            return sizes.shown
+        if not sizes.looked_at:
+            # Of what a plain store hasn't got, nothing need be said.
+            if not given and directory in (names.CONSUME_QUEUE, names.INDEX):
+                self._assumed.append(f"{sizes}: {DEFAULT}, {sizes.of(values)}")
+            return values
+        if given and self._agrees(sizes, values):
+            return values
+        named = [key for key in sizes.settings if self._conf.entry(key) is not None]
+        used = ", ".join(f"{key}={value}" for key, value in zip(sizes.settings, values, strict=True))
+        used = used if named else f"{used}, {DEFAULT}"
+        self._contradictions.append(
+            Contradiction(
+                setting=", ".join(sizes.settings),
+                shown=str(sizes),
+                used=used if given else f"a broker.conf that says which {' and '.join(sizes.units)}",
+                next_step=_CONF,
+                by_conf=True,
+                given=given,
+                directory=directory,
+                hides=given or sizes.near is None,
+            )
+        )
+        if given:
+            return values
+        return sizes.near or (sizes.counts[0][0] if sizes.counts else values)
+
+    def switch(self, key: str, value: bool, shown: bool | None, why: str, directory: str) -> bool:
+        """A switch; what the store can't show is as broker.conf says, or RocketMQ's default."""
+        if shown is None or shown is value:
+            return value
+        text = f"{key}={str(shown).lower()}, for {why}"
+        if self._conf.path is None:
+            self._assumed.append(text)
+            return shown
+        self._contradictions.append(
+            Contradiction(
+                setting=key,
+                shown=text,
+                used=f"{key}={str(value).lower()}"
+                + ("" if self._conf.entry(key) is not None else f", {DEFAULT}"),
+                next_step=_CONF,
+                by_conf=True,
+                directory=directory,
+            )
+        )
+        return value
+
+    def unknown(self, setting: str, why: str, directory: str) -> None:
+        """What decides bytes here and can't be told from the store; nothing where broker.conf is given."""
+        if self._conf.path is None:
+            self._contradictions.append(
+                Contradiction(
+                    setting=setting,
+                    shown=why,
+                    used=f"a broker.conf with {setting}",
+                    next_step=_CONF,
+                    by_conf=True,
+                    given=False,
+                    directory=directory,
+                )
+            )
+
+    def basis(self, root: Path) -> Basis:
+        """All of it."""
+        offered = _nearby(root) if self._conf.path is None and root.is_dir() else None
+        return Basis(self._said, tuple(self._assumed), tuple(self._contradictions), self._evidence, offered)
+
+    def _agrees(self, sizes: Sizes, values: tuple[int, ...]) -> bool:
+        if sizes.shown is not None:
+            # A single file that is shorter than it should be has been cut.
+            alone = sizes.counts[0][1] == 1
+            return sizes.shown == values or (alone and sizes.bytes_of(sizes.shown) < sizes.bytes_of(values))
+        if sizes.length is not None:
+            return sizes.bytes_of(values) == sizes.length
+        return not sizes.counts or any(seen == values for seen, _ in sizes.counts)
+
+    def _release(self, rules: Dialect, version: str | None) -> None:
+        release = self._evidence.release
+        if version is None:
+            if release.is_mixed:
+                self._mixed()
+            else:
+                self._said = release.told
+        elif not release.allows(rules):
+            self._contradictions.append(
+                Contradiction(
+                    "--rocketmq-version", str(release), f"RocketMQ {version}", _VERSION, by_conf=False
+                )
+            )
+
+    def _mixed(self) -> None:
+        self._contradictions.append(
+            Contradiction(
+                "--rocketmq-version",
+                str(self._evidence.release),
+                "the release whose files a run is to write",
+                _VERSION,
+                by_conf=False,
+                given=False,
+            )
+        )
+
+
+def _nearby(root: Path) -> Path | None:
+    """A broker.conf that lies where a broker's often does; it may be another's."""
+    for place in (root, root / "conf", root / names.CONFIG, root.parent, root.parent / "conf"):
+        try:
+            if (place / "broker.conf").is_file():
+                return place / "broker.conf"
+        except (OSError, ValueError):
+            continue
+    return None

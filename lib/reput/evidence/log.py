@@ -1,0 +1,134 @@
+"""A record of the log, read by its place and without its body: what evidence needs of one."""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.format import commitlog, indexfile, javastring, names, properties
+
+#: The fixed fields with two hosts of 20 bytes, and what may follow a body.
+_HEAD = commitlog.BORN_HOST + 2 * commitlog.HOST_V6_LENGTH + 8 + commitlog.BODY_AFTER_STORE_HOST
+_MOST_BEHIND_BODY = 2 + 0x7FFF + 2 + 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """What is known of a record.
+
+    Attributes:
+        topic: its bytes.
+        queue_id: its queue's.
+        properties: the last of a repeated name wins.
+        version: 1 or 2, by the magic.
+    """
+
+    topic: bytes
+    queue_id: int
+    properties: dict[bytes, bytes]
+    version: int
+
+    def keys(self) -> list[int]:
+        """What every release indexes of it, in the index's order (``IndexService.buildIndex``)."""
+        found = self.properties
+        texts = [found[properties.UNIQ_KEY]] if properties.UNIQ_KEY in found else []
+        texts += [key for key in found.get(properties.KEYS, b"").split(b" ") if key]
+        return [_hash(self.topic, text) for text in texts]
+
+    def tag(self) -> int | None:
+        """What releases from 5.4 on index of it, too; None without tags."""
+        tags = self.properties.get(properties.TAGS)
+        return None if tags is None else _hash(self.topic, b"T#" + tags)
+
+
+class LogRecords:
+    """The segments of a log, for a look at a few records.
+
+    Args:
+        directories: those that hold segments; one that can't be read has none.
+    """
+
+    def __init__(self, directories: Iterable[Path]) -> None:
+        found = []
+        for directory in directories:
+            try:
+                with os.scandir(directory) as entries:
+                    found += [(names.parse_offset_name(entry.name), entry.path) for entry in entries]
+            except OSError:
+                continue
+        self._segments = sorted((base, path) for base, path in found if base is not None)
+
+    @property
+    def begins(self) -> int:
+        """Physical offset of the first segment; where none is known, one that no log reaches."""
+        return self._segments[0][0] if self._segments else 1 << 63
+
+    @property
+    def end(self) -> int:
+        """Physical offset after the last segment, written or not; 0 where none is known."""
+        if not self._segments:
+            return 0
+        base, path = self._segments[-1]
+        try:
+            return base + Path(path).stat().st_size
+        except (OSError, ValueError):
+            return base
+
+    def __bool__(self) -> bool:
+        return bool(self._segments)
+
+    def at(self, offset: int) -> LogRecord | None:
+        """The record at a physical offset; None where no whole one of that place can be seen."""
+        place = bisect_right(self._segments, offset, key=lambda one: one[0]) - 1
+        if place < 0:
+            return None
+        base, path = self._segments[place]
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                return _record(descriptor, offset - base, offset)
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError, OverflowError, struct.error, IndexError):
+            return None
+
+
+def _record(descriptor: int, position: int, offset: int) -> LogRecord | None:
+    head = os.pread(descriptor, _HEAD, position)
+    size, magic = struct.unpack_from(">iI", head)
+    (place,) = struct.unpack_from(">q", head, commitlog.PHYSICAL_OFFSET)
+    queue_id, sys_flag = (
+        struct.unpack_from(">i", head, at)[0] for at in (commitlog.QUEUE_ID, commitlog.SYS_FLAG)
+    )
+    if magic not in (commitlog.MAGIC_V1, commitlog.MAGIC_V2) or place != offset:
+        return None
+    behind_hosts = (
+        commitlog.BORN_HOST
+        + commitlog.host_length(sys_flag, commitlog.SYS_FLAG_BORN_HOST_V6)
+        + 8
+        + commitlog.host_length(sys_flag, commitlog.SYS_FLAG_STORE_HOST_V6)
+    )
+    (body,) = struct.unpack_from(">i", head, behind_hosts + commitlog.BODY_LENGTH_AFTER_STORE_HOST)
+    behind_body = behind_hosts + commitlog.BODY_AFTER_STORE_HOST + max(body, 0)
+    rest = size - behind_body
+    if not 3 <= rest <= _MOST_BEHIND_BODY:
+        return None
+    data = os.pread(descriptor, rest, position + behind_body)
+    topic_at = 1 if magic == commitlog.MAGIC_V1 else 2
+    topic_end = topic_at + int.from_bytes(data[:topic_at], "big")
+    (length,) = struct.unpack_from(">h", data, topic_end)
+    start = topic_end + 2
+    if len(data) != rest or start + max(length, 0) != rest:
+        return None
+    version = 1 if magic == commitlog.MAGIC_V1 else 2
+    return LogRecord(data[topic_at:topic_end], queue_id, properties.parse(data[start:]), version)
+
+
+def _hash(topic: bytes, text: bytes) -> int:
+    # Both are decoded each by itself, as Java does it, and joined then.
+    start = javastring.hash_code(b"#", javastring.hash_code(topic))
+    return indexfile.key_hash(javastring.hash_code(text, start))

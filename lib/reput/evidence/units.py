@@ -1,0 +1,146 @@
+"""What the newest units of some queues say of switches: consumequeue_ext and light message queues.
+
+A unit's tagsCode that low is an address in consumequeue_ext (``ConsumeQueueExt.isExtAddr``), and nothing
+else is that small. A unit that leads to a message of another topic is that of a light queue, if the message
+names the queue (``ConsumeQueue.multiDispatchLmqQueue``, 4.9.7; ``MultiDispatchUtils``, 5.3.3): a topic's name
+alone proves nothing, for a producer may send to one that is named so.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from reput.evidence.log import LogRecords
+from reput.format import commitlog, consumequeueext, names, properties
+from reput.format.consumequeue import UNIT_LENGTH
+
+_UNIT = struct.Struct(">qiq")
+#: Queues that are looked at, of light queues and of others; names in a directory; bytes of a file's end.
+_MOST_QUEUES, _MOST_NAMES, _MOST_READ, _CHUNK = 32, 100_000, 8 << 20, 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """What units show of switches; None where they show nothing.
+
+    Attributes:
+        queue_ext: ``enableConsumeQueueExt``: newest units are addresses; true or not shown.
+        bit_maps: ``enableCalcFilterBitMap``: what lies there has bit maps.
+        multi_dispatch: ``enableMultiDispatch``: true or not shown.
+        lmq: ``enableLmq``: the ids of light queues are 0 whatever the messages' own, or are these.
+        why: a light queue, in words.
+    """
+
+    queue_ext: bool | None = None
+    bit_maps: bool | None = None
+    multi_dispatch: bool | None = None
+    lmq: bool | None = None
+    why: str = ""
+
+
+def switches(root: Path, log: LogRecords) -> Switches:
+    """Look at the newest units of some queues; never raises."""
+    addresses = 0
+    multi = lmq = None
+    why = ""
+    for topic, queue_id, directory in _some_queues(root / names.CONSUME_QUEUE):
+        unit = _last_unit(directory)
+        if unit is None:
+            continue
+        place, _, tags_code = unit
+        addresses += tags_code <= consumequeueext.MAX_ADDRESS
+        name = os.fsencode(topic)
+        record = log.at(place)
+        named = record and record.properties.get(properties.INNER_MULTI_DISPATCH, b"").split(b",")
+        if record is None or record.topic == name or not named or name not in named:
+            continue
+        multi, why = (
+            True,
+            why or f"{names.CONSUME_QUEUE}/{topic}/{queue_id} leads to a message of another topic",
+        )
+        if name.startswith(commitlog.LMQ_PREFIX) and lmq is None and record.queue_id:
+            lmq = queue_id == 0
+    # Plain units may be older than the switch.
+    ext = True if addresses else None
+    return Switches(ext, _bit_maps(root) if ext else None, multi, lmq, why)
+
+
+def _some_queues(directory: Path) -> Iterator[tuple[str, int, Path]]:
+    """A queue of each of some topics, light ones and others."""
+    topics = _names(directory)
+    prefix = commitlog.LMQ_PREFIX.decode()
+    light = [topic for topic in topics if topic.startswith(prefix)]
+    others = [topic for topic in topics if not topic.startswith(prefix)]
+    for topic in (*_spread(light), *_spread(others)):
+        queues = sorted(
+            (int(name) for name in _names(directory / topic) if names.is_queue_id(name)), reverse=True
+        )
+        if queues:
+            yield topic, queues[0], directory / topic / str(queues[0])
+
+
+def _spread(found: list[str]) -> list[str]:
+    return found[:: max(1, -(-len(found) // _MOST_QUEUES))]
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry in islice(entries, _MOST_NAMES))
+    except OSError:
+        return []
+
+
+def _last_unit(queue: Path) -> tuple[int, int, int] | None:
+    """The last unit of a queue that leads to a message; None where none is found."""
+    for name in reversed([name for name in _names(queue) if names.parse_offset_name(name) is not None][-2:]):
+        try:
+            descriptor = os.open(queue / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                unit = _last_of_file(descriptor)
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError, struct.error):
+            return None
+        if unit is not None:
+            return unit
+    return None
+
+
+def _last_of_file(descriptor: int) -> tuple[int, int, int] | None:
+    end = os.fstat(descriptor).st_size // UNIT_LENGTH * UNIT_LENGTH
+    chunk = _CHUNK // UNIT_LENGTH * UNIT_LENGTH
+    for start in range(max(end - chunk, 0), max(end - _MOST_READ, -chunk), -chunk):
+        data = os.pread(descriptor, min(chunk, end - start), start)
+        written = len(data.rstrip(b"\0"))
+        if not written:
+            continue
+        at = (written - 1) // UNIT_LENGTH * UNIT_LENGTH
+        place, size, tags_code = _UNIT.unpack_from(data.ljust(at + UNIT_LENGTH, b"\0"), at)
+        return (place, size, tags_code) if place >= 0 and 0 < size < 0x7FFFFFFF else None
+    return None
+
+
+def _bit_maps(root: Path) -> bool | None:
+    """Whether units in consumequeue_ext have bit maps; None where none is found."""
+    directory, found = root / names.CONSUME_QUEUE_EXT, None
+    for _, _, queue in _some_queues(directory):
+        for name in _names(queue)[-1:]:
+            try:
+                descriptor = os.open(queue / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                try:
+                    size, _, _, bits = consumequeueext.HEAD.unpack(
+                        os.pread(descriptor, consumequeueext.HEAD.size, 0)
+                    )
+                finally:
+                    os.close(descriptor)
+            except (OSError, struct.error):
+                continue
+            if size >= consumequeueext.HEAD.size:
+                found = bool(found) or bits > 0
+    return found
