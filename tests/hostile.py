@@ -38,7 +38,7 @@ def fake(
         queue_id=queue_id,
         queue_offset=queue_offset,
         physical_offset=place,
-        store_timestamp=NOW + 10_000,
+        store_timestamp=NOW + 4 * 10**11,
     )
     whole = commitlog.encode(record)
     if size > len(whole):
@@ -151,7 +151,7 @@ class Hostile:
                     b"p" * (end - (body_at + 50) - 103 + 200),
                     queue_offset=80,
                     physical_offset=self.base + body_at + 50,
-                    store_timestamp=NOW + 10_000,
+                    store_timestamp=NOW + 4 * 10**11,
                 )
             )
             put(body_at + 50, one[: body_at + length - body_at - 50])
