@@ -436,3 +436,17 @@ def test_decisions_are_numbered_and_say_what_follows() -> None:
         assert text.startswith(f"# {page.name[:4]} "), page.name
         parts = re.findall(r"^## (.+)$", text, re.MULTILINE)
         assert parts == ["Context", "Decision", "Consequences"], page.name
+
+
+def test_each_sentence_about_security_has_its_test() -> None:
+    """Or says that it has none."""
+    text = (DOCS / "security.md").read_text(encoding="utf-8")
+    sentences = re.findall(r"^- (.*?)(?=^- |^$)", text, re.MULTILINE | re.DOTALL)
+    assert len(sentences) > 20
+    for sentence in sentences:
+        module = ""
+        found = re.findall(r"`(?:(tests/[\w/]+\.py)::)?(test_\w+)`", sentence)
+        assert found or "No test" in sentence, sentence
+        for given, name in found:
+            module = given or module
+            assert f"def {name}(" in (ROOT / module).read_text(encoding="utf-8"), (module, name)

@@ -572,3 +572,15 @@ def test_the_last_break_is_enough(
         for breaks in (before, sorted(before)[-1:])
     ]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "/etc/passwd", "..", ""])
+def test_an_index_file_is_in_the_output(tmp_path: Path, name: str) -> None:
+    """A record with a right CRC, by somebody who wants a file removed."""
+    path = tmp_path / "journal"
+    forged = replace(FIRST, dropped_index=[name])
+    path.write_bytes(
+        records.opening(Opening("/store", "f" * 64, FIRST.start), None) + records.batch(forged, 1, 0)
+    )
+    with pytest.raises(JournalError, match="no name of an index file"):
+        Journal.open(path)

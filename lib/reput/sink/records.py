@@ -186,5 +186,8 @@ def _decode(facts: dict[str, Any]) -> None:
     facts["index"] = [
         (name, IndexHeader.decode(bytes.fromhex(header))) for name, header in facts.get("index", ())
     ]
+    for name in (*(name for name, _ in facts["index"]), *facts.get("dropped_index", ())):
+        if "/" in name or name in ("", ".", ".."):
+            raise ValueError(f"no name of an index file: {name!r}")
     facts["findings"] = [Finding(**finding) for finding in facts.get("findings", ())]
     facts["salvaged"] = [Salvaged(*each) for each in facts.get("salvaged", ())]
