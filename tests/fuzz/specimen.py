@@ -23,6 +23,7 @@ ORDERED = ("5.3.3-queue-ext", "5.3.3-batch-queue")
 HOSTILE = "5.5.0-hostile"
 STORES = (*VERSIONS, *ORDERED, HOSTILE)
 _SHARE = 1500
+_WHOLE_OF = frozenset(f"{version}-tiny" for version in VERSIONS)
 STORE, CONF = "store", "broker.conf"
 
 LOG, QUEUE, INDEX, CHECKPOINT, CONFIG = "log", "queue", "index", "checkpoint", "config"
@@ -127,7 +128,7 @@ class Specimen:
     def chosen(self, part: str, limit: int | None, seed: int) -> list[Change]:
         """Every change of a part, or ``limit`` of them."""
         every = list(self.changes(part))
-        if limit is None and self.is_ordered:
+        if limit is None and self.golden.name not in _WHOLE_OF:
             limit = _SHARE
         if limit is None or limit >= len(every):
             return every

@@ -913,40 +913,6 @@ def find_record(
 
 
 @_kernel
-def _find_record_since(  # type: ignore[no-untyped-def]
-    data, base, start, end, topic_length_v2, entries, not_before
-):
-    position = np.int64(start)
-    segment_end = np.int64(len(data))
-    while position < end:
-        position = _find_record(data, base, position, end, topic_length_v2, entries)
-        if position < 0:
-            break
-        _status, size, header, _b, _bl, _t, _tl, _p, _pl = _frame(
-            data, base, position, segment_end, topic_length_v2, entries
-        )
-        sys_flag = i32(data, position + header + SYS_FLAG)
-        store_at = position + header + BORN_HOST + (20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8)
-        if i64(data, store_at) >= not_before:
-            return position
-        position += size
-    return np.int64(-1)
-
-
-def find_record_since(
-    data: NDArray[np.uint8],
-    base: int,
-    start: int,
-    end: int,
-    topic_length_v2: bool,
-    not_before: int,
-    entries: bool = False,
-) -> int:
-    """What :func:`find_record` finds, past records whose storeTimestamp, ms, is below ``not_before``."""
-    return int(_find_record_since(data, base, start, end, topic_length_v2, entries or None, not_before))
-
-
-@_kernel
 def _first_written(data, start, end):  # type: ignore[no-untyped-def]
     position = np.int64(start)
     while position + 8 <= end and u64(data, position) == np.uint64(0):
