@@ -113,13 +113,20 @@ class Hostile:
             if body_at <= at and at + len(what) <= body_at + length:
                 body[at - body_at : at - body_at + len(what)] = what
 
+        closing = struct.pack(">I", commitlog.MAGIC_BLANK)
         if fill == "one":
             put(body_at + 40, fake(self.base + body_at + 40, queue_offset=80))
+        elif fill == "closed places":
+            for bit in range(8, 12):
+                at = end - (1 << bit)
+                one = fake(self.base + at, queue_offset=80)
+                left = self.size - at - len(one)
+                put(at, one + left.to_bytes(4, "big") + closing)
         elif fill == "places":
             # Wherever one flipped bit of the size or of a length may lead.
             for bit in range(12):
-                for at in (end - (1 << bit), end - 12 - (1 << bit)):
-                    put(at, fake(self.base + at, queue_offset=80 + bit))
+                at = end - (1 << bit)
+                put(at, fake(self.base + at, queue_offset=80 + bit))
         elif fill == "chain":
             at = body_at
             while at + 400 < body_at + length:
@@ -163,7 +170,7 @@ class Hostile:
 
 #: Used again for each scan: it is large.
 _OUT = output.output()
-FILLS = ["one", "places", "chain", "broken chain", "blank", "reaching over"]
+FILLS = ["one", "places", "closed places", "chain", "broken chain", "blank", "reaching over"]
 
 
 def hostile(fill: str, *, closed: bool) -> Hostile:

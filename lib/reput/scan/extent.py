@@ -202,7 +202,8 @@ class Extents:
             if stop.status is Status.END:
                 break
             if self._closes(stop):
-                return near
+                # A body may hold a closing record, too.
+                return far if self._shows(far) > _NOTHING else near
             agreed = [end for end, votes in self.claims(at).items() if votes > 1]
             if not agreed:
                 return far
