@@ -11,12 +11,12 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reput.format import commitlog, names
+from reput.format import commitlog, javastring, names
 from reput.format.commitlog import Record
 from reput.report.gather import GatherOptions, gather
 from reput.report.log_scan import scan_log
 from reput.report.page import render
-from reput.report.shown import MOST_SHOWN, topic_name, traffic
+from reput.report.shown import MOST_SHOWN, traffic
 from reput.report.tally import BUCKETS, EARLIEST, WIDTHS, Tally, bin_bounds
 from reput.settings import StoreSettings
 from reput.store.segments import discover
@@ -66,11 +66,11 @@ def test_kernel_counts_as_one_counts_one_by_one(
 
     assert (scan.messages, scan.bytes) == (len(drawn), sum(sizes))
     topics, over_time, histogram = traffic(scan)
-    by_topic = Counter(topic_name(topic) for topic, _, _ in drawn)
+    by_topic = Counter(javastring.decode(topic) for topic, _, _ in drawn)
     assert {one.topic: one.messages for one in topics} == by_topic
     assert sum(one.bytes for one in topics) == sum(sizes)
     for one in topics:
-        of_topic = [time for topic, time, _ in dated if topic_name(topic) == one.topic]
+        of_topic = [time for topic, time, _ in dated if javastring.decode(topic) == one.topic]
         assert (one.first_time, one.last_time) == (
             (min(of_topic), max(of_topic)) if of_topic else (None, None)
         )
@@ -113,7 +113,11 @@ def _assert_same_traffic(tally: Tally, found, dated: list[tuple[bytes, int, int]
         of_series = [
             (time, size)
             for topic, time, size in dated
-            if (topic_name(topic) == one.topic if one.topic is not None else topic_name(topic) not in shown)
+            if (
+                javastring.decode(topic) == one.topic
+                if one.topic is not None
+                else javastring.decode(topic) not in shown
+            )
         ]
         counts, sizes = [0] * buckets, [0] * buckets
         for time, size in of_series:

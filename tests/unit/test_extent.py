@@ -137,3 +137,18 @@ def test_half_a_record_at_the_end_is_never_searched() -> None:
         data = bytes(log.data[: place + length]).ljust(log.size, b"\0")
         found, _ = taken(data, log.base, last=True)
         assert [at for at, _ in found] == [log.places[0][0]], length
+
+
+def test_what_lies_between_two_destroyed_heads_is_taken_if_the_log_misses_it() -> None:
+    """A chain that breaks off is none of a body if later queueOffsets leave room for just it."""
+    log = Hostile()
+    for _ in range(9):
+        log.honest()
+    log.close()
+    data = bytearray(log.data)
+    for number in (2, 5):
+        place, size = log.places[number]
+        data[place : place + size] = b"\xee" * size
+    found, outcomes = taken(bytes(data), log.base, last=False)
+    assert [at for at, _ in found] == [log.places[number][0] for number in (0, 1, 3, 4, 6, 7, 8)]
+    assert "Victim:0 queueOffset 3" in outcomes[0].findings[0].outcome

@@ -20,6 +20,7 @@ Source of what a record is: as :mod:`reput.scan.reference`. docs/adr/0031 has th
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,9 @@ from reput.scan.output import Stop
 from reput.scan.status import Status
 
 #: How many unproven records a finding lists.
-MOST_LISTED = 16
+MOST_LISTED = 32
+#: Records that are asked for their queueOffsets.
+_MOST_ASKED = 20_000
 _MAGICS = (commitlog.MAGIC_V1, commitlog.MAGIC_V2)
 #: What a message ends with at least: its last property, or its topic and two zeros.
 _LAST_BYTES = 3
@@ -343,11 +346,12 @@ class Extents:
 
     # Without a witness.
 
-    def _search(self, position: int, stop: int) -> Resumed:
+    def _search(self, position: int, stop: int, *, at_once: bool = False) -> Resumed:
         """The first record whose chain joins the log.
 
         A chain that ends in a closing record counts only if no other one leads on behind that: a body may
-        hold a closing record, too.
+        hold a closing record, too. One that breaks off counts only if the log behind misses its messages,
+        which isn't asked with ``at_once``.
         """
         lost: set[int] = set()
         closing, closed_at = -1, -1
@@ -358,6 +362,8 @@ class Extents:
             if position in lost or self._is_left_over(position):
                 continue
             joined = self._joins(position, lost)
+            if joined < 0 and closing < 0 and not at_once and self._is_missed(position):
+                return self._unproven(position)
             if joined < 0 or (closing >= 0 and joined <= closed_at):
                 continue
             if not self._is_blank(joined):
@@ -367,6 +373,37 @@ class Extents:
             closing, closed_at = position, joined
             self._lose(position, joined, lost)
         return self._unproven(closing) if closing >= 0 else NOWHERE
+
+    def _is_missed(self, position: int) -> bool:
+        """Whether the log further on misses just the messages of a chain that breaks off.
+
+        It does where damage lies at both of its ends: each queue of these messages goes on above them, in
+        records that join the log. Of what stands in a body the log misses nothing.
+        """
+        if self._growing:
+            return False
+        broken, _, _ = kernel.chain(
+            self._data, self._base, position, len(self._data), self._v2, self._entries
+        )
+        last = dict(self._queue_offsets(position, broken.position))
+        following = self._search(broken.position, len(self._data), at_once=True).position
+        if following < 0:
+            return False
+        for queue, offset in self._queue_offsets(following, len(self._data)):
+            if queue in last and offset <= last.pop(queue):
+                return False
+            if not last:
+                return True
+        return False
+
+    def _queue_offsets(self, start: int, end: int) -> Iterator[tuple[tuple[bytes, int], int]]:
+        """(topic, queueId) and queueOffset of the records of a chain that begin in [start, end)."""
+        for _ in range(_MOST_ASKED):
+            if start >= end or self._chain(start, start + 1).status is not Status.END:
+                return
+            message = commitlog.decode(self._view, dledger.record_at(self._view, start))
+            yield (message.topic, message.queue_id), message.queue_offset
+            start += dledger.frame_size(self._view, start)
 
     def _unproven(self, position: int) -> Resumed:
         return Resumed(position, min(position + self._largest, len(self._data)))
