@@ -538,7 +538,7 @@ def _hostile(name: str, version: str, seed: int) -> Workload:
     short |= {"store_host": Host(), "uniq_key": None, "body": b"honest"}
 
     def honest(topic: str) -> Message:
-        return source.message(topic, 0, **short)
+        return source.message(topic, 0, **{**short, "keys": "k", "tags": "A"})
 
     operations: list[Operation] = [honest("Victim"), honest("Other")]
     for fill in ("chain", "apart", "blank"):

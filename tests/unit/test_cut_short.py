@@ -140,7 +140,7 @@ def test_a_warm_up_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[object] = []
     monkeypatch.setattr(threading, "excepthook", said.append)
     runner = SparkRunner(SimpleNamespace(master="local[2]", defaultParallelism=2))  # type: ignore[arg-type]
-    monkeypatch.setattr(runner, "map", cancelled)
+    monkeypatch.setattr(runner, "_run", cancelled)
     runner.warm_up()
     for thread in threading.enumerate():
         if thread.name == "reput-warm-up":

@@ -62,7 +62,7 @@ def test_a_finding_of_a_queue_names_it() -> None:
 def test_every_kind_of_finding_is_explained() -> None:
     kinds = {*part._KIND.values(), *(kind for kind, _, _ in part._REMARKS.values()), *redo._OUTCOMES}
     kinds.add(segments.UNCOMMITTED)
-    for module in (part, segments, writer, retention, step_back):
+    for module in (part, segments, writer, retention, step_back, redo):
         source = Path(str(module.__file__)).read_text()
         kinds |= set(re.findall(r'kind="([a-z-]+)"', source))
     page = (Path(__file__).parents[2] / "docs" / "findings.md").read_text()

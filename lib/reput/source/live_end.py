@@ -187,7 +187,7 @@ class LiveEnd:
 
     Args:
         settings: the store's.
-        exact: a physical offset that is known to be a record's first byte: the first look begins there.
+        exact: a physical offset: if a record begins there, so does the first look.
         clock: seconds that only go up.
         nap: sleeps for some seconds.
     """
@@ -346,8 +346,7 @@ class LiveEnd:
 
     def _is_closed(self, tail: _Tail) -> bool:
         end = tail.end
-        magic = bytes(tail.view[end + 4 : end + commitlog.BLANK_LENGTH])
-        return end >= len(tail.data) or magic == commitlog.MAGIC_BLANK.to_bytes(4, "big")
+        return end >= len(tail.data) or _is_blank(tail.view[end : end + commitlog.BLANK_LENGTH])
 
     def _is_over(self, tail: _Tail, log: CommitLog) -> bool:
         """Whether a later segment has begun, and nothing will be written to this one any more."""
@@ -471,7 +470,11 @@ class LiveEnd:
         tail = self._tail = self._open(chosen, log.segment_size)
         trusted = 0 if floor is None else max(floor - chosen.base, 0)
         if self._exact is not None and chosen.base <= self._exact < chosen.base + len(tail.data):
-            tail.end = self._exact - chosen.base
+            place = self._exact - chosen.base
+            head = tail.view[place : place + commitlog.BLANK_LENGTH]
+            # What begins within a record says nothing of where the next one does: then all of it is walked.
+            if tail.records.end(place) >= 0 or _is_zero(head) or _is_blank(head):
+                tail.end = place
         found = self._survey(tail, trusted)
         # What was written before the bytes that were seen just now is seen after this.
         self._nap(_NAP_SECONDS)
@@ -707,6 +710,10 @@ def _is_begun(segment: Segment) -> bool:
             return not _is_zero(file.read(commitlog.BLANK_LENGTH))
     except FileNotFoundError as error:
         raise SegmentGoneError("the segment has been deleted", path=segment.path) from error
+
+
+def _is_blank(head: memoryview) -> bool:
+    return bytes(head[4:]) == commitlog.MAGIC_BLANK.to_bytes(4, "big")
 
 
 def _is_zero(data: bytes | memoryview) -> bool:
