@@ -322,8 +322,11 @@ def spark_error(error: BaseException, *places: Path) -> SparkError:
     host = _EXECUTOR.search(text)
     ours = re.findall(r"reput\.errors\.[A-Za-z]+Error: (.+)", text)
     short = None if ours else shortage_in(text, (*places, *scratch_places()))
+    elsewhere = None if host is None else host[1]
     if short is not None:
-        return SparkError("Spark failed", path=short.path, found=short.found, next_step=short.next_step)
+        return SparkError(
+            "Spark failed", path=short.path, found=short.found, next_step=short.next_step, host=elsewhere
+        )
     lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and _CALL_WITHOUT_ANSWER.fullmatch(lines[0]):
         del lines[0]  # what was raised there stands below
@@ -334,7 +337,7 @@ def spark_error(error: BaseException, *places: Path) -> SparkError:
     return SparkError(
         "Spark failed",
         found=found,
-        host=None if host is None or found.startswith("on host ") else host[1],
+        host=None if found.startswith("on host ") else elsewhere,
         next_step="Mend the cause and run the same command again; it goes on from the last committed batch",
     )
 

@@ -60,9 +60,10 @@ LOST = (
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (LOST.format("10.0.0.2", "1", "MemoryError"), "on host 10.0.0.2: Spark failed; found Job aborted"),
-        (LOST.format("fd00::2", "12", "MemoryError"), "on host fd00::2: Spark failed; found Job aborted"),
-        (LOST.format("this", "driver", "MemoryError"), "Spark failed; found Job aborted"),
+        (LOST.format("10.0.0.2", "1", "EOFError"), "on host 10.0.0.2: Spark failed; found Job aborted"),
+        (LOST.format("fd00::2", "12", "EOFError"), "on host fd00::2: Spark failed; found Job aborted"),
+        (LOST.format("this", "driver", "EOFError"), "Spark failed; found Job aborted"),
+        (LOST.format("fd00::2", "12", "MemoryError"), "on host fd00::2: Spark failed; found MemoryError"),
         (
             LOST.format("10.0.0.2", "1", "reput.errors.StoreError: on host far: /s: it can't be read"),
             "Spark failed; found on host far: /s: it can't be read",
