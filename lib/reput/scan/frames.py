@@ -348,7 +348,7 @@ class FrameWalk:
         search_unwritten: one is looked for past zeros, too.
         entries: records may stand in DLedger's entries.
         largest_record: bytes that no record exceeds.
-        growing: a broker is writing the segment.
+        growing: whether a broker is writing the segment; asked where there is damage.
 
     Attributes:
         position: where it goes on.
@@ -373,7 +373,7 @@ class FrameWalk:
         search_unwritten: bool = True,
         entries: bool = False,
         largest_record: int = commitlog.LARGEST_RECORD,
-        growing: bool = False,
+        growing: Callable[[], bool] = lambda: False,
     ) -> None:
         self._data = data
         self._base = base
@@ -472,7 +472,7 @@ class FrameWalk:
             largest_record=self._largest_record,
             entries=bool(self._entries),
             not_before=self.timestamp if self._last else None,
-            growing=self._growing,
+            growing=self._growing(),
         )
         found = extents.resume(position, end).position
         return self._limit if found < 0 else found

@@ -104,7 +104,7 @@ class LogEnd:
             search_unwritten=known is None,
             entries=self._entries,
             largest_record=self._settings.largest_record,
-            growing=is_broker_running(self._settings.root),
+            growing=lambda: is_broker_running(self._settings.root),
         )
         walk.advance(len(data))
         last = walk.last_record if walk.last_record >= 0 else known.last_record if known else -1
