@@ -37,6 +37,7 @@ from reput.format.commitlog import (
     SYS_FLAG_STORE_HOST_V6,
     TOTAL_SIZE,
 )
+from reput.scan import kernel
 from reput.scan.extent import Extents
 from reput.scan.kernel import (
     _BLANK,
@@ -462,6 +463,8 @@ class FrameWalk:
     def _next(self, position: int, status: Status) -> int:
         """Where the next whole record begins after a bad one, the limit if none does."""
         if status is Status.UNWRITTEN and not self._search_unwritten:
+            return self._limit
+        if kernel.first_written(self._data, position, self._limit) == self._limit:
             return self._limit
         end = self._limit if self._search_bytes is None else min(self._limit, position + self._search_bytes)
         extents = Extents(
