@@ -21,8 +21,12 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[349][0-7]m")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> GoldenStore:
-    return golden("5.3.3-lost-head", tmp_path)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GoldenStore:
+    store = golden("5.3.3-lost-head", tmp_path)
+    # Nothing is left to be assumed, and so to be said.
+    monkeypatch.setenv("REPUT_ROCKETMQ_VERSION", store.version)
+    monkeypatch.setenv("REPUT_BROKER_CONF", str(broker_conf(store)))
+    return store
 
 
 @contextmanager

@@ -107,7 +107,7 @@ def test_nothing_that_ends_a_thread_hangs_the_run(at_once: int, monkeypatch: pyt
     stores = [RebuildOptions(store=Path(name)) for name in ("exit", "end", "stop")]
     found = rebuild_many(stores, no_spark, at_once)
     assert [one.exit_code for one in found] == [2] * 3
-    assert [one.to_dict()["found"] for one in found] == [
+    assert [str(one.to_dict()["found"]).split(" (")[0] for one in found] == [
         "SystemExit: 3",
         "GeneratorExit: ",
         "KeyboardInterrupt: ",

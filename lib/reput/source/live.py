@@ -76,10 +76,12 @@ class LiveLog:
         Raises:
             StoreError: the log can't be read.
         """
-        deadline = time.monotonic() + seconds
+        deadline: float | None = None
         least: int | None = None
         while True:
             found = self.look(0)
+            # The first look may take long: kernels are loaded, and segments walked.
+            deadline = deadline or time.monotonic() + seconds
             if found is None or not self._end.is_uncertain:
                 return 0 if found is None else found[1].offset
             held_before = self._end.held_before
