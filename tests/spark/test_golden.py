@@ -124,9 +124,8 @@ def check_counts(golden: GoldenStore, summary: Summary) -> None:
     assert (summary.start, summary.end) == (golden.manifest["log"]["start"], golden.manifest["log"]["end"])
     counts = golden.manifest["counts"]
     if summary.start == 0:
-        assert summary.messages == counts["Message"] + counts.get("messages in batches", 0) + counts.get(
-            "FillSegment", 0
-        )
+        more = ("messages in batches", "FillSegment", "Hostile")
+        assert summary.messages == counts["Message"] + sum(counts.get(kind, 0) for kind in more)
 
 
 def check_checkpoint(golden: GoldenStore, out: Path) -> None:
