@@ -27,6 +27,7 @@ from reput.sink.redo import (
     clear_from,
     clear_series,
     findings_of,
+    path_of,
     pieces,
     placed_anew,
     unproven_of,
@@ -204,7 +205,7 @@ def _passed_over(queue: Waiting, rows: BatchRows, parts: list[Part]) -> Iterator
         position = int(rows.position[bad[0]])
         yield Finding(
             kind="bad-inner-batch",
-            path=next(part.path for part in parts if part.base <= position < part.base + part.segment_size),
+            path=path_of(parts, position),
             offset=position,
             end=position + int(rows.size[bad[0]]),
             expected="INNER_BASE and INNER_NUM of 0 or more",

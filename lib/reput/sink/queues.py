@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from reput.build.placement import Breaks
-from reput.format.commitlog import LARGEST_RECORD
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.sink.journal import QueueState
 from reput.sink.redo import Redone
@@ -71,11 +70,16 @@ class BatchQueues:
             if is_new and breaks and breaks[0] <= state.end:
                 self._irregular.add(queue)
 
-    def doubt(self, breaks: Breaks) -> None:
-        """Place queues again whose last messages are unproven: what comes later may contradict them."""
+    def doubt(self, breaks: Breaks, largest_record: int) -> None:
+        """Place queues again whose last messages are unproven: what comes later may contradict them.
+
+        Args:
+            breaks: with the byte ranges in which an unproven record begins.
+            largest_record: bytes that no record exceeds.
+        """
         for start, end in breaks.unproven:
             for queue, state in self._now.items():
-                if start < state.end <= end + LARGEST_RECORD and queue not in self._ordered:
+                if start < state.end <= end + largest_record and queue not in self._ordered:
                     self._irregular.add(queue)
 
     def irregular(self) -> dict[tuple[str, int], QueueState | None]:

@@ -275,7 +275,7 @@ def unproven_of(parts: list[Part], queue: tuple[str, int], hidden: QueueRows) ->
         first, last = int(hidden.position[0]), int(hidden.position[-1] + hidden.size[-1])
         yield Finding(
             kind="unproven-message",
-            path=_path_of(parts, first),
+            path=path_of(parts, first),
             offset=first,
             end=last,
             expected="a queueOffset between those of the proven messages before and behind",
@@ -288,7 +288,8 @@ def unproven_of(parts: list[Part], queue: tuple[str, int], hidden: QueueRows) ->
         )
 
 
-def _path_of(parts: list[Part], position: int) -> str:
+def path_of(parts: list[Part], position: int) -> str:
+    """The segment that holds a physical offset which one of these parts scanned."""
     return next(part.path for part in parts if part.base <= position < part.base + part.segment_size)
 
 
@@ -343,7 +344,7 @@ def _finding(parts: list[Part], topic: str, queue_id: int, rows: QueueRows, oddi
     position = int(rows.position[oddity.row])
     return Finding(
         kind=oddity.kind,
-        path=_path_of(parts, position),
+        path=path_of(parts, position),
         offset=position,
         end=position + int(rows.size[oddity.row]),
         expected=f"{_EXPECTED}, {oddity.expected}",

@@ -235,7 +235,7 @@ class BatchWriter:
         )
         if state.log_start == 0:
             queues.doubt_heads(breaks.places)
-        queues.doubt(breaks)
+        queues.doubt(breaks, self._target.settings.largest_record)
         redone = self._redo(crew, queues, [result.part for result in accepted], breaks)
         waiting = ordered.waiting(crew.target, accepted, state.queues)
         parts_taken = [result.part for result in accepted]

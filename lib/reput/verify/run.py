@@ -334,7 +334,7 @@ class _Verification:
         from_zero = self._plan.log.start == 0
         if from_zero:
             queues.doubt_heads(places)
-        queues.doubt(breaks)
+        queues.doubt(breaks, self._plan.settings.largest_record)
         irregular = queues.irregular()
         if not irregular:
             return
