@@ -57,10 +57,13 @@ def _run(version: str, asked: argparse.Namespace) -> bool:
             if not asked.part or part in asked.part
             for change in specimen.chosen(part, asked.limit, asked.seed)
         ]
-    started, told = time.monotonic(), 0.0
+    started, told, failures = time.monotonic(), 0.0, 0
 
     def said(result: Result) -> None:
-        nonlocal told
+        nonlocal told, failures
+        for change, why in result.failures[failures:]:
+            print(f"{version}: FAILED {change}: {why}", file=sys.stderr, flush=True)
+        failures = len(result.failures)
         if time.monotonic() - told > 30:
             told = time.monotonic()
             done = result.cases.total()
