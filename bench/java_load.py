@@ -19,7 +19,7 @@ from bench.generate import KEYS_PER_MESSAGE, Log, warm_page_cache
 from bench.memory import MemorySampler
 from bench.process import pinned
 from bench.result import JAVA, Result
-from reput.dialect import dialect
+from reput.config.dialect import dialect
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.store.compare import differences

@@ -26,9 +26,9 @@ from bench.__main__ import size
 from bench.errors import BenchError, say
 from bench.generate import log_directory, write_log, writer_in
 from bench.memory import MemorySampler
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.sink.journal import read
 from reput.store.compare import compare
 from tests.compat.jars import VERSIONS, JarsUnavailableError

@@ -9,11 +9,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from reput.config.settings import RecoverySettings, StoreSettings
 from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.scan.part import Part
-from reput.settings import RecoverySettings, StoreSettings
 from reput.sink.filters import FiltersNow
 from reput.sink.journal import Journal, Opening, State
 from reput.sink.rollback import roll_back

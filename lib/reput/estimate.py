@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
+from reput.config.settings import StoreSettings
 from reput.filter.bloom import BloomFilter
 from reput.format import batchconsumequeue, properties
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 from reput.scan.reference import Frame, frame
-from reput.settings import StoreSettings
 from reput.sink.row_spill import ROW
 from reput.store.segments import CommitLog, map_segment
 

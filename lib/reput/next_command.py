@@ -12,7 +12,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reput.settings import StoreSettings
+    from reput.config.settings import StoreSettings
 
 
 def next_command(

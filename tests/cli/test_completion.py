@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from reput.cli import app as cli
-from reput.dialect import DIALECTS
+from reput.config.dialect import DIALECTS
 from tests.golden.store import GoldenStore
 from tests.rebuilds import environment, golden
 

@@ -13,6 +13,7 @@ import pytest
 import typer.main
 
 from reput.cli import app as cli
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError, StoreInUseError
 from reput.format import names
 from reput.job.log_copies import LogCopies
@@ -21,7 +22,6 @@ from reput.next_command import next_command
 from reput.query.keys import IndexReader
 from reput.recovery.plan import plan
 from reput.recovery.snapshot import take
-from reput.settings import StoreSettings
 from reput.sink.runner import InlineRunner
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner

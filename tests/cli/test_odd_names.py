@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.sink.runner import InlineRunner
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare

@@ -21,9 +21,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from reput.cluster import Cluster, Job, Submitted
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SparkError
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.sink.journal import State, read_state
 from reput.source.tail import LogEnd
 from reput.store.compare import compare

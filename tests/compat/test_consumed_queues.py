@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.settings import StoreSettings
+from reput.config.topics import batch_queue_topics
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.sink.selection import Selection
 from reput.store.compare import compare
-from reput.topics import batch_queue_topics
 from tests.compat.broker import Broker, Received
 from tests.compat.conf import conf_text
 from tests.compat.message import Message

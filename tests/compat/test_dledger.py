@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.settings import StoreSettings
 from reput.store.compare import compare
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore

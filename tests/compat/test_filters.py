@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reput.dialect import dialect
+from reput.config.dialect import dialect
+from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
 from reput.filter.bitmaps import TopicFilters, bit_map
 from reput.filter.bloom import BloomFilter
@@ -21,7 +22,6 @@ from reput.filter.consumers import load
 from reput.filter.expression import EvaluationError, evaluate
 from reput.filter.grammar import NotAnExpressionError, parse
 from reput.format import javastring, properties
-from reput.settings import FilterSettings
 from tests.compat.filters import JavaFilters
 from tests.compat.jvm import Jvm
 

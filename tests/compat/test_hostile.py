@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.job.mending import MendOptions, mend
-from reput.settings import StoreSettings
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore

@@ -15,9 +15,9 @@ from zlib import crc32
 import pytest
 
 from bench.generate import writer_in
+from reput.config.settings import StoreSettings
 from reput.scan.reference import Frame, _body_crc_is_wrong, frame
 from reput.scan.status import Status
-from reput.settings import StoreSettings
 from reput.source.live import LiveLog
 from reput.store.segments import CommitLog, discover, map_segment
 from tests.compat.compiled import instance

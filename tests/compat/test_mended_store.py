@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.job.mending import MendOptions, mend
@@ -17,7 +18,6 @@ from reput.recovery.plan import plan
 from reput.recovery.predict import predict
 from reput.recovery.snapshot import take
 from reput.scan import kernel
-from reput.settings import StoreSettings
 from tests.compat import damage
 from tests.compat.broker import Broker, Received
 from tests.compat.conf import conf_text

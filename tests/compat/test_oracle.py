@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.settings import StoreSettings
+from reput.config.settings import StoreSettings
 from reput.store.compare import compare
 from tests.compat.conf import conf_text
 from tests.compat.workloads import workload

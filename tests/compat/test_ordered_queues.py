@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.sink.runner import InlineRunner
 from reput.sink.selection import Selection
 from reput.store.compare import compare

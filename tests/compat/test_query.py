@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.format import batchconsumequeue, names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.query import Boundary, MessageId, QueryStore, Status, TagFilter
 from reput.query.message import Message as Found
-from reput.settings import StoreSettings
 from tests.compat.compiled import instance
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.settings import StoreSettings
 from reput.sink.journal import State
 from reput.sink.writer import BatchWriter
 from reput.source.tail import LogEnd

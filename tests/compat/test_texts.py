@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.format import javastring, names
 from reput.format.commitlog import Record
 from reput.query.store import QueryStore
 from reput.recovery.plan import plan
 from reput.recovery.snapshot import take
 from reput.scan import kernel
-from reput.settings import StoreSettings
 from reput.sink.runner import InlineRunner
 from reput.sink.selection import Selection
 from reput.store.compare import compare

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from reput.cli.query import shown_of
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
 from reput.format.commitlog import LMQ_PREFIX
 from reput.query import Boundary, QueryStore, ask
 from reput.query.ask import Answer
 from reput.query.message import Message
-from reput.settings import StoreSettings
 
 OFFSET, ID, KEY, PLACE, TIME = "offset", "id", "key", "queue", "time"
 _MANY = 100

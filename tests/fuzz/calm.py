@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from reput import rereading
+from reput.config import rereading
 from reput.store import lock
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT
@@ -18,7 +19,6 @@ from reput.format.indexfile import FIRST_ORDINAL, PREVIOUS, TIME_DIFF, IndexHead
 from reput.recovery.check import problems
 from reput.recovery.plan import plan
 from reput.recovery.snapshot import take
-from reput.settings import StoreSettings
 from reput.sink.runner import InlineRunner
 from reput.source import messages
 from reput.source.parts import LogPart, cut

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.checkpoint import LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
-from reput.settings import StoreSettings
 from tests import slow_rebuild
 from tests.fuzz.changes import Change, bits, cuts
 from tests.golden.store import GoldenStore, unpack

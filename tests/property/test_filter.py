@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
 from reput.filter.bitmaps import TopicFilters, bit_map
 from reput.filter.blocks import ERROR, FALSE, TRUE, UNKNOWN, BlockEvaluator
@@ -19,7 +20,6 @@ from reput.filter.consumers import ConsumerFilter, load
 from reput.filter.expression import EvaluationError, Node, evaluate
 from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
 from reput.format import javastring, properties
-from reput.settings import FilterSettings
 from tests.property.test_parsers import any_of
 
 BLOOM = BloomFilter.create(FilterSettings())

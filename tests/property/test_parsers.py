@@ -16,20 +16,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from reput.config.evidence import look
+from reput.config.java_properties import parse as parse_properties_file
+from reput.config.settings import DLedgerSettings, StoreSettings
+from reput.config.topics import batch_queue_topics, known_topics
 from reput.dump import index as dump_index
 from reput.dump.checkpoint import read as read_checkpoint
 from reput.dump.consumequeue import dump as dump_queue
 from reput.dump.index import IndexPlace
 from reput.dump.places import queue_places
 from reput.errors import ReputError
-from reput.evidence import look
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
-from reput.javaproperties import parse as parse_properties_file
 from reput.lag import lag
 from reput.recovery import files as recovery_files
 from reput.recovery.check import problems
@@ -37,7 +39,6 @@ from reput.recovery.config import config_problems
 from reput.recovery.files import StoreFile
 from reput.recovery.last_place import last_place
 from reput.recovery.snapshot import take
-from reput.settings import DLedgerSettings, StoreSettings
 from reput.sink import journal
 from reput.sink.ledger import Ledger
 from reput.sink.runner import InlineRunner
@@ -47,7 +48,6 @@ from reput.source import messages
 from reput.source.options import NAMES, Options
 from reput.source.parts import LogPart
 from reput.store import committed, swap
-from reput.topics import batch_queue_topics, known_topics
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
 from reput.verify.run import check

@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from reput.config.settings import StoreSettings
 from reput.format import commitlog, javastring, names
 from reput.format.commitlog import Record
 from reput.report.gather import GatherOptions, gather
@@ -18,7 +19,6 @@ from reput.report.log_scan import scan_log
 from reput.report.page import render
 from reput.report.shown import MOST_SHOWN, traffic
 from reput.report.tally import BUCKETS, EARLIEST, WIDTHS, Tally, bin_bounds
-from reput.settings import StoreSettings
 from reput.store.segments import discover
 from tests.property.logs import segments
 from tests.stores import LogWriter

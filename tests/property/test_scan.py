@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.scan import kernel, output, reference
@@ -22,7 +23,6 @@ from reput.scan.rules import Rules
 from reput.scan.rules import rules as rules_of
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
-from reput.settings import StoreSettings
 from reput.source import walk, walk_kernel
 from tests.property.logs import lay_out, segments
 

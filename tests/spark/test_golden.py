@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reput.dialect import dialect
+from reput.config.dialect import dialect
+from reput.config.evidence import look
 from reput.errors import SettingsError
-from reput.evidence import look
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.job import RebuildOptions, Summary, rebuild

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reput import spark as reput_spark
-from reput.settings import StoreSettings
+from reput.config.settings import StoreSettings
 from reput.sink.ledger_rows import SCHEMA
 from tests.golden.store import unpack
 from tests.local import Store, rebuild_locally

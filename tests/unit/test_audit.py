@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError
 from reput.format import names
 from reput.scan.part import Part
-from reput.settings import StoreSettings
 from reput.sink.audit import audit, audit_batch
 from reput.sink.journal import QueueState, State, read_state
 from reput.sink.scan_task import Floors, PartResult, Target, scan

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.errors import Finding, OutputError, SettingsError, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
@@ -20,7 +21,6 @@ from reput.format.consumequeue import MAX_QUEUE_OFFSET, PRE_BLANK, unit
 from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.status import Status
-from reput.settings import StoreSettings
 from reput.sink import salvage
 from reput.sink.journal import State
 from reput.sink.state import FILLED, HIDDEN, KEPT, Salvaged

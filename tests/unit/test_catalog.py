@@ -24,13 +24,13 @@ from reput.catalog.run import Catalog
 from reput.catalog.standing import Standing, stand
 from reput.catalog.table import APPLICATION, DAY, KNOWN_BY, File, Table, known_by
 from reput.cli.output import cataloged_apart
+from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError, OutputError, SettingsError, StoreError, StoreInUseError
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.job.cataloging import catalog_options
 from reput.job.options import RebuildOptions
 from reput.query.log import LogReader
-from reput.settings import StoreSettings
 from reput.source import messages
 from reput.source.parts import cut
 from reput.store.segments import CommitLog, discover

@@ -20,8 +20,8 @@ import typer
 import yaml
 
 import reput.cli
+from reput.config.java_properties import parse
 from reput.explore import workspace
-from reput.javaproperties import parse
 from tests.compat.jars import VERSIONS
 
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,6 @@
 """The table of versions: which release has which rules, and what is refused.
 
-What each row expects was read in the Java classes named in reput.dialect.
+What each row expects was read in the Java classes named in reput.config.dialect.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.dialect import DIALECTS, Dialect, dialect
+from reput.config.dialect import DIALECTS, Dialect, dialect
 from reput.errors import SettingsError
 
 RELEASES = [

@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.format.commitlog import Record
 from reput.query.ask import by_key, by_offset, by_queue
 from reput.query.store import QueryStore
-from reput.settings import StoreSettings
 from reput.source import messages
 from reput.source.parts import cut
 from reput.source.tail import LogEnd

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from reput.cli import app as cli
 from reput.cluster.plan import MEASURED
+from reput.config.settings import StoreSettings
 from reput.doctor import Check, Status, machine, machine_checks, spark_check, store_checks, worst
 from reput.doctor.machine import cache_check, encoding, java_check, maps, memory, open_files, python, scratch
 from reput.doctor.stored import room
 from reput.errors import SparkError
-from reput.settings import StoreSettings
 from reput.spark import delta_jar
 from reput.store.segments import discover
 from tests.golden.store import GoldenStore

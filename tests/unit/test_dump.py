@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from reput.config.settings import StoreSettings
 from reput.dump import commitlog as dump
 from reput.dump import following as following_module
 from reput.dump import places
@@ -30,7 +31,6 @@ from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
 from reput.query.message import Message
 from reput.scan.rules import rules
-from reput.settings import StoreSettings
 from reput.source import live, live_end
 from reput.store.segments import CommitLog, Segment
 from tests.property.logs import lay_out, lay_out_entries, segments

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.cli.dump.nothing import in_queues
+from reput.config.settings import StoreSettings
 from reput.dump import checkpoint, consumequeue, index, places, reading
 from reput.dump.commitlog import Blank, Block, Reader
 from reput.dump.consumequeue import dump
@@ -28,7 +29,6 @@ from reput.errors import ReputError, StoreError, UnsupportedError
 from reput.format import batchconsumequeue, consumequeueext, indexfile, javastring, names
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.scan.rules import rules
-from reput.settings import StoreSettings
 from tests.golden.store import FILTERED, NAMES, unpack
 from tests.slow_dump import batch_units, index_entries, queue_units, segment_events
 from tests.unit.test_source_messages import expected as slow_row

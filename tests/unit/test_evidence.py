@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from reput.dialect import dialect
+from reput.config.dialect import dialect
+from reput.config.evidence import Asked, Evidence, Writes, look
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
-from reput.evidence import Asked, Evidence, Writes, look
 from reput.format import indexfile, javastring, names
 from reput.format.checkpoint import LENGTH
 from reput.format.commitlog import Record
 from reput.format.indexfile import IndexHeader
-from reput.settings import StoreSettings
 from tests.golden.store import FILTERED, NAMES, GoldenStore, unpack
 from tests.local import rebuild_locally, write_store
 from tests.rebuilds import golden, record_starts

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reput.dialect import dialect
+from reput.config.dialect import dialect
+from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
 from reput.filter.bitmaps import TopicFilters, bit_map
 from reput.filter.bloom import BloomFilter
@@ -22,7 +23,6 @@ from reput.filter.expression import EvaluationError, Value, evaluate
 from reput.filter.grammar import MOST_NESTED, NotAnExpressionError, TooDeepError, parse
 from reput.filter.javavalue import NumberFormatError, compare_doubles, double, integer, units_of
 from reput.format import commitlog, properties
-from reput.settings import FilterSettings
 from tests.golden.store import FILTERED, unpack
 
 BLOOM = BloomFilter.create(FilterSettings())

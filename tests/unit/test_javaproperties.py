@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reput.config.java_properties import parse
 from reput.errors import SettingsError
-from reput.javaproperties import parse
 
 
 def values(data: bytes) -> dict[str, str]:

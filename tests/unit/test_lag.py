@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 from reput.cli import app as cli
 from reput.cli.tables import age
+from reput.config.fastjson import parse
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
-from reput.fastjson import parse
 from reput.format import batchconsumequeue, commitlog, consumequeue
 from reput.lag import Flag, QueueLag, committed_offsets, lag
 from reput.lag.committed import group_of
-from reput.settings import StoreSettings
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally, write_store
 from tests.rebuilds import broker_conf, golden

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError
 from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
-from reput.settings import StoreSettings
 from reput.source import walk, walk_kernel
 from reput.source.live import LiveLog
 from reput.source.live_end import LiveEnd

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import Record
-from reput.settings import StoreSettings
 from reput.source.live_end import LiveEnd
 from reput.source.tail import LogEnd
 from reput.store.segments import discover

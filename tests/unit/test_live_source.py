@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
+from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError, SegmentGoneError, StoreError
 from reput.format import names
 from reput.format.commitlog import Record
-from reput.settings import StoreSettings
 from reput.source import CommitLogDataSource, live
 from reput.source import commitlog as source
 from reput.source.commitlog import CommitLogStreamReader

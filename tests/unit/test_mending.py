@@ -13,6 +13,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job import mending, undo
@@ -23,7 +24,6 @@ from reput.job.staging import staging_of
 from reput.recovery.plan import plan
 from reput.recovery.snapshot import take
 from reput.recovery.stand_in import stand_ins
-from reput.settings import StoreSettings
 from reput.store import files
 from reput.store.left_alone import left_alone
 from reput.store.ownership import Owner

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from reput.cli import output
 from reput.cli.output import ProgressDisplay, TextOutput, inline, printed, told
+from reput.config.settings import StoreSettings
 from reput.job.summary import nothing_followed
-from reput.settings import StoreSettings
 
 
 def test_what_would_steer_the_terminal_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

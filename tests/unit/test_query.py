@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reput.dialect import dialect
+from reput.config.dialect import dialect
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.format import commitlog, indexfile, innerbatch, javastring, names
 from reput.format.batchconsumequeue import UNIT as BATCH_UNIT
@@ -25,7 +26,6 @@ from reput.query import Boundary, MessageId, QueryStore, Status, TagFilter, Verd
 from reput.query import log as query_log
 from reput.query.ext import QueueExt
 from reput.query.message import Message
-from reput.settings import StoreSettings
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally, write_store
 from tests.rebuilds import broker_conf, golden

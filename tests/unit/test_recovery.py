@@ -16,7 +16,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from reput.dialect import DIALECTS, dialect
+from reput.config.dialect import DIALECTS, dialect
+from reput.config.settings import StoreSettings
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, names, properties
 from reput.format.checkpoint import StoreCheckpoint
@@ -38,7 +39,6 @@ from reput.recovery.record import Kind, judge
 from reput.recovery.snapshot import Snapshot, take
 from reput.scan import reference
 from reput.scan.reference import Frame, frame
-from reput.settings import StoreSettings
 from reput.store.lock import Holder
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage

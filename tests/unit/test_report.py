@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.errors import OutputError, StoreError
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
@@ -45,7 +46,6 @@ from reput.report.gather import GatherOptions, gather
 from reput.report.page import render
 from reput.report.queue_findings import REPEATS, answer
 from reput.report.target import check_target, is_report, write_page
-from reput.settings import StoreSettings
 from reput.words import visible
 from tests.golden.store import unpack
 from tests.report.made import HOSTILE, MORNING, Elements, hostile_store, many_queues

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.errors import SegmentGoneError, SettingsError, StoreError
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.store.segments import (
     Segment,
     discover,

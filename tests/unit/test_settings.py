@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from reput.dialect import DIALECTS, dialect
+from reput.config.dialect import DIALECTS, dialect
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, UnsupportedError
-from reput.settings import StoreSettings
 
 DEFAULT_DELAYS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 OLDER = "5.1"
@@ -321,7 +321,7 @@ def test_settings_travel_by_pickle_and_do_not_change(store: Path) -> None:
 
 def test_neither_spark_nor_numba_is_imported() -> None:
     code = (
-        "import sys, reput.settings, reput.topics; "
+        "import sys, reput.config.settings, reput.config.topics; "
         "sys.exit(bool({'pyspark', 'numba', 'numpy', 'pandas'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import commitlog, javastring, properties
 from reput.format.commitlog import Record
@@ -22,7 +23,6 @@ from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import rules
 from reput.scan.table import QueueTable
-from reput.settings import StoreSettings
 from reput.source import messages
 from reput.source.columns import MESSAGE_COLUMNS, arrow_schema
 from reput.source.parts import LogPart

@@ -13,10 +13,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import StructType
 
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
-from reput.settings import StoreSettings
 from reput.source import CommitLogDataSource
 from reput.source import options as options_module
 from reput.source.columns import (

@@ -21,10 +21,10 @@ from pyspark.sql.datasource import (
     LessThan,
 )
 
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import batchconsumequeue, consumequeue, consumequeueext, indexfile
 from reput.format.indexfile import IndexHeader
-from reput.settings import StoreSettings
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource, ranges
 from reput.source.columns import INDEX_COLUMNS, QUEUE_COLUMNS, arrow_schema
 from reput.source.filters import FilteredReader

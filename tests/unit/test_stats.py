@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from reput.cli import app as cli
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import commitlog, javastring, properties
-from reput.settings import StoreSettings
 from reput.statistics import By, Group, Span, Statistics, count
 from reput.statistics.tally import BINS, MOST_GAPS, _bin, bin_range
 from tests.golden.store import GoldenStore

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH
-from reput.settings import StoreSettings
 from reput.sink.runner import InlineRunner
 from reput.verify.against import compare_pair, prepare_pair
 from reput.verify.options import VerifyOptions

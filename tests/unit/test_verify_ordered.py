@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
-from reput.settings import StoreSettings
 from reput.sink.runner import InlineRunner
 from reput.verify.batch_files import BLOCK, look_at
 from reput.verify.plan import prepare

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SegmentGoneError, StoreError
 from reput.format import names
 from reput.scan.part import Part
-from reput.settings import StoreSettings
 from reput.sink.scan_task import Target, collect, pass_over, witnessed
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource
 from reput.source.parts import cut

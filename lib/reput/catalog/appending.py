@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from reput.catalog.options import CatalogOptions
 from reput.catalog.standing import Standing
 from reput.catalog.table import APPLICATION, BODY, DAY, Table
+from reput.config.settings import StoreSettings
 from reput.errors import OutputError
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.source.columns import MESSAGE_COLUMNS, spark_schema
 from reput.store import files
 from reput.store.lock import is_broker_running

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reput.evidence import Basis
+from reput.config.evidence import Basis
 
 
 @dataclass(frozen=True, slots=True)

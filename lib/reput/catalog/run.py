@@ -16,9 +16,9 @@ from reput.catalog.compaction import Clustered, due
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.standing import Standing, stand
 from reput.catalog.table import BODY, DAY, Table
+from reput.config.settings import StoreSettings
 from reput.errors import OutputError, SegmentGoneError, SettingsError, StoreInUseError
 from reput.format import dledger, names
-from reput.settings import StoreSettings
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.outside import check_outside, lies_in

@@ -18,13 +18,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from reput.catalog.table import KNOWN_BY, Table, known_by
+from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError, StoreError
 from reput.format import dledger
 from reput.format.commitlog import BLANK_LENGTH
 from reput.query.log import LogReader
 from reput.scan.reference import frame
 from reput.scan.status import Status
-from reput.settings import StoreSettings
 from reput.source import messages
 from reput.source.parts import cut
 from reput.source.tail import LogEnd

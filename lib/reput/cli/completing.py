@@ -12,10 +12,10 @@ from pathlib import Path
 
 import typer
 
-from reput.dialect import DIALECTS
+from reput.config.dialect import DIALECTS
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
-from reput.settings import StoreSettings
 
 
 def releases(incomplete: str) -> list[str]:

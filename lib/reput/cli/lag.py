@@ -16,7 +16,7 @@ from reput.cli.completing import groups, topics
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, printed, settings_lines
 from reput.cli.tables import age, table
-from reput.settings import StoreSettings
+from reput.config.settings import StoreSettings
 from reput.words import counted
 
 if TYPE_CHECKING:

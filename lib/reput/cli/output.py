@@ -17,8 +17,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from reput.catalog.options import Cataloged
 from reput.cli.crash import REFUSED
+from reput.config.evidence import Basis
 from reput.errors import ReputError
-from reput.evidence import Basis
 from reput.sink.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
 from reput.words import counted, visible

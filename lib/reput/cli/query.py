@@ -16,8 +16,8 @@ from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
 from reput.cli.completing import queues, topics
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, inline, moment, printed, settings_told
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
-from reput.settings import StoreSettings
 from reput.words import counted
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, moment, printed, settings_lines
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import about, next_command
-from reput.settings import StoreSettings
 from reput.spark import check_java, is_submitted
 from reput.store.left_alone import left_alone
 from reput.store.space import human

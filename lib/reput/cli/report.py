@@ -14,8 +14,8 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, inline, printed
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
-from reput.settings import StoreSettings
 from reput.spark import check_java, is_submitted
 from reput.store.space import human
 from reput.words import counted

@@ -15,7 +15,7 @@ from reput.cli.completing import topics
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, moment, printed, settings_lines
 from reput.cli.tables import age, table
-from reput.settings import StoreSettings
+from reput.config.settings import StoreSettings
 from reput.store.space import human
 from reput.words import counted
 

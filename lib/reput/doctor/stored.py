@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from reput.config.evidence.basis import DEFAULT
+from reput.config.settings import StoreSettings
+from reput.config.topics import batch_queue_topics
 from reput.doctor.check import Check, ok, warning, wrong
 from reput.doctor.machine import maps, open_files
 from reput.errors import ReputError
 from reput.estimate import estimate
-from reput.evidence.basis import DEFAULT
 from reput.format import names
 from reput.recovery.config import config_problems
-from reput.settings import StoreSettings
 from reput.store.lock import store_holder
 from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.space import free_bytes, human
-from reput.topics import batch_queue_topics
 
 #: Bytes of log between two commits, as `reput rebuild` has it by default.
 _BYTES_PER_BATCH = 4 << 30

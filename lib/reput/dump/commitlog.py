@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.dump.damage import Damage
 from reput.dump.wanted import Wanted
 from reput.errors import Finding
@@ -27,7 +28,6 @@ from reput.scan.reference import Frame, frame
 from reput.scan.rules import rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
-from reput.settings import StoreSettings
 from reput.store.segments import CommitLog, Segment, map_segment, written_ranges
 
 #: Bytes of records in one block, and how many; a larger record is a block of its own.

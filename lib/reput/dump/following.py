@@ -11,11 +11,11 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.dump.commitlog import Event, Reader
 from reput.dump.damage import Damage
 from reput.dump.wanted import Wanted
 from reput.errors import SegmentGoneError, UnsupportedError
-from reput.settings import StoreSettings
 from reput.source.live import LiveLog
 from reput.store.segments import CommitLog, Segment
 

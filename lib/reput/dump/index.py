@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.dump.damage import Damage
 from reput.dump.reading import read, read_bytes
 from reput.errors import StoreError
 from reput.format import indexfile, javastring
-from reput.settings import StoreSettings
 from reput.store.unreadable import unreadable
 
 _ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from reput.config.settings import StoreSettings
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.next_command import next_command
 from reput.recovery.files import in_order
 from reput.scan.reference import Frame, frame
-from reput.settings import StoreSettings
 from reput.store.segments import (
     MAX_BASE,
     CommitLog,

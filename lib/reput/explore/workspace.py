@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reput import demo
+from reput.config.settings import StoreSettings
 from reput.errors import StoreError
-from reput.settings import StoreSettings
 from reput.store.space import human
 
 #: Environment variables that name another store than the one that comes with reput.
@@ -46,7 +46,7 @@ class Store:
         """What its broker.conf says.
 
         Raises:
-            SettingsError, UnsupportedError: see :meth:`reput.settings.StoreSettings.load`.
+            SettingsError, UnsupportedError: see :meth:`reput.config.settings.StoreSettings.load`.
         """
         return StoreSettings.load(self.root, self.broker_conf, self.version, dledger=True)
 

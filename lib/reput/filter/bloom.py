@@ -14,8 +14,8 @@ import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
-from reput.settings import FilterSettings
 
 _INT_MAX = 2**31 - 1
 _LONG_BITS = (1 << 64) - 1

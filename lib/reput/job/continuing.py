@@ -11,8 +11,8 @@ from reput.errors import OutputError
 from reput.store.segments import CommitLog
 
 if TYPE_CHECKING:
+    from reput.config.settings import StoreSettings
     from reput.job.options import RebuildOptions
-    from reput.settings import StoreSettings
     from reput.sink.journal import Journal, Opening, State
     from reput.sink.selection import Selection
 

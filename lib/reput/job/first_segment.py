@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import names
 from reput.job.options import TailOptions
 from reput.job.output_directory import check_utf8, output_root
-from reput.settings import StoreSettings
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.segments import discover

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from reput.config.settings import StoreSettings
 from reput.errors import UnsupportedError
 from reput.next_command import about
 from reput.recovery.files import StoreFile
-from reput.settings import StoreSettings
 from reput.store import files
 from reput.store.ownership import Owner
 from reput.store.segments import is_zero, map_segment

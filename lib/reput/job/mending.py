@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.evidence import Asked, Writes
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, StoreInUseError
-from reput.evidence import Asked, Writes
 from reput.format import names
 from reput.job.log_copies import LogCopies
 from reput.job.mend_log import Change, mend_log
@@ -30,7 +31,6 @@ from reput.recovery.loss import LOG_GONE, Loss
 from reput.recovery.plan import Plan, plan
 from reput.recovery.problem import Problem
 from reput.recovery.snapshot import Snapshot, take, type_problems
-from reput.settings import StoreSettings
 from reput.store import files
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.evidence import Asked, Writes
+from reput.config.evidence import Asked, Writes
 
 GIB = 1 << 30
 

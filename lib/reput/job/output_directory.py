@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from reput.config.settings import StoreSettings
 from reput.errors import OutputError
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.store.outside import check_outside, refuse_links
 from reput.store.space import existing_parent
 

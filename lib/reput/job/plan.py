@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.settings import StoreSettings
+from reput.config.topics import TopicsNow, batch_queue_topics, known_topics
 from reput.errors import JournalError, SettingsError, StoreError
 from reput.estimate import Estimate, estimate
 from reput.format import names
@@ -20,7 +22,6 @@ from reput.job.continuing import (
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import check_utf8, output_root
 from reput.job.staging import discard_if_swapped, staging_of
-from reput.settings import StoreSettings
 from reput.sink.selection import LiveSelection, Selection, check_batch_file_size
 from reput.store import files
 from reput.store.lock import OutputLock, StoreLock, is_broker_running
@@ -28,7 +29,6 @@ from reput.store.ownership import Owner
 from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.space import check_free
 from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_movable, is_pending
-from reput.topics import TopicsNow, batch_queue_topics, known_topics
 
 if TYPE_CHECKING:
     from reput.sink.filters import FiltersNow

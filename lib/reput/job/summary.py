@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.evidence import Basis
 from reput.errors import Finding
-from reput.evidence import Basis
 from reput.job.carry import gone_queues
 from reput.sink.selection import Selection, is_known
 from reput.sink.state import FILLED, HIDDEN, KEPT
@@ -16,8 +16,8 @@ from reput.store.left_alone import left_alone
 
 if TYPE_CHECKING:
     from reput.catalog.options import Cataloged
+    from reput.config.settings import StoreSettings
     from reput.job.plan import Plan
-    from reput.settings import StoreSettings
     from reput.sink.journal import State
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.topics import TopicsNow
 from reput.format import names
 from reput.job.cataloging import catalog_options
 from reput.job.first_segment import first_segment
@@ -17,7 +18,6 @@ from reput.job.options import TailOptions
 from reput.job.plan import prepare
 from reput.job.summary import Summary, nothing_followed, summarize
 from reput.store import files
-from reput.topics import TopicsNow
 from reput.watch.run import watching
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.config.fastjson import parse
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, UnsupportedError
-from reput.fastjson import parse
 from reput.format import names
-from reput.settings import StoreSettings
 
 LMQ_PREFIX = "%LMQ%"
 FILE, LMQ_FILE = "consumerOffset.json", "lmqConsumerOffset.json"

@@ -16,16 +16,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.evidence import Basis
 from reput.errors import SettingsError
-from reput.evidence import Basis
 from reput.format import names
 from reput.lag.committed import LMQ_PREFIX, Committed, committed_offsets
 from reput.query.store import QueryStore
 
 if TYPE_CHECKING:
+    from reput.config.settings import StoreSettings
     from reput.query.batch import BatchQueueView
     from reput.query.queue import QueueView
-    from reput.settings import StoreSettings
 
 _RETRY_PREFIX = "%RETRY%"
 _BROADCAST_SUFFIX = "@broadcast"

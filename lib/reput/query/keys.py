@@ -22,9 +22,9 @@ from reput.store.unreadable import unreadable
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reput.config.settings import StoreSettings
     from reput.query.log import LogReader
     from reput.query.message import Message
-    from reput.settings import StoreSettings
 
 #: ``maxMsgsNumBatch``: a broker gives no more offsets for a key.
 MOST_OFFSETS = 64

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.query.message import Message
 from reput.recovery.record import Kind, judge
-from reput.settings import StoreSettings
 from reput.store.segments import UNCOMMITTED, Segment, discover, map_segment
 
 # Both magics of messages begin with it.

@@ -15,7 +15,7 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.query.tags import TagFilter
 
 if TYPE_CHECKING:
-    from reput.dialect import Queries
+    from reput.config.dialect import Queries
     from reput.query.batch import BatchQueueView
     from reput.query.log import LogReader
     from reput.query.message import Message

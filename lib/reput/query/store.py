@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reput.config.settings import StoreSettings
+from reput.config.topics import TopicsNow
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.query.batch import BatchQueueView
@@ -19,8 +21,6 @@ from reput.query.pull import Pulled, pull
 from reput.query.queue import QueueView
 from reput.query.tags import TagFilter
 from reput.query.times import Boundary, offset_by_time
-from reput.settings import StoreSettings
-from reput.topics import TopicsNow
 
 #: Every time that a broker takes.
 ALWAYS = (0, (1 << 63) - 1)

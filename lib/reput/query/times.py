@@ -16,7 +16,7 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.query.batch import BatchQueueView
 
 if TYPE_CHECKING:
-    from reput.dialect import Dialect
+    from reput.config.dialect import Dialect
     from reput.query.log import LogReader
     from reput.query.queue import QueueView
     from reput.recovery.queue import QueueFile

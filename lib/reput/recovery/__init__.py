@@ -1,4 +1,4 @@
 """How a broker starts on a store: what it loads, cuts, drops and dispatches, told without doing it.
 
-Nothing in this package writes. The rules that differ between releases stand in :mod:`reput.dialect`.
+Nothing in this package writes. The rules that differ between releases stand in :mod:`reput.config.dialect`.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from reput.dialect import CleanStart, CrashStart
+from reput.config.dialect import CleanStart, CrashStart
 from reput.format import commitlog
 from reput.format.checkpoint import StoreCheckpoint
 from reput.recovery.files import StoreFile

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.dialect import Recovery
+from reput.config.dialect import Recovery
 from reput.errors import StoreError
 from reput.recovery.problem import Problem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from reput.dialect import Dialect
+from reput.config.dialect import Dialect
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.recovery.advice import steps_instead

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
@@ -32,7 +33,6 @@ from reput.recovery.written import last_written
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.table import QueueTable
-from reput.topics import batch_queue_topics
 
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.decode()
 

@@ -14,7 +14,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.dialect import Dialect
+from reput.config.dialect import Dialect
 from reput.format import commitlog
 
 

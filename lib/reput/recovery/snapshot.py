@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reput.config.settings import StoreSettings
+from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
@@ -22,9 +24,7 @@ from reput.recovery.files import Entry, Listing, entries, gaps, in_order, listed
 from reput.recovery.index import read_header
 from reput.recovery.layout import no_directories
 from reput.recovery.problem import Problem
-from reput.settings import StoreSettings
 from reput.store.lock import Holder, store_holder
-from reput.topics import batch_queue_topics
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.format import commitlog, javastring, properties
 from reput.recovery.ahead import Ahead, Range, next_piece
 from reput.recovery.files import StoreFile
@@ -24,7 +25,6 @@ from reput.scan.rules import Rules
 from reput.scan.rules import rules as scan_rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
-from reput.settings import StoreSettings
 from reput.store.segments import map_segment
 
 #: Takes the units and keys of some records, in log order, and the table that has their topics and queues.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import reput
+from reput.config.settings import StoreSettings
 from reput.errors import Finding, ReputError, StoreError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
@@ -29,7 +30,6 @@ from reput.report.queue_findings import answer
 from reput.report.queues import QueuesSeen, queue_facts
 from reput.report.tally import Tally
 from reput.report.verdict import verdict
-from reput.settings import StoreSettings
 from reput.source.tail import LogEnd
 from reput.store.left_alone import left_alone
 from reput.store.segments import CommitLog, discover, without_unwritten_end

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from reput.config.settings import StoreSettings
 from reput.lag import Flag, lag
 from reput.report.facts import GroupLag
-from reput.settings import StoreSettings
 
 _WORDS = {
     Flag.EXPIRED: "messages expired unread",

@@ -16,6 +16,7 @@ from threading import Event
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.errors import Finding
 from reput.report.tally import Tally
 from reput.scan import output
@@ -23,7 +24,6 @@ from reput.scan.frames import ROWS, Frames, FrameWalk, frames
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-from reput.settings import StoreSettings
 from reput.sink.chain import Chain
 from reput.sink.scan_task import PartResult, QueueColumns
 from reput.store.segments import CommitLog, Segment, map_segment

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from reput.config.topics import known_topics
 from reput.errors import SettingsError
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END, keys_past, named
 from reput.recovery.snapshot import Snapshot
 from reput.report.checks import QUEUES
 from reput.report.facts import ATTENTION, BROKEN, Found, QueueFacts
-from reput.topics import known_topics
 from reput.words import counted
 
 #: Why the last offset of a queue can't be compared with the log's.

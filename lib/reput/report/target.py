@@ -6,9 +6,9 @@ import os
 import secrets
 from pathlib import Path
 
+from reput.config.settings import StoreSettings
 from reput.errors import OutputError
 from reput.report.page import GENERATOR
-from reput.settings import StoreSettings
 from reput.store import files
 from reput.store.outside import check_outside
 

@@ -20,6 +20,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
+from reput.config.settings import StoreSettings
 from reput.format import commitlog, properties
 from reput.format.commitlog import (
     BODY_CRC,
@@ -55,7 +56,6 @@ from reput.scan.kernel import (
 from reput.scan.load import i32, i64, u8, u32, u64
 from reput.scan.part import is_blank_but_for_its_magic
 from reput.scan.status import Status
-from reput.settings import StoreSettings
 
 #: A property takes at least four bytes of at most 32767.
 _MOST_ENTRIES = 8_192

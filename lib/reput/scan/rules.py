@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.format import commitlog
-from reput.settings import StoreSettings
 
 
 class Rules(NamedTuple):

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from reput.config.rereading import Rereading
+from reput.config.settings import StoreSettings
 from reput.filter.bloom import BloomFilter
-from reput.rereading import Rereading
-from reput.settings import StoreSettings
 
 if TYPE_CHECKING:
     from reput.filter.bitmaps import TopicFilters

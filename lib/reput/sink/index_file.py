@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.index import rebuild_slots
+from reput.config.settings import StoreSettings
 from reput.errors import OutputError
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
-from reput.settings import StoreSettings
 from reput.sink.opened import opened
 from reput.sink.scan_task import Target
 from reput.store import files

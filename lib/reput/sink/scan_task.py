@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.units import UnitColumns, by_queue, joined, pack_columns
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import Rules, rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-from reput.settings import StoreSettings
 from reput.sink.filters import FiltersNow
 from reput.sink.queue_files import QueueFiles
 from reput.sink.row_spill import ROW, Queue, RowSpill, RowSpillWriter

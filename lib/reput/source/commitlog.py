@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from reput.settings import StoreSettings
+    from reput.config.settings import StoreSettings
     from reput.source.counted import Counted
     from reput.source.live import LiveLog
     from reput.source.tail import LogEnd

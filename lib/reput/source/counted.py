@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format.dledger import record_at
 from reput.scan.status import Status
-from reput.settings import StoreSettings
 from reput.source.parts import LogPart
 from reput.source.walk import store_timestamp
 from reput.store.segments import map_segment

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from reput.settings import StoreSettings
+    from reput.config.settings import StoreSettings
     from reput.source.index_entries import EntryRange
     from reput.source.queue_files import UnitRange
 

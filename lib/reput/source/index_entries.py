@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.next_command import about
 from reput.recovery.files import Entry, in_order, number
-from reput.settings import StoreSettings
 from reput.source import arrow
 from reput.source.columns import INDEX_COLUMNS, arrow_schema
 from reput.source.filters import ALL, Range, Wanted

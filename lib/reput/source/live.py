@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from reput.config.settings import StoreSettings
 from reput.errors import SegmentGoneError, StoreError
-from reput.settings import StoreSettings
 from reput.source.live_end import End, LiveEnd
 from reput.store.segments import CommitLog, discover
 

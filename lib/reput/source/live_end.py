@@ -18,10 +18,10 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError, SegmentGoneError
 from reput.format import commitlog
 from reput.scan.status import Status
-from reput.settings import StoreSettings
 from reput.source import walk
 from reput.source.passed import ZEROS, Passed
 from reput.source.walk import Walked, store_timestamp

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.format import javastring
 from reput.scan.frames import ENTRIES, ROWS, Frames, FrameWalk, frames, gather
-from reput.settings import StoreSettings
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
 from reput.source.filters import Range, Wanted

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
-from reput.settings import StoreSettings
 from reput.source import stores
 
 MESSAGES = "messages"

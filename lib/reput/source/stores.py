@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError
-from reput.settings import StoreSettings
 
 _LOG = logging.getLogger(__name__)
 #: Stands for the store's directory in ``brokerConf``.

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.scan.frames import FrameWalk, store_timestamp
-from reput.settings import StoreSettings
 from reput.source.written import Records
 from reput.store.lock import is_broker_running
 from reput.store.segments import CommitLog, Segment, map_segment

@@ -19,10 +19,10 @@ from threading import Event
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import javastring
 from reput.scan.frames import ROWS, Frames, FrameWalk, frames
-from reput.settings import StoreSettings
 from reput.source.parts import LogPart
 from reput.statistics import tally as sums
 from reput.statistics.report import By, Gap, Group, Statistics

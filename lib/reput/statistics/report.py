@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from reput.config.evidence import Basis
 from reput.errors import Finding
-from reput.evidence import Basis
 
 
 class By(StrEnum):

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reput import javaproperties
+from reput.config import java_properties
+from reput.config.log_places import DLedgerSettings
 from reput.errors import StoreError
 from reput.format import dledger
-from reput.logplaces import DLedgerSettings
 from reput.store.holes import extents
 
 CHECKPOINT = "checkpoint"  # DLedgerMmapFileStore.CHECK_POINT_FILE
@@ -39,7 +39,7 @@ def committed_index(group: DLedgerSettings) -> int:
     """
     path = group.home / CHECKPOINT
     try:
-        entry = javaproperties.parse(path.read_bytes(), path).get(_COMMITTED)
+        entry = java_properties.parse(path.read_bytes(), path).get(_COMMITTED)
     except OSError as error:
         raise _unknown(group, error.strerror) from error
     if entry is None or _NUMBER.fullmatch(entry.value.strip()) is None:

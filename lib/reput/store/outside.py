@@ -16,7 +16,7 @@ from reput.errors import OutputError
 from reput.store import files
 
 if TYPE_CHECKING:
-    from reput.settings import StoreSettings
+    from reput.config.settings import StoreSettings
 
 
 def lies_in(one: Path, other: Path) -> bool:

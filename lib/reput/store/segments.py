@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.store import committed
 from reput.store.holes import written
 from reput.store.unreadable import unreadable

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError, StoreError
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.store.unreadable import unreadable
 
 #: A record's header of fixed fields has 88 bytes: these tell records apart.

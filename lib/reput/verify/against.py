@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.indexfile import FIRST_ORDINAL
 from reput.next_command import about
-from reput.settings import StoreSettings
 from reput.sink.runner import Runner
 from reput.sink.selection import Selection
 from reput.store.holes import extents

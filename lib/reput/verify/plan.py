@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.config.settings import StoreSettings
+from reput.config.topics import batch_queue_topics, known_topics
 from reput.errors import StoreError
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.sink.scan_task import Target
 from reput.sink.selection import Selection
 from reput.store import files
 from reput.store.lock import is_broker_running
 from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.swap import is_pending
-from reput.topics import batch_queue_topics, known_topics
 from reput.verify.options import VerifyOptions
 
 

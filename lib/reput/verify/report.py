@@ -6,8 +6,8 @@ from collections.abc import Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from reput.config.evidence import Basis
 from reput.errors import Finding
-from reput.evidence import Basis
 from reput.format import names
 from reput.next_command import next_command
 from reput.verify.options import VerifyOptions

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from reput.build.placement import Breaks, Placement
 from reput.build.units import pack
+from reput.config.settings import StoreSettings
 from reput.errors import Finding, ReputError, StoreError
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.part import Part
 from reput.scan.table import QueueTable
-from reput.settings import StoreSettings
 from reput.sink.journal import QueueState
 from reput.sink.redo import Redone, findings_of, pieces, placed_anew, unproven_of
 from reput.sink.scan_task import PartResult, Target, collect, pass_over

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.scan.frames import store_timestamp
 from reput.scan.reference import Frame, frame
 from reput.scan.status import Status
-from reput.settings import StoreSettings
 from reput.source.parts import next_place
 from reput.source.tail import LogEnd
 from reput.store.segments import CommitLog, discover, map_segment

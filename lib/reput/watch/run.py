@@ -15,7 +15,7 @@ from reput.watch.table import TableWatch
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-    from reput.settings import StoreSettings
+    from reput.config.settings import StoreSettings
     from reput.sink.journal import State
     from reput.watch.metrics import Endpoint, Metrics
 

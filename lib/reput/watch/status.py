@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.settings import StoreSettings
 from reput.errors import Finding, OutputError, ReputError, counts
 from reput.format import names
-from reput.settings import StoreSettings
 from reput.sink.journal import Opening, read_state
 from reput.store.lock import Holder, output_holder
 from reput.watch import table

@@ -12,10 +12,10 @@ from reput.cli.dump.nothing import in_index
 from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, Since, Until, times_of, unclear
 from reput.cli.dump.text import index_line
 from reput.cli.output import settings_told
+from reput.config.settings import StoreSettings
 from reput.dump.damage import Damage
 from reput.dump.whose import store_of
 from reput.errors import SettingsError
-from reput.settings import StoreSettings
 
 EXAMPLES = """**Examples**
 

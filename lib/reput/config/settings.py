@@ -13,14 +13,14 @@ import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from reput.brokerconf import INT_MAX, INTEGER, BrokerConf, read
-from reput.dialect import Dialect, dialect
+from reput.config.broker_conf import INT_MAX, INTEGER, BrokerConf, read
+from reput.config.dialect import Dialect, dialect
+from reput.config.evidence import Asked, Basis, Evidence, Weighing, look
+from reput.config.log_places import DLedgerSettings, absolute, commit_log_dirs, dledger_dirs, dledger_settings
+from reput.config.unsupported import refuse_rocksdb, refuse_unsupported
 from reput.errors import SettingsError
-from reput.evidence import Asked, Basis, Evidence, Weighing, look
 from reput.format import names
 from reput.format.commitlog import MAX_MESSAGE_SIZE, MOST_BEYOND_BODY
-from reput.logplaces import DLedgerSettings, absolute, commit_log_dirs, dledger_dirs, dledger_settings
-from reput.unsupported import refuse_rocksdb, refuse_unsupported
 
 #: Bytes of a consume queue unit: ``ConsumeQueue.CQ_STORE_UNIT_SIZE``.
 _UNIT = 20
@@ -181,7 +181,7 @@ class StoreSettings:
         Args:
             store: the store's directory, wherever it is now.
             broker_conf: the broker's own file, or None for what the store shows.
-            version: see :func:`reput.dialect.dialect`; None for what the store shows.
+            version: see :func:`reput.config.dialect.dialect`; None for what the store shows.
             dledger: the caller can do with a commit log that DLedger writes.
             asked: what is done with them.
 

@@ -14,8 +14,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.rereading import Rereading
 from reput.errors import SettingsError
-from reput.rereading import Rereading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from reput.evidence.log import LogRecords
+from reput.config.evidence.log import LogRecords
 from reput.format import commitlog, consumequeueext, names, properties
 from reput.format.consumequeue import UNIT_LENGTH
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from reput.brokerconf import BrokerConf
-from reput.dialect import Dialect
+from reput.config.broker_conf import BrokerConf
+from reput.config.dialect import Dialect
+from reput.config.evidence.look import Evidence
+from reput.config.evidence.sizes import Sizes
 from reput.errors import SettingsError
-from reput.evidence.look import Evidence
-from reput.evidence.sizes import Sizes
 from reput.format import names
 
 #: How a default is called where nothing else is known.

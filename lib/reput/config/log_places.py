@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.brokerconf import JAVA_WHITE, BrokerConf
+from reput.config.broker_conf import JAVA_WHITE, BrokerConf
+from reput.config.java_properties import Property
 from reput.errors import SettingsError
-from reput.javaproperties import Property
 
 #: DLedgerCommitLog takes what follows the first character for a number.
 _MEMBER = re.compile(r"[A-Za-z][0-9]{1,9}", re.ASCII)

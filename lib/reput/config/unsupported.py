@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reput.brokerconf import JAVA_WHITE, BrokerConf
+from reput.config.broker_conf import JAVA_WHITE, BrokerConf
 from reput.errors import UnsupportedError
 
 

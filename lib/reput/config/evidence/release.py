@@ -13,9 +13,9 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.dialect import DIALECTS, Dialect
-from reput.evidence.index import IndexEvidence
-from reput.evidence.log import LogRecords
+from reput.config.dialect import DIALECTS, Dialect
+from reput.config.evidence.index import IndexEvidence
+from reput.config.evidence.log import LogRecords
 from reput.format import names
 from reput.format.checkpoint import LENGTH
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from reput.evidence.log import LogRecords
-from reput.evidence.sizes import Sizes
+from reput.config.evidence.log import LogRecords
+from reput.config.evidence.sizes import Sizes
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.store.holes import extents

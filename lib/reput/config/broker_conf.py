@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.dialect import Dialect
+from reput.config.dialect import Dialect
+from reput.config.java_properties import Property, parse
 from reput.errors import SettingsError
-from reput.javaproperties import Property, parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.evidence.index import index_files
-from reput.evidence.log import LogRecords
-from reput.evidence.release import Release, release
-from reput.evidence.sizes import Sizes, queue_files
-from reput.evidence.units import Switches, switches
+from reput.config.evidence.index import index_files
+from reput.config.evidence.log import LogRecords
+from reput.config.evidence.release import Release, release
+from reput.config.evidence.sizes import Sizes, queue_files
+from reput.config.evidence.units import Switches, switches
 from reput.format import batchconsumequeue, consumequeue, names
 
 
