@@ -13,6 +13,8 @@ from reput.config.settings import RecoverySettings, StoreSettings
 from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
+from reput.log.parts import cut
+from reput.log.segments import CommitLog, discover
 from reput.scan.part import Part
 from reput.sink.filters import FiltersNow
 from reput.sink.journal import Journal, Opening, State
@@ -20,10 +22,8 @@ from reput.sink.rollback import roll_back
 from reput.sink.scan_task import Target
 from reput.sink.selection import Selection
 from reput.sink.writer import BatchWriter
-from reput.source.parts import cut
 from reput.store import files
 from reput.store.lock import OutputLock
-from reput.store.segments import CommitLog, discover
 
 JOURNAL = "journal"
 SCRATCH = "scratch"

@@ -11,9 +11,9 @@ from reput.format import batchconsumequeue, properties
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
+from reput.log.segments import CommitLog, map_segment
 from reput.scan.reference import Frame, frame
 from reput.sink.row_spill import ROW
-from reput.store.segments import CommitLog, map_segment
 
 _SAMPLED_SEGMENTS = 8
 _SAMPLED_BYTES = 1 << 20

@@ -24,10 +24,10 @@ from reput.cluster import Cluster, Job, Submitted
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SparkError
 from reput.format import names
+from reput.log.end import LogEnd
+from reput.log.segments import discover
 from reput.sink.journal import State, read_state
-from reput.source.tail import LogEnd
 from reput.store.compare import compare
-from reput.store.segments import discover
 from reput.watch import stop as watch_stop
 from tests.compat.broker import Broker
 from tests.compat.conf import conf_text

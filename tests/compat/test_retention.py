@@ -14,9 +14,9 @@ import pytest
 from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.log.end import LogEnd
 from reput.sink.journal import State
 from reput.sink.writer import BatchWriter
-from reput.source.tail import LogEnd
 from reput.store import files
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS

@@ -16,13 +16,13 @@ from reput.format import names
 from reput.format.consumequeue import UNIT
 from reput.format.consumequeueext import HEAD_LENGTH, place_of
 from reput.format.indexfile import FIRST_ORDINAL, PREVIOUS, TIME_DIFF, IndexHeader
+from reput.log.parts import LogPart, cut
+from reput.log.segments import discover
 from reput.recovery.check import problems
 from reput.recovery.plan import plan
 from reput.recovery.snapshot import take
 from reput.sink.runner import InlineRunner
 from reput.source import messages
-from reput.source.parts import LogPart, cut
-from reput.store.segments import discover
 from reput.verify.against import compare_pair, prepare_pair
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.store import segments
+from reput.log import segments
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PROT_NONE = 0

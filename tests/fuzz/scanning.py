@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
+from reput.log import walk, walk_kernel
 from reput.scan import kernel, output, reference
 from reput.scan.frames import FrameWalk, frames, has_stored_crc
 from reput.scan.rules import Rules, rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
-from reput.source import walk, walk_kernel
 from tests.fuzz.guarded import guarded
 from tests.property.test_scan import columns, queues, topics
 

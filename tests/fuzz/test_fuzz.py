@@ -18,10 +18,10 @@ import pytest
 from reput.cli.dump.lines import Lines
 from reput.format import names
 from reput.format.commitlog import BLANK_LENGTH, MIN_RECORD_LENGTH
+from reput.log.segments import map_segment
 from reput.query import QueryStore
 from reput.query.log import LogReader
 from reput.source import messages
-from reput.store.segments import map_segment
 from tests.fuzz.asking import ID, KEY, OFFSET, PLACE, TIME, WrongAnswerError, asked
 from tests.fuzz.cases import Cases, FailedCaseError
 from tests.fuzz.changes import BIT, CUT, Change, bits, cuts

@@ -15,17 +15,18 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from reput.format.commitlog import Record
+from reput.log import live
+from reput.log.live import LiveLog
+from reput.log.live_end import LiveEnd
+from reput.log.segments import map_segment
 from reput.scan.output import output
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import rules
 from reput.scan.table import QueueTable
-from reput.source import CommitLogDataSource, live
+from reput.source import CommitLogDataSource
 from reput.source import commitlog as source
 from reput.source.columns import MESSAGE_COLUMNS, spark_schema
 from reput.source.commitlog import CommitLogStreamReader
-from reput.source.live import LiveLog
-from reput.source.live_end import LiveEnd
-from reput.store.segments import map_segment
 from tests.broker_memory import BrokerMemory
 
 NOW = 1_700_000_000_000

@@ -33,6 +33,8 @@ from reput.format.commitlog import Record
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.lag import lag
+from reput.log import committed
+from reput.log.parts import LogPart
 from reput.recovery import files as recovery_files
 from reput.recovery.check import problems
 from reput.recovery.config import config_problems
@@ -46,8 +48,7 @@ from reput.sink.selection import Selection
 from reput.sink.spark_checkpoint import last_planned, planned_end
 from reput.source import messages
 from reput.source.options import NAMES, Options
-from reput.source.parts import LogPart
-from reput.store import committed, swap
+from reput.store import swap
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
 from reput.verify.run import check

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, javastring, names
 from reput.format.commitlog import Record
+from reput.log.segments import discover
 from reput.report.gather import GatherOptions, gather
 from reput.report.log_scan import scan_log
 from reput.report.page import render
 from reput.report.shown import MOST_SHOWN, traffic
 from reput.report.tally import BUCKETS, EARLIEST, WIDTHS, Tally, bin_bounds
-from reput.store.segments import discover
 from tests.property.logs import segments
 from tests.stores import LogWriter
 

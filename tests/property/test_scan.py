@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import Record
+from reput.log import walk, walk_kernel
 from reput.scan import kernel, output, reference
 from reput.scan.frames import ROWS, FrameWalk, frames, has_stored_crc
 from reput.scan.output import OutputArrays, Stop
@@ -23,7 +24,6 @@ from reput.scan.rules import Rules
 from reput.scan.rules import rules as rules_of
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
-from reput.source import walk, walk_kernel
 from tests.property.logs import lay_out, segments
 
 LEVELS = np.array([1000, 5000, 7_200_000], np.int64)

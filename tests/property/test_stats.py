@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reput.log.parts import LogPart
 from reput.source import messages
-from reput.source.parts import LogPart
 from reput.statistics import By, Span, count
 from tests.local import write_store
 from tests.property.logs import segments

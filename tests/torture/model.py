@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reput.format import names
+from reput.log.segments import discover
 from reput.sink.journal import State
 from reput.sink.writer import BatchWriter
 from reput.store import files
-from reput.store.segments import discover
 from tests.local import NoLedger, Runner, Store, opened_output, parts_of, target_of
 from tests.property.test_rebuild import Log
 

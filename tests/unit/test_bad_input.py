@@ -18,6 +18,7 @@ from reput.errors import Finding, OutputError, SettingsError, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.format.consumequeue import MAX_QUEUE_OFFSET, PRE_BLANK, unit
+from reput.log.segments import discover
 from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.status import Status
@@ -25,7 +26,6 @@ from reput.sink import salvage
 from reput.sink.journal import State
 from reput.sink.state import FILLED, HIDDEN, KEPT, Salvaged
 from reput.store import space
-from reput.store.segments import discover
 from tests import slow_rebuild
 from tests.local import (
     Store,

@@ -30,10 +30,10 @@ from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.job.cataloging import catalog_options
 from reput.job.options import RebuildOptions
+from reput.log.parts import cut
+from reput.log.segments import CommitLog, discover
 from reput.query.log import LogReader
 from reput.source import messages
-from reput.source.parts import cut
-from reput.store.segments import CommitLog, discover
 from tests.golden.store import unpack
 from tests.stores import LogWriter
 

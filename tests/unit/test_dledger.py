@@ -14,13 +14,13 @@ from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.format.commitlog import Record
+from reput.log import committed
+from reput.log.end import LogEnd
+from reput.log.parts import cut
+from reput.log.segments import CommitLog, discover
 from reput.query.ask import by_key, by_offset, by_queue
 from reput.query.store import QueryStore
 from reput.source import messages
-from reput.source.parts import cut
-from reput.source.tail import LogEnd
-from reput.store import committed
-from reput.store.segments import CommitLog, discover
 from tests.compat.conf import conf_text
 from tests.local import Store, rebuild_locally, units
 

@@ -20,8 +20,8 @@ from reput.doctor import Check, Status, machine, machine_checks, spark_check, st
 from reput.doctor.machine import cache_check, encoding, java_check, maps, memory, open_files, python, scratch
 from reput.doctor.stored import room
 from reput.errors import SparkError
+from reput.log.segments import discover
 from reput.spark import delta_jar
-from reput.store.segments import discover
 from tests.golden.store import GoldenStore
 from tests.rebuilds import broker_conf, broker_lock, golden
 

@@ -29,10 +29,10 @@ from reput.dump.wanted import Transaction, Wanted
 from reput.errors import LogWentBackError, StoreError, UnsupportedError
 from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
+from reput.log import live, live_end
+from reput.log.segments import CommitLog, Segment
 from reput.query.message import Message
 from reput.scan.rules import rules
-from reput.source import live, live_end
-from reput.store.segments import CommitLog, Segment
 from tests.property.logs import lay_out, lay_out_entries, segments
 from tests.slow_dump import segment_events
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from reput.errors import Finding, JournalError, OutputError, ReputError, StoreError
+from reput.log import segments
 from reput.scan import part
 from reput.sink import redo, retention, step_back, writer
-from reput.store import segments
 
 
 @pytest.mark.parametrize(

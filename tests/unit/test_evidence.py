@@ -158,8 +158,8 @@ class _Local:
     """A store for a rebuild without Spark."""
 
     def __init__(self, settings: StoreSettings) -> None:
+        from reput.log.segments import discover
         from reput.sink.selection import Selection
-        from reput.store.segments import discover
 
         self.settings, self.selection, self.root = settings, Selection(), settings.root
         self.log = discover(settings)

@@ -18,11 +18,11 @@ from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError
 from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
-from reput.source import walk, walk_kernel
-from reput.source.live import LiveLog
-from reput.source.live_end import LiveEnd
-from reput.source.written import is_written_out
-from reput.store.segments import discover
+from reput.log import walk, walk_kernel
+from reput.log.live import LiveLog
+from reput.log.live_end import LiveEnd
+from reput.log.segments import discover
+from reput.log.written import is_written_out
 from tests.broker_memory import BrokerMemory
 from tests.property.logs import segments, with_property_crc
 from tests.stores import LogWriter
@@ -521,7 +521,7 @@ def test_a_blank_is_looked_for_only_when_something_changed(
         asked.append(descriptor)
         return is_written_out(descriptor, length)
 
-    monkeypatch.setattr("reput.source.live_end.is_written_out", written_out)
+    monkeypatch.setattr("reput.log.live_end.is_written_out", written_out)
     for _ in range(50):
         assert watched.end() == buffered.held
     assert asked == []

@@ -11,9 +11,9 @@ import pytest
 from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import Record
-from reput.source.live_end import LiveEnd
-from reput.source.tail import LogEnd
-from reput.store.segments import discover
+from reput.log.end import LogEnd
+from reput.log.live_end import LiveEnd
+from reput.log.segments import discover
 from tests.hostile import NOW, fake
 from tests.stores import LogWriter
 

@@ -13,11 +13,12 @@ from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError, SegmentGoneError, StoreError
 from reput.format import names
 from reput.format.commitlog import Record
-from reput.source import CommitLogDataSource, live
+from reput.log import live
+from reput.log.segments import CommitLog, map_segment
+from reput.source import CommitLogDataSource
 from reput.source import commitlog as source
 from reput.source.commitlog import CommitLogStreamReader
 from reput.source.rate import Rate
-from reput.store.segments import CommitLog, map_segment
 from tests.stores import LogWriter
 
 ALL = ReadAllAvailable()

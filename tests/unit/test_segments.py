@@ -11,7 +11,7 @@ import pytest
 from reput.config.settings import StoreSettings
 from reput.errors import SegmentGoneError, SettingsError, StoreError
 from reput.format import names
-from reput.store.segments import (
+from reput.log.segments import (
     Segment,
     discover,
     is_zero,

@@ -19,13 +19,13 @@ from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import commitlog, javastring, properties
 from reput.format.commitlog import Record
+from reput.log.parts import LogPart
 from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import rules
 from reput.scan.table import QueueTable
 from reput.source import messages
 from reput.source.columns import MESSAGE_COLUMNS, arrow_schema
-from reput.source.parts import LogPart
 from tests.golden.store import unpack
 from tests.property.logs import lay_out, segments
 

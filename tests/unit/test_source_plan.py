@@ -17,6 +17,9 @@ from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
+from reput.log.end import LogEnd
+from reput.log.parts import LogPart
+from reput.log.segments import CommitLog, discover
 from reput.source import CommitLogDataSource
 from reput.source import options as options_module
 from reput.source.columns import (
@@ -30,9 +33,6 @@ from reput.source.columns import (
 )
 from reput.source.commitlog import CommitLogStreamReader
 from reput.source.options import Options
-from reput.source.parts import LogPart
-from reput.source.tail import LogEnd
-from reput.store.segments import CommitLog, discover
 from tests.conftest import LIB
 from tests.stores import LogWriter
 

@@ -14,12 +14,12 @@ import pytest
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SegmentGoneError, StoreError
 from reput.format import names
+from reput.log.parts import cut
+from reput.log.segments import discover, map_segment
 from reput.scan.part import Part
 from reput.sink.scan_task import Target, collect, pass_over, witnessed
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource
-from reput.source.parts import cut
 from reput.store import witness
-from reput.store.segments import discover, map_segment
 from reput.store.witness import config_seen, store_seen
 from tests.golden.store import GoldenStore, unpack
 from tests.local import Runner, Store, target_of

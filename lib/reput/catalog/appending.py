@@ -17,10 +17,10 @@ from reput.catalog.table import APPLICATION, BODY, DAY, Table
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError
 from reput.format import names
+from reput.log.segments import discover
 from reput.source.columns import MESSAGE_COLUMNS, spark_schema
 from reput.store import files
 from reput.store.lock import is_broker_running
-from reput.store.segments import discover
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

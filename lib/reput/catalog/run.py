@@ -19,10 +19,10 @@ from reput.catalog.table import BODY, DAY, Table
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, SegmentGoneError, SettingsError, StoreInUseError
 from reput.format import dledger, names
+from reput.log.segments import CommitLog, discover
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.outside import check_outside, lies_in
-from reput.store.segments import CommitLog, discover
 
 if TYPE_CHECKING:
     from types import TracebackType

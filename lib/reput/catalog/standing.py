@@ -22,13 +22,13 @@ from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError, StoreError
 from reput.format import dledger
 from reput.format.commitlog import BLANK_LENGTH
+from reput.log.end import LogEnd
+from reput.log.parts import cut
+from reput.log.segments import CommitLog, Segment, discover, map_segment
 from reput.query.log import LogReader
 from reput.scan.reference import frame
 from reput.scan.status import Status
 from reput.source import messages
-from reput.source.parts import cut
-from reput.source.tail import LogEnd
-from reput.store.segments import CommitLog, Segment, discover, map_segment
 
 #: Bytes of log in the first window, and how much larger each one before it is.
 WINDOW = 64 << 20

@@ -15,9 +15,9 @@ from reput.doctor.machine import maps, open_files
 from reput.errors import ReputError
 from reput.estimate import estimate
 from reput.format import names
+from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.recovery.config import config_problems
 from reput.store.lock import store_holder
-from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.space import free_bytes, human
 
 #: Bytes of log between two commits, as `reput rebuild` has it by default.

@@ -20,6 +20,7 @@ from reput.dump.damage import Damage
 from reput.dump.wanted import Wanted
 from reput.errors import Finding
 from reput.format import commitlog, dledger
+from reput.log.segments import CommitLog, Segment, map_segment, written_ranges
 from reput.query.message import Message
 from reput.scan import output
 from reput.scan.frames import ROWS, Frames, FrameWalk, frames, has_stored_crc
@@ -28,7 +29,6 @@ from reput.scan.reference import Frame, frame
 from reput.scan.rules import rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
-from reput.store.segments import CommitLog, Segment, map_segment, written_ranges
 
 #: Bytes of records in one block, and how many; a larger record is a block of its own.
 _BLOCK_BYTES = 8 << 20

@@ -13,8 +13,8 @@ from reput.dump.consumequeue import is_of_batches, unit_extent
 from reput.dump.index import IndexPlace, read_header
 from reput.dump.places import LogPlace, QueuePlace
 from reput.dump.wanted import Wanted
+from reput.log.segments import Segment
 from reput.scan.frames import FrameWalk
-from reput.store.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)

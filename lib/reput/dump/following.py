@@ -16,8 +16,8 @@ from reput.dump.commitlog import Event, Reader
 from reput.dump.damage import Damage
 from reput.dump.wanted import Wanted
 from reput.errors import SegmentGoneError, UnsupportedError
-from reput.source.live import LiveLog
-from reput.store.segments import CommitLog, Segment
+from reput.log.live import LiveLog
+from reput.log.segments import CommitLog, Segment
 
 _WAIT_SECONDS = 0.25
 

@@ -10,10 +10,7 @@ from pathlib import Path
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
-from reput.next_command import next_command
-from reput.recovery.files import in_order
-from reput.scan.reference import Frame, frame
-from reput.store.segments import (
+from reput.log.segments import (
     MAX_BASE,
     CommitLog,
     Segment,
@@ -21,6 +18,9 @@ from reput.store.segments import (
     map_segment,
     without_unwritten_end,
 )
+from reput.next_command import next_command
+from reput.recovery.files import in_order
+from reput.scan.reference import Frame, frame
 from reput.store.unreadable import unreadable
 
 

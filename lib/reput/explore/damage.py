@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from reput.errors import StoreError
 from reput.format import indexfile, names
+from reput.log.segments import discover
 from reput.query import QueryStore
-from reput.store.segments import discover
 
 if TYPE_CHECKING:
     from reput.explore.workspace import Store

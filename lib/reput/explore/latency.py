@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from reput.errors import OutputError
 from reput.format import commitlog, names
+from reput.log.segments import discover
 from reput.recovery.queue import UNIT
-from reput.store.segments import discover
 
 if TYPE_CHECKING:
     from reput.explore.workspace import Store

@@ -21,8 +21,8 @@ from reput.errors import StoreError
 from reput.explore.traffic import is_system
 from reput.explore.workspace import Store
 from reput.format import commitlog, names, properties
+from reput.log.segments import discover, map_segment
 from reput.recovery.record import Kind, judge
-from reput.store.segments import discover, map_segment
 
 if TYPE_CHECKING:
     from reput.explore.workspace import Workspace

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import OutputError
-from reput.store.segments import CommitLog
+from reput.log.segments import CommitLog
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings

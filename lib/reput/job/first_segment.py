@@ -13,9 +13,9 @@ from reput.errors import StoreError
 from reput.format import names
 from reput.job.options import TailOptions
 from reput.job.output_directory import check_utf8, output_root
+from reput.log.segments import discover
 from reput.store import files
 from reput.store.lock import OutputLock
-from reput.store.segments import discover
 
 _LOOK_SECONDS = 0.1
 

@@ -14,6 +14,7 @@ from reput.format import names
 from reput.job.options import TailOptions
 from reput.job.plan import Plan
 from reput.job.sharing import shared
+from reput.log.segments import CommitLog, discover
 from reput.sink import warm
 from reput.sink.following import Following
 from reput.sink.journal import Journal
@@ -25,7 +26,6 @@ from reput.sink.step_back import last_standing, stands, step_back, too_far
 from reput.sink.streaming import SparkRunner
 from reput.sink.writer import BatchWriter
 from reput.store.lock import OutputLock
-from reput.store.segments import CommitLog, discover
 from reput.watch.run import Watch
 
 _LOG = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from reput.config.settings import StoreSettings
 from reput.errors import UnsupportedError
+from reput.log.segments import is_zero, map_segment
 from reput.next_command import about
 from reput.recovery.files import StoreFile
 from reput.store import files
 from reput.store.ownership import Owner
-from reput.store.segments import is_zero, map_segment
 from reput.store.space import check_free
 
 _CHUNK = 8 << 20

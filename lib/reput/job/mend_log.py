@@ -12,6 +12,7 @@ from pathlib import Path
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog
 from reput.job.log_copies import LogCopies
+from reput.log.segments import map_segment
 from reput.next_command import about
 from reput.recovery.files import Listing, StoreFile
 from reput.recovery.plan import Plan, plan
@@ -19,7 +20,6 @@ from reput.recovery.record import Kind, judge
 from reput.recovery.snapshot import Snapshot
 from reput.recovery.stand_in import stand_ins
 from reput.recovery.survivors import first_whole, left_from, written_behind
-from reput.store.segments import map_segment
 
 _MOST_CHANGES = 1000
 

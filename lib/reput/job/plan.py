@@ -22,11 +22,11 @@ from reput.job.continuing import (
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import check_utf8, output_root
 from reput.job.staging import discard_if_swapped, staging_of
+from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.sink.selection import LiveSelection, Selection, check_batch_file_size
 from reput.store import files
 from reput.store.lock import OutputLock, StoreLock, is_broker_running
 from reput.store.ownership import Owner
-from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.space import check_free
 from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_movable, is_pending
 
@@ -99,9 +99,9 @@ def prepare(
     Raises:
         ReputError: the run is refused; nothing was changed.
     """
+    from reput.log.end import LogEnd
     from reput.sink.filters import FiltersNow
     from reput.sink.journal import Journal, Opening
-    from reput.source.tail import LogEnd
 
     with files.reporting("the store can't be looked at", options.store):
         is_store, is_file = options.store.is_dir(), options.store.exists()

@@ -22,9 +22,9 @@ from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
 from reput.job.sharing import shared
 from reput.job.summary import Summary, summarize
+from reput.log.segments import is_zero, likely_end, map_segment
 from reput.store import files
 from reput.store.lock import OutputLock
-from reput.store.segments import is_zero, likely_end, map_segment
 from reput.store.swap import Swap, new_stamp
 
 if TYPE_CHECKING:
@@ -133,12 +133,12 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
 def _run(
     plan: Plan, spark: SparkSession, runner: SparkRunner, listener: Callable[[Progress, int], None]
 ) -> BatchWriter:
+    from reput.log.parts import batch_end, cut
     from reput.scan.part import Part
     from reput.sink.ledger_upkeep import LedgerUpkeep
     from reput.sink.rollback import roll_back
     from reput.sink.streaming import run_available
     from reput.sink.writer import BatchWriter
-    from reput.source.parts import batch_end, cut
 
     target = plan.target(flush_in_tasks=not runner.is_local)
     with OutputLock(plan.root, plan.owner).exclusive():
@@ -219,7 +219,7 @@ def bytes_per_batch(total: int, written: int, wanted: int) -> int:
 
 def _is_done(plan: Plan) -> bool:
     """Whether the output has all that the log holds."""
-    from reput.source.tail import LogEnd
+    from reput.log.end import LogEnd
 
     state, log = plan.journal.state, plan.log
     if (plan.root / names.REPUT / names.SCRATCH).exists():

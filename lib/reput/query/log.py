@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
+from reput.log.segments import UNCOMMITTED, Segment, discover, map_segment
 from reput.query.message import Message
 from reput.recovery.record import Kind, judge
-from reput.store.segments import UNCOMMITTED, Segment, discover, map_segment
 
 # Both magics of messages begin with it.
 _MAGIC = struct.pack(">I", commitlog.MAGIC_V1)[:3]

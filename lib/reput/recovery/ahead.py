@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from reput.log.segments import map_segment
 from reput.recovery.files import StoreFile
 from reput.recovery.written import written_ranges
 from reput.scan import kernel, output
@@ -20,7 +21,6 @@ from reput.scan.output import OutputArrays
 from reput.scan.rules import Rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
-from reput.store.segments import map_segment
 
 #: Bytes of a segment. A piece with what it yields is in memory at once.
 PIECE = 64 << 20

@@ -12,10 +12,10 @@ import struct
 from reput.config.dialect import CleanStart, CrashStart
 from reput.format import commitlog
 from reput.format.checkpoint import StoreCheckpoint
+from reput.log.segments import map_segment
 from reput.recovery.files import StoreFile
 from reput.recovery.record import Kind, judge
 from reput.recovery.snapshot import Snapshot
-from reput.store.segments import map_segment
 
 _LAST_SEGMENTS = 3
 #: Of a checkpoint's times, ms: what was stored so shortly before may not be flushed.

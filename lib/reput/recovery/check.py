@@ -16,6 +16,7 @@ from typing import NamedTuple
 from reput.config.dialect import dialect
 from reput.config.settings import StoreSettings
 from reput.format import batchconsumequeue, consumequeue, names
+from reput.log.segments import discover, map_segment, without_unwritten_end
 from reput.next_command import about
 from reput.recovery.batch import BatchModel
 from reput.recovery.files import Listing
@@ -37,7 +38,6 @@ from reput.recovery.record import Kind, judge
 from reput.recovery.snapshot import Queue, Snapshot
 from reput.scan.frames import FrameWalk
 from reput.scan.part import Part
-from reput.store.segments import discover, map_segment, without_unwritten_end
 from reput.store.unreadable import unreadable
 from reput.words import counted
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from reput.format import names, properties
 from reput.format.indexfile import file_length
+from reput.log.segments import map_segment
 from reput.recovery.loss import Loss
 from reput.recovery.predict import Prediction
 from reput.scan.reference import Frame, frame
-from reput.store.segments import map_segment
 
 _MOST_LOOKED_AT = 10_000
 

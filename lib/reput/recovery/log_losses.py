@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reput.format import commitlog
+from reput.log.segments import map_segment
+from reput.log.walk_kernel import walk
+from reput.log.written import written_end
 from reput.recovery.files import StoreFile
 from reput.recovery.loss import Loss
 from reput.recovery.predict import LogCut, Prediction
@@ -12,9 +15,6 @@ from reput.recovery.record import Kind, judge
 from reput.recovery.snapshot import Snapshot
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.recovery.written import first_written
-from reput.source.walk_kernel import walk
-from reput.source.written import written_end
-from reput.store.segments import map_segment
 
 _MAGICS = (commitlog.MAGIC_V1, commitlog.MAGIC_V2)
 

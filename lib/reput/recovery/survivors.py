@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from reput.log.segments import map_segment
 from reput.recovery.files import StoreFile
 from reput.recovery.predict import Prediction
 from reput.recovery.snapshot import Snapshot
 from reput.recovery.walk import store_timestamp
 from reput.recovery.written import first_written, written_ranges
 from reput.scan.extent import Extents
-from reput.store.segments import map_segment
 
 
 def first_whole(snapshot: Snapshot, segment: StoreFile, start: int, not_before: int) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, javastring, properties
+from reput.log.segments import map_segment
 from reput.recovery.ahead import Ahead, Range, next_piece
 from reput.recovery.files import StoreFile
 from reput.recovery.record import Kind, judge
@@ -25,7 +26,6 @@ from reput.scan.rules import Rules
 from reput.scan.rules import rules as scan_rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
-from reput.store.segments import map_segment
 
 #: Takes the units and keys of some records, in log order, and the table that has their topics and queues.
 #: The arrays are reused afterwards.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from reput.errors import StoreError
+from reput.log.segments import map_segment
 from reput.recovery.files import StoreFile
 from reput.recovery.snapshot import Snapshot
 from reput.scan import kernel
 from reput.store.holes import written
-from reput.store.segments import map_segment
 
 
 def written_ranges(segment: StoreFile, start: int, end: int) -> list[tuple[int, int]]:

@@ -17,6 +17,8 @@ from reput.config.settings import StoreSettings
 from reput.errors import Finding, ReputError, StoreError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
+from reput.log.end import LogEnd
+from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.next_command import next_command
 from reput.recovery.files import Listing
 from reput.recovery.snapshot import Snapshot, take
@@ -30,9 +32,7 @@ from reput.report.queue_findings import answer
 from reput.report.queues import QueuesSeen, queue_facts
 from reput.report.tally import Tally
 from reput.report.verdict import verdict
-from reput.source.tail import LogEnd
 from reput.store.left_alone import left_alone
-from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.swap import is_pending
 from reput.verify.plan import may_be_running
 from reput.words import counted

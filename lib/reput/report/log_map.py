@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from reput.errors import StoreError
+from reput.log.segments import CommitLog, Segment, discover
 from reput.recovery.begin import begin
 from reput.recovery.snapshot import Snapshot
 from reput.report.facts import (
@@ -23,7 +24,6 @@ from reput.report.facts import (
 )
 from reput.report.log_scan import LogScan
 from reput.report.queues import QueuesSeen
-from reput.store.segments import CommitLog, Segment, discover
 
 #: Findings whose range holds no message that can be read.
 _DAMAGE = frozenset(

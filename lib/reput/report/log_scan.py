@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.errors import Finding
+from reput.log.segments import CommitLog, Segment, map_segment
 from reput.report.tally import Tally
 from reput.scan import output
 from reput.scan.frames import ROWS, Frames, FrameWalk, frames
@@ -26,7 +27,6 @@ from reput.scan.rules import rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
 from reput.sink.chain import Chain
 from reput.sink.scan_task import PartResult, QueueColumns
-from reput.store.segments import CommitLog, Segment, map_segment
 
 #: Bytes of records in one block, and as many rows at most.
 _BLOCK_BYTES = 4 << 20

@@ -13,6 +13,7 @@ from reput.config.topics import batch_queue_topics
 from reput.errors import ReputError, SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
+from reput.log.segments import CommitLog
 from reput.query.log import LogReader
 from reput.recovery.batch import BatchModel
 from reput.recovery.files import Listing
@@ -23,7 +24,6 @@ from reput.recovery.snapshot import Queue, Snapshot
 from reput.report.facts import Found, QueueFacts, QueueTotals
 from reput.report.log_scan import InLog, LogScan
 from reput.report.queue_findings import IS_BATCH, REPEATS, behind, is_compared, past_end
-from reput.store.segments import CommitLog
 
 _ODD_FILES = "files that aren't a queue's: see their names and lengths"
 

@@ -313,7 +313,7 @@ def _unsigned(value: int | None) -> int:
 
 
 class InSegment(Protocol):
-    """A range of a segment, as :class:`reput.scan.part.Part` and :class:`reput.source.parts.LogPart` are."""
+    """A range of a segment, as :class:`reput.scan.part.Part` and :class:`reput.log.parts.LogPart` are."""
 
     @property
     def base(self) -> int:

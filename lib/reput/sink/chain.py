@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reput.errors import Finding
+from reput.log.segments import map_segment
 from reput.scan.part import Part, missing_range, torn_tail
 from reput.scan.status import Status
 from reput.sink.scan_task import PartResult
-from reput.store.segments import map_segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,12 @@ from pathlib import Path
 from reput.errors import Finding, OutputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.log.segments import CommitLog
 from reput.sink import retention_appended
 from reput.sink.journal import Batch, Journal, QueueState, State
 from reput.sink.queue_files import series
 from reput.sink.scan_task import Target
 from reput.store import files, system_errors
-from reput.store.segments import CommitLog
 
 Queues = Mapping[tuple[str, int], QueueState]
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from reput.build.placement import Oddity, Placement
 from reput.errors import Finding
 from reput.format import names
+from reput.log.segments import CommitLog, is_zero, map_segment
 from reput.sink.scan_task import QueueRows, Target
 from reput.sink.state import FILLED, HIDDEN, KEPT, Salvaged
 from reput.store import files
-from reput.store.segments import CommitLog, is_zero, map_segment
 from reput.store.space import check_free
 
 #: Messages of one queue and batch that are listed one by one; one more row stands for the rest.

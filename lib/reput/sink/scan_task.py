@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from reput.build.units import UnitColumns, by_queue, joined, pack_columns
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
+from reput.log.segments import map_segment
 from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
 from reput.scan.part import Part, PartOutcome, scan_part
@@ -34,7 +35,6 @@ from reput.sink.spill import Spill, SpillWriter
 from reput.store import witness
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
-from reput.store.segments import map_segment
 from reput.store.system_errors import unwritten
 
 #: More queues in a part than this have their units collected: 36 bytes each, up to so many.

@@ -11,14 +11,14 @@ from zlib import crc32
 from reput.errors import Finding, OutputError
 from reput.format import commitlog
 from reput.format.commitlog import BLANK_LENGTH
+from reput.log.segments import CommitLog, Segment, map_segment
+from reput.log.walk_kernel import walk
 from reput.scan.reference import Frame, frame
 from reput.sink.journal import Batch, Journal, State
 from reput.sink.retention import still_gone
 from reput.sink.rollback import roll_back
 from reput.sink.scan_task import Target
-from reput.source.walk_kernel import walk
 from reput.store import files
-from reput.store.segments import CommitLog, Segment, map_segment
 
 _LEAST = -(1 << 63)
 

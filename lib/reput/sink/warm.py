@@ -9,10 +9,10 @@ import numpy as np
 from reput.build.index import KeyRows, put_keys
 from reput.build.units import pack
 from reput.format.indexfile import IndexHeader
+from reput.log import walk_kernel
 from reput.scan import kernel, output
 from reput.scan.rules import Rules
 from reput.scan.table import QueueTable
-from reput.source import walk_kernel
 
 
 def load() -> None:

@@ -18,6 +18,8 @@ from reput.format import names
 from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
+from reput.log.parts import batch_end, cut
+from reput.log.segments import CommitLog, without_unwritten_end
 from reput.scan.part import Part
 from reput.sink import ordered, presence, redo, retention
 from reput.sink.audit import audit_batch
@@ -34,11 +36,9 @@ from reput.sink.runner import InlineRunner, Runner
 from reput.sink.salvage import bounded, keep_ranges
 from reput.sink.scan_task import PartResult, Target
 from reput.sink.step_back import fingerprint
-from reput.source.parts import batch_end, cut
 from reput.store import files
 from reput.store.filecache import FileCache
 from reput.store.lock import OutputLock
-from reput.store.segments import CommitLog, without_unwritten_end
 
 PART_COLUMNS = (
     "path",

@@ -24,6 +24,8 @@ from pyspark.sql.streaming.datasource import (
 
 from reput.errors import LogWentBackError, SegmentGoneError, SettingsError
 from reput.format import dledger
+from reput.log.parts import LogPart, batch_end, cut, next_place
+from reput.log.segments import CommitLog, Segment, discover, map_segment
 from reput.source import hung_up, stores, where
 from reput.source.columns import (
     MESSAGE_COLUMNS,
@@ -36,11 +38,9 @@ from reput.source.columns import (
 )
 from reput.source.filters import FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, Options
-from reput.source.parts import LogPart, batch_end, cut, next_place
 from reput.source.rate import Rate
 from reput.source.segment_times import first_time, segments_within
 from reput.source.touched import Touched, reported
-from reput.store.segments import CommitLog, Segment, discover, map_segment
 from reput.store.witness import Witness, missing, naming_host, witness
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from reput.config.settings import StoreSettings
+    from reput.log.end import LogEnd
+    from reput.log.live import LiveLog
     from reput.source.counted import Counted
-    from reput.source.live import LiveLog
-    from reput.source.tail import LogEnd
 
 _LOG = logging.getLogger(__name__)
 _OFFSET = "offset"
@@ -161,7 +161,7 @@ class _Plan:
         if self._options.end_offset is not None:
             return min(self._options.end_offset, log.end)
         if self._log_end is None:
-            from reput.source.tail import LogEnd
+            from reput.log.end import LogEnd
 
             self._log_end = LogEnd(self._settings)
         return self._log_end.find(log)
@@ -196,7 +196,7 @@ class _Plan:
     def live(self) -> LiveLog:
         """The log as one that a broker is writing."""
         if self._live is None:
-            from reput.source.live import LiveLog
+            from reput.log.live import LiveLog
 
             self._live = LiveLog(self._settings, self._options.start_offset)
         return self._live

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format.dledger import record_at
+from reput.log.parts import LogPart
+from reput.log.segments import map_segment
+from reput.log.walk import store_timestamp
 from reput.scan.status import Status
-from reput.source.parts import LogPart
-from reput.source.walk import store_timestamp
-from reput.store.segments import map_segment
 
 #: Going over the headers of so many bytes takes some milliseconds.
 _MOST_BYTES = 32 << 20
@@ -36,7 +36,7 @@ def count(part: LogPart, settings: StoreSettings) -> Counted:
     """Go over the part's frames. Unknown if it is large or damaged, or cut within a record."""
     if part.end - part.start > _MOST_BYTES:
         return Counted()
-    from reput.source import walk_kernel
+    from reput.log import walk_kernel
 
     start, stop = part.start - part.base, part.end - part.base
     try:

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.format import javastring
+from reput.log.parts import LogPart
+from reput.log.segments import map_segment
 from reput.scan.frames import ENTRIES, ROWS, Frames, FrameWalk, frames, gather
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
 from reput.source.filters import Range, Wanted
-from reput.source.parts import LogPart
 from reput.source.touched import Touched
-from reput.store.segments import map_segment
 from reput.store.witness import Witness, check
 
 #: Bytes of records in one batch; a larger record is a batch of its own.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from reput.format import batchconsumequeue, consumequeueext, names
 from reput.format.consumequeue import PRE_BLANK_SIZE
+from reput.log.segments import map_segment
 from reput.recovery.files import in_order
 from reput.source import arrow
 from reput.source.columns import QUEUE_COLUMNS, arrow_schema
@@ -21,7 +22,6 @@ from reput.source.queue_files import BATCH, DAMAGED, HOLE, PLAIN, PRE_BLANK, Uni
 from reput.source.ranges import BATCH as BATCH_UNITS
 from reput.source.ranges import opened, stretches
 from reput.source.touched import Touched
-from reput.store.segments import map_segment
 
 _UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)

@@ -9,10 +9,10 @@ from pathlib import Path
 from reput.errors import SegmentGoneError, StoreError
 from reput.format.commitlog import MAGIC, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET
 from reput.format.dledger import HEADER_LENGTH, record_at
+from reput.log.segments import CommitLog, Segment
+from reput.log.walk import store_timestamp
 from reput.source.filters import ALL, Wanted
 from reput.source.touched import Touched
-from reput.source.walk import store_timestamp
-from reput.store.segments import CommitLog, Segment
 
 #: From a frame's first byte to behind a record's storeTimestamp, at the most: an entry's header, IPv6 hosts.
 _HEAD = HEADER_LENGTH + 96

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import javastring
+from reput.log.parts import LogPart
+from reput.log.segments import CommitLog, Segment, discover, map_segment
 from reput.scan.frames import ROWS, Frames, FrameWalk, frames
-from reput.source.parts import LogPart
 from reput.statistics import tally as sums
 from reput.statistics.report import By, Gap, Group, Statistics
 from reput.statistics.tally import Ends, Tally, bin_range
-from reput.store.segments import CommitLog, Segment, discover, map_segment
 
 #: Of one block: bytes of its records, and how many at most.
 _BLOCK_BYTES = 4 << 20

@@ -22,11 +22,11 @@ from reput.format import names
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.indexfile import FIRST_ORDINAL
+from reput.log.segments import discover, without_unwritten_end
 from reput.next_command import about
 from reput.sink.runner import Runner
 from reput.sink.selection import Selection
 from reput.store.holes import extents
-from reput.store.segments import discover, without_unwritten_end
 from reput.store.witness import store_seen
 from reput.verify.batch_check import find_batch_units
 from reput.verify.batch_files import BatchRun, read_runs
@@ -112,7 +112,7 @@ def prepare_pair(options: VerifyOptions) -> Pair:
     Raises:
         ReputError: they can't be compared.
     """
-    from reput.source.tail import LogEnd
+    from reput.log.end import LogEnd
 
     if options.against is None:
         raise SettingsError("there is nothing to compare with", expected="--against DIR")

@@ -11,11 +11,11 @@ from reput.config.settings import StoreSettings
 from reput.config.topics import batch_queue_topics, known_topics
 from reput.errors import StoreError
 from reput.format import names
+from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.sink.scan_task import Target
 from reput.sink.selection import Selection
 from reput.store import files
 from reput.store.lock import is_broker_running
-from reput.store.segments import CommitLog, discover, without_unwritten_end
 from reput.store.swap import is_pending
 from reput.verify.options import VerifyOptions
 
@@ -66,7 +66,7 @@ def prepare(options: VerifyOptions) -> Plan:
     Raises:
         ReputError: it can't be verified.
     """
-    from reput.source.tail import LogEnd
+    from reput.log.end import LogEnd
 
     settings = open_store(options.store, options)
     log = without_unwritten_end(discover(settings))

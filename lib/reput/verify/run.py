@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from reput.build.placement import Breaks
 from reput.errors import Finding, SettingsError
 from reput.format import names
+from reput.log.parts import cut
 from reput.scan.part import Part
 from reput.sink.chain import Chain
 from reput.sink.journal import QueueState
 from reput.sink.queues import BatchQueues
 from reput.sink.runner import Runner
 from reput.sink.scan_task import PartResult, witnessed
-from reput.source.parts import cut
 from reput.store.left_alone import left_alone
 from reput.store.witness import config_seen, store_seen
 from reput.verify.batch_check import BatchCheck

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from reput.config.settings import StoreSettings
 from reput.format import commitlog
+from reput.log.end import LogEnd
+from reput.log.parts import next_place
+from reput.log.segments import CommitLog, discover, map_segment
 from reput.scan.frames import store_timestamp
 from reput.scan.reference import Frame, frame
 from reput.scan.status import Status
-from reput.source.parts import next_place
-from reput.source.tail import LogEnd
-from reput.store.segments import CommitLog, discover, map_segment
 
 
 @dataclass(frozen=True, slots=True)

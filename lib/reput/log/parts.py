@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from reput.store.segments import CommitLog
+from reput.log.segments import CommitLog
 
 
 class LogPart(NamedTuple):

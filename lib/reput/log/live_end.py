@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError, SegmentGoneError
 from reput.format import commitlog
+from reput.log import walk
+from reput.log.segments import CommitLog, Segment, map_segment
+from reput.log.timed_out import ZEROS, Passed
+from reput.log.walk import Walked, store_timestamp
+from reput.log.written import Records, is_written_out, written_end
 from reput.scan.status import Status
-from reput.source import walk
-from reput.source.passed import ZEROS, Passed
-from reput.source.walk import Walked, store_timestamp
-from reput.source.written import Records, is_written_out, written_end
-from reput.store.segments import CommitLog, Segment, map_segment
 
 if TYPE_CHECKING:
     from reput.scan.extent import Extents
@@ -652,15 +652,15 @@ class LiveEnd:
     def _walk(
         self, tail: _Tail, start: int, trusted: int, top: int | None = None, until: int | None = None
     ) -> Walked:
-        """See :func:`reput.source.walk.walk`; ``until``: only records that end by this position."""
+        """See :func:`reput.log.walk.walk`; ``until``: only records that end by this position."""
         base = tail.segment.base
         top = tail.timestamp if top is None else top
         view = tail.view[:until]
-        if "reput.source.walk_kernel" not in sys.modules:
+        if "reput.log.walk_kernel" not in sys.modules:
             walked = walk.walk(view, base, start, trusted, self._v2, top, _SLOW_RECORDS)
             if walked.status != Status.FULL:
                 return walked
-        from reput.source import walk_kernel
+        from reput.log import walk_kernel
 
         data = tail.data[: len(view)]
         return walk_kernel.walk(data, base, start, trusted, self._v2, top, len(data))

@@ -2,7 +2,7 @@
 
 Source: ``MappedFileQueue.load``, ``MultiPathMappedFileQueue`` (rocketmq-all-4.9.7, 5.3.3). A broker refuses
 to start when a segment's length is wrong; reput takes what is there and says what is missing. Of a log that
-DLedger writes, only what its group has committed is taken: :mod:`reput.store.committed`.
+DLedger writes, only what its group has committed is taken: :mod:`reput.log.committed`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
 from reput.format import names
-from reput.store import committed
+from reput.log import committed
 from reput.store.holes import written
 from reput.store.unreadable import unreadable
 

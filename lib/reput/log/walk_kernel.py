@@ -1,4 +1,4 @@
-"""The walk of :mod:`reput.source.walk` in numba."""
+"""The walk of :mod:`reput.log.walk` in numba."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from reput.caches import CACHED
 from reput.format.commitlog import BORN_HOST, SYS_FLAG, SYS_FLAG_BORN_HOST_V6
+from reput.log.walk import Walked
 from reput.scan.kernel import _FULL, _GOOD, _frame
 from reput.scan.load import i32, i64
-from reput.source.walk import Walked
 
 
 @njit(cache=CACHED, nogil=True, _nrt=False)
@@ -58,7 +58,7 @@ def walk(
     most: int,
     entries: bool = False,
 ) -> Walked:
-    """See :func:`reput.source.walk.walk`; ``data`` is the segment."""
+    """See :func:`reput.log.walk.walk`; ``data`` is the segment."""
     return Walked(*map(int, _walk(data, base, start, trusted, topic_length_v2, top, most, entries or None)))
 
 

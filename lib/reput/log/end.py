@@ -1,4 +1,4 @@
-"""Where a log ends: after its last whole record. While a broker writes it: :mod:`reput.source.live_end`.
+"""Where a log ends: after its last whole record. While a broker writes it: :mod:`reput.log.live_end`.
 
 Only the last written segment is walked, and only from where the walk before stopped. A broker creates the
 next segment ahead of time: a segment without a record is no successor yet.
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from reput.config.settings import StoreSettings
 from reput.format import commitlog
+from reput.log.segments import CommitLog, Segment, map_segment
+from reput.log.written import Records
 from reput.scan.frames import FrameWalk, store_timestamp
-from reput.source.written import Records
 from reput.store.lock import is_broker_running
-from reput.store.segments import CommitLog, Segment, map_segment
 
 #: How far past damage in a growing segment the next record is looked for at each call. The largest message
 #: that a broker takes by default (``maxMessageSize``) is 4 MiB.

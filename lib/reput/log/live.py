@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from reput.config.settings import StoreSettings
 from reput.errors import SegmentGoneError, StoreError
-from reput.source.live_end import End, LiveEnd
-from reput.store.segments import CommitLog, discover
+from reput.log.live_end import End, LiveEnd
+from reput.log.segments import CommitLog, discover
 
 #: How often the directories are listed when nothing calls for it, seconds. A broker makes a segment long
 #: before it needs it.
@@ -133,7 +133,7 @@ class LiveLog:
 
 
 def _load_kernel() -> None:
-    from reput.source import walk_kernel
+    from reput.log import walk_kernel
 
     walk_kernel.load()
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from reput.format import commitlog
-from reput.store.segments import Segment
+from reput.log.segments import Segment
 
 #: How much behind a segment's last byte is seen to stay zero, bytes.
 ZEROS = 4096

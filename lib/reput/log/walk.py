@@ -1,6 +1,6 @@
 """Going over the frames of a log's tail, with an eye on the broker's clock. Slow and obvious; no numba.
 
-:mod:`reput.source.walk_kernel` is the same, some hundred times as fast, but loading it takes as long as
+:mod:`reput.log.walk_kernel` is the same, some hundred times as fast, but loading it takes as long as
 walking over fifty thousand records here: the first answer doesn't wait for it.
 """
 
