@@ -9,10 +9,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from reput.config.settings import StoreSettings
 
 
 def next_command(
@@ -38,17 +34,6 @@ def next_command(
     if rocketmq_version is not None:
         words += ["--rocketmq-version", rocketmq_version]
     return shlex.join([*words, *last])
-
-
-def about(settings: StoreSettings, name: str, *options: str) -> str:
-    """A command about a store with the settings that it was read with."""
-    return next_command(
-        name,
-        settings.root,
-        *options,
-        broker_conf=settings.broker_conf,
-        rocketmq_version=settings.release,
-    )
 
 
 def _path(path: str | PathLike[str]) -> str:

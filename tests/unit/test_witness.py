@@ -213,10 +213,10 @@ def test_files_of_the_configuration_have_to_be_there(store: Store) -> None:
     path = store.settings.topics_json
     path.parent.mkdir(exist_ok=True)
     path.write_text("{}")
-    seen = config_seen(store.settings)
+    seen = config_seen(store.settings.config_files)
     path.write_text('{"topicConfigTable": {}}')  # by its broker
     seen.show()
-    other = config_seen(store.settings)
+    other = config_seen(store.settings.config_files)
     path.unlink()
     with pytest.raises(StoreError, match=r"topics.json: this host doesn't see the store"):
         other.show()

@@ -320,8 +320,8 @@ def _check_place(table: Path, settings: StoreSettings) -> None:
             found=str(table),
             next_step="Name another directory",
         )
-    check_outside("a table", table, settings, "Name another directory")
-    for directory in (settings.root, *settings.commit_log_dirs):
+    check_outside("a table", table, settings.directories, "Name another directory")
+    for directory in settings.directories:
         if lies_in(directory, table):
             raise OutputError(
                 "the store lies in the table's directory",

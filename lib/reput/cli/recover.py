@@ -14,7 +14,7 @@ from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, moment, printed, settings_lines
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
-from reput.next_command import about, next_command
+from reput.next_command import next_command
 from reput.spark import check_java, is_submitted
 from reput.store.left_alone import left_alone
 from reput.store.space import human
@@ -326,7 +326,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         yield from _listed("not repaired", [_said(loss) for loss in plan.unrepaired], nothing)
     yield "  instead"
     yield from _at_most(plan.instead)
-    verify = about(settings, "verify")
+    verify = settings.command("verify")
     yield f"  not seen   what the walk doesn't go through: `{verify}` compares all with the log"
 
 

@@ -21,6 +21,7 @@ from reput.config.unsupported import refuse_rocksdb, refuse_unsupported
 from reput.errors import SettingsError
 from reput.format import names
 from reput.format.commitlog import MAX_MESSAGE_SIZE, MOST_BEYOND_BODY
+from reput.next_command import next_command
 
 #: Bytes of a consume queue unit: ``ConsumeQueue.CQ_STORE_UNIT_SIZE``.
 _UNIT = 20
@@ -138,6 +139,21 @@ class StoreSettings:
     basis: Basis = field(default=Basis(), compare=False)
 
     @property
+    def directories(self) -> tuple[Path, ...]:
+        """The directories that are the store's: its root, and those of its segments."""
+        return self.root, *self.commit_log_dirs
+
+    def command(self, name: str, *options: str) -> str:
+        """A command about this store, with the settings that it was read with, for people to run next."""
+        return next_command(
+            name,
+            self.root,
+            *options,
+            broker_conf=self.broker_conf,
+            rocketmq_version=self.release,
+        )
+
+    @property
     def largest_record(self) -> int:
         """Bytes that no record in the log exceeds."""
         return self.max_message_size + MOST_BEYOND_BODY
@@ -161,6 +177,11 @@ class StoreSettings:
     def topics_json(self) -> Path:
         """Where the broker keeps its topics (``BrokerPathConfigHelper``); the file may be missing."""
         return self.root / "config" / "topics.json"
+
+    @property
+    def config_files(self) -> tuple[Path, ...]:
+        """The files below config/ that tasks read; each may be missing."""
+        return self.topics_json, self.consumer_filter_json
 
     @classmethod
     def load(

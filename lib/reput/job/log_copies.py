@@ -12,7 +12,6 @@ from pathlib import Path
 from reput.config.settings import StoreSettings
 from reput.errors import UnsupportedError
 from reput.log.segments import is_zero, map_segment
-from reput.next_command import about
 from reput.recovery.files import StoreFile
 from reput.store import files
 from reput.store.ownership import Owner
@@ -51,7 +50,7 @@ class LogCopies:
             UnsupportedError: it lies outside, where nothing can be put in place together with the rest.
         """
         if not path.is_relative_to(self._root):
-            rebuild = about(self._settings, "rebuild", "--out", "DIR")
+            rebuild = self._settings.command("rebuild", "--out", "DIR")
             raise UnsupportedError(
                 "the commit log must be mended, and it lies outside the store's directory",
                 path=path,

@@ -13,7 +13,6 @@ from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog
 from reput.job.log_copies import LogCopies
 from reput.log.segments import map_segment
-from reput.next_command import about
 from reput.recovery.files import Listing, StoreFile
 from reput.recovery.plan import Plan, plan
 from reput.recovery.record import Kind, judge
@@ -169,7 +168,7 @@ def _refuse_whole(mended: MendedLog, position: int, segment: StoreFile, found: i
 
 
 def _rebuild_out(view: Snapshot) -> str:
-    command = about(view.settings, "rebuild", "--out", "DIR")
+    command = view.settings.command("rebuild", "--out", "DIR")
     return f"`{command}` goes around the damage, into a directory of its own."
 
 

@@ -25,7 +25,6 @@ from reput.job.plan import prepare
 from reput.job.run import stage
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.job.summary import Summary, summarize
-from reput.next_command import about
 from reput.recovery.files import Listing
 from reput.recovery.loss import LOG_GONE, Loss
 from reput.recovery.plan import Plan, plan
@@ -366,7 +365,7 @@ def _refuse_unproven(result: Plan, settings: StoreSettings) -> None:
         return
     left: list[Problem | Loss] = [*result.prediction.problems, *result.losses, *result.unrepaired]
     first = left[0]
-    in_place, beside = about(settings, "rebuild", "--in-place"), about(settings, "rebuild", "--out", "DIR")
+    in_place, beside = settings.command("rebuild", "--in-place"), settings.command("rebuild", "--out", "DIR")
     raise StoreError(
         "what --apply can do isn't enough: a start would still lose something, or leave it broken",
         path=first.path,

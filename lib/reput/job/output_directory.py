@@ -27,9 +27,7 @@ def output_root(out: Path, settings: StoreSettings) -> Path:
         )
     # Elsewhere in the store it may go: that is where a user has room on the same disk.
     own = [settings.root / name for name in (*names.QUEUES, names.INDEX)]
-    check_outside(
-        "the output", root, settings, "Choose a directory elsewhere", [*settings.commit_log_dirs, *own]
-    )
+    check_outside("the output", root, [*settings.commit_log_dirs, *own], "Choose a directory elsewhere")
     refuse_links(root, (*names.OUTPUT, names.REPUT))
     _check_empty_or_ours(root)
     return root

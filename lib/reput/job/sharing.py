@@ -28,5 +28,5 @@ def shared(runner: SparkRunner, plan: Plan) -> Iterator[None]:
     from reput.store.witness import config_seen
 
     with shared_output(plan.root, plan.owner) as output:
-        runner.demand(output, config_seen(plan.settings))
+        runner.demand(output, config_seen(plan.settings.config_files))
         yield

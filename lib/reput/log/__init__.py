@@ -1,1 +1,1 @@
-"""What a commit log is: its segments, its records one by one, and where it ends, also under a running broker."""
+"""What a commit log is: its segments, its records, and where it ends, also while a broker writes it."""

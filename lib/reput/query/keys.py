@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from reput.errors import SettingsError, StoreError
 from reput.format import indexfile, javastring, names
-from reput.next_command import about
 from reput.recovery.files import entries, number
 from reput.recovery.index import read_header
 from reput.store.unreadable import unreadable
@@ -83,7 +82,7 @@ class IndexReader:
         self._slots = settings.max_hash_slot_num
         self._tags_indexed = settings.dialect.index_tags
         self._dialect = settings.dialect.name
-        self._verify = about(settings, "verify")
+        self._verify = settings.command("verify")
         length = indexfile.file_length(self._slots, settings.max_index_num)
         self._files: list[_File] = []
         found_lengths: list[int] = []

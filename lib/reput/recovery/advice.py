@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reput.next_command import about, next_command
+from reput.next_command import next_command
 from reput.recovery.loss import DERIVED_GONE, LOG_GONE, Loss
 from reput.recovery.predict import Prediction
 
@@ -28,14 +28,14 @@ def steps_instead(prediction: Prediction, found: list[Loss]) -> list[str]:
     steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in LOG_GONE]
     by_hand = _by_hand(prediction, found, kinds)
     if kinds - LOG_GONE:
-        apply = about(prediction.snapshot.settings, "recover", "--apply")
+        apply = prediction.snapshot.settings.command("recover", "--apply")
         steps.append(
             f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."
             + (" Or by hand:" if by_hand else "")
         )
     steps += by_hand
     if prediction.unread is not None:
-        full = about(prediction.snapshot.settings, "recover", "--plan", "--full")
+        full = prediction.snapshot.settings.command("recover", "--plan", "--full")
         steps.append(f"`{full}` reads the rest as well.")
     if not steps:
         steps.append("Nothing: this restart loses nothing that the walk can see.")
@@ -46,13 +46,13 @@ def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list
     steps = []
     cut = sum(loss.count for loss in found if loss.kind in ("log-cut", "segment-deleted"))
     if cut:
-        out = about(prediction.snapshot.settings, "rebuild", "--out", "DIR")
+        out = prediction.snapshot.settings.command("rebuild", "--out", "DIR")
         steps.append(
             f"Before the broker starts: `{out}` goes around the damage and takes the {cut} messages behind "
             "it, which the broker cuts off."
         )
     if kinds & _REBUILT:
-        in_place = about(prediction.snapshot.settings, "rebuild", "--in-place")
+        in_place = prediction.snapshot.settings.command("rebuild", "--in-place")
         steps.append(
             f"With the broker stopped: `{in_place}` builds all queues and the index from the log; "
             f"`{_undo(prediction)}` takes it back."

@@ -17,7 +17,6 @@ from reput.config.dialect import dialect
 from reput.config.settings import StoreSettings
 from reput.format import batchconsumequeue, consumequeue, names
 from reput.log.segments import discover, map_segment, without_unwritten_end
-from reput.next_command import about
 from reput.recovery.batch import BatchModel
 from reput.recovery.files import Listing
 from reput.recovery.last_place import last_place
@@ -138,7 +137,7 @@ def _problem(snapshot: Snapshot, kind: str, path: Path, expected: str, found: st
         found=found,
         outcome=lost,
         next_step="Before a broker starts, look for the log's end, on a replica or in a backup; "
-        f"`{about(snapshot.settings, 'recover', '--plan')}` says what a start takes away.",
+        f"`{snapshot.settings.command('recover', '--plan')}` says what a start takes away.",
     )
 
 

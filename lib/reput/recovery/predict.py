@@ -18,7 +18,6 @@ from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
-from reput.next_command import about
 from reput.recovery.batch import BatchModel, inner
 from reput.recovery.begin import begin
 from reput.recovery.ext import ExtModel
@@ -413,7 +412,7 @@ def _refuse_unknown(snapshot: Snapshot) -> None:
                 f"{name} changes how a broker recovers, and reput doesn't know how",
                 path=settings.broker_conf,
                 found=f"{name}=true",
-                next_step=f"Run `{about(settings, 'check')}`, which doesn't need that.",
+                next_step=f"Run `{settings.command('check')}`, which doesn't need that.",
             )
 
 

@@ -18,7 +18,6 @@ from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
-from reput.next_command import about
 from reput.recovery.config import config_problems
 from reput.recovery.files import Entry, Listing, entries, gaps, in_order, listed, number
 from reput.recovery.index import read_header
@@ -144,7 +143,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_queue_problems(batch, settings.recovery.batch_queue_file_size),
         *type_problems(snapshot),
         *index_problems,
-        *_checkpoint_problems(checkpoint, checkpoint_length, about(settings, "recover", "--plan")),
+        *_checkpoint_problems(checkpoint, checkpoint_length, settings.command("recover", "--plan")),
         *config_problems(settings),
     ]
     snapshot.problems += _one_for_one_cause(met, settings)

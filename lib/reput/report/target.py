@@ -30,7 +30,7 @@ def check_target(path: Path, settings: StoreSettings, *, force: bool) -> Path:
     Raises:
         OutputError: it is refused.
     """
-    target = check_outside("a report", path, settings, "Name another file with --output.")
+    target = check_outside("a report", path, settings.directories, "Name another file with --output.")
     if not target.parent.is_dir():
         raise OutputError(
             "the directory of the report isn't there",

@@ -15,7 +15,6 @@ from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
-from reput.next_command import about
 from reput.recovery.files import Entry, in_order, number
 from reput.source import arrow
 from reput.source.columns import INDEX_COLUMNS, arrow_schema
@@ -167,7 +166,7 @@ def _header(descriptor: int, entry: Entry, settings: StoreSettings) -> IndexHead
             offset=HEADER_LENGTH - 4,
             expected=f"an indexCount of 0 to {settings.max_index_num}",
             found=header.index_count,
-            next_step=f"`{about(settings, 'verify')}` says what else is wrong, and what mends it",
+            next_step=f"`{settings.command('verify')}` says what else is wrong, and what mends it",
         )
     return header
 

@@ -10,13 +10,9 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reput.errors import OutputError
 from reput.store import files
-
-if TYPE_CHECKING:
-    from reput.config.settings import StoreSettings
 
 
 def lies_in(one: Path, other: Path) -> bool:
@@ -63,17 +59,14 @@ def _link(path: Path) -> OutputError:
     )
 
 
-def check_outside(
-    what: str, path: Path, settings: StoreSettings, next_step: str, places: Iterable[Path] | None = None
-) -> Path:
+def check_outside(what: str, path: Path, places: Iterable[Path], next_step: str) -> Path:
     """Refuse a place inside a store.
 
     Args:
         what: is to be written, e.g. ``"a report"``.
         path: as it was given.
-        settings: the store's.
+        places: directories of the store that it mustn't lie in.
         next_step: what the operator can do now.
-        places: directories that it mustn't lie in; None for the whole store and its commit log.
 
     Returns:
         Where to write, with links followed.
@@ -82,7 +75,7 @@ def check_outside(
         OutputError: it lies in one of them, or is one of them.
     """
     target = Path(os.path.realpath(path))
-    for directory in (settings.root, *settings.commit_log_dirs) if places is None else places:
+    for directory in places:
         if lies_in(target, directory):
             raise OutputError(
                 f"{what} isn't written into the store",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.config.settings import StoreSettings
 from reput.errors import ReputError, StoreError
 from reput.format import names
 from reput.store.unreadable import unreadable
@@ -227,10 +226,10 @@ class StoreSeen:
         """On the driver: nothing was left, for nothing is written to a store."""
 
 
-def config_seen(settings: StoreSettings) -> StoreSeen:
-    """The files of config/ that tasks read, as far as they are there; a broker may rewrite them."""
+def config_seen(paths: Iterable[Path]) -> StoreSeen:
+    """Files of config/ that tasks read, as far as they are there; a broker may rewrite them."""
     listed: dict[str, tuple[str, ...]] = {}
-    for path in (settings.topics_json, settings.consumer_filter_json):
+    for path in paths:
         if path.is_file():
             listed[str(path.parent)] = (*listed.get(str(path.parent), ()), path.name)
     return StoreSeen(socket.gethostname(), secrets.token_hex(16), tuple(listed.items()), False, ())

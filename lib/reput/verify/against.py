@@ -23,7 +23,6 @@ from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.indexfile import FIRST_ORDINAL
 from reput.log.segments import discover, without_unwritten_end
-from reput.next_command import about
 from reput.sink.runner import Runner
 from reput.sink.selection import Selection
 from reput.store.holes import extents
@@ -353,7 +352,7 @@ def compare_pair(
         report.not_checked.append(Note("queue-ext", text, count=ext))
     if report.findings:
         report.next = [
-            f"to see which of them is as its log says: `{about(settings, 'verify')}`"
+            f"to see which of them is as its log says: `{settings.command('verify')}`"
             for settings in (pair.first, pair.second)
         ]
     return report

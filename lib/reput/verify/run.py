@@ -82,7 +82,9 @@ def verify(
         runner = SparkRunner(start_spark().sparkContext)
         runner.warm_up()
         if not runner.is_local:
-            runner.demand(store_seen(plan.settings.root, live=plan.running), config_seen(plan.settings))
+            runner.demand(
+                store_seen(plan.settings.root, live=plan.running), config_seen(plan.settings.config_files)
+            )
         report = check(plan, runner, listener)
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise spark_error(error) from None
