@@ -19,14 +19,14 @@ from bench.errors import BenchError, say
 from bench.generate import log_directory, warm_page_cache, write_log
 from bench.process import run
 from bench.table import markdown
+from reput.broker.snapshot import take
+from reput.broker.walk import store_timestamp
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.recovery.check import problems
 from reput.recovery.plan import MOST_READ, plan
-from reput.recovery.snapshot import take
-from reput.recovery.walk import store_timestamp
 from tests.compat.jars import VERSIONS, JarsUnavailableError
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import JavaError

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from reput.broker.snapshot import take
 from reput.cli import app as cli
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, StoreInUseError
@@ -21,7 +22,6 @@ from reput.job.mending import _refuse_unproven
 from reput.next_command import next_command
 from reput.query.keys import IndexReader
 from reput.recovery.plan import plan
-from reput.recovery.snapshot import take
 from reput.sink.runner import InlineRunner
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner

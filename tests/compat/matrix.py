@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reput.broker.predict import predict
+from reput.broker.snapshot import take
 from reput.errors import ReputError
 from reput.job.mending import MendOptions, mend
-from reput.recovery.predict import predict
-from reput.recovery.snapshot import take
 from reput.verify import VerifyOptions, verify
 from tests.compat.damage import DAMAGES, Copy
 from tests.compat.jars import VERSIONS

@@ -17,14 +17,14 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from reput.broker.index import read_header
+from reput.broker.predict import Prediction
 from reput.config.dialect import dialect
 from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
-from reput.recovery.index import read_header
-from reput.recovery.predict import Prediction
 from tests.compat.conf import conf_text
 from tests.compat.damage import DAMAGES, Copy, Damage
 from tests.compat.java_store import JavaStore

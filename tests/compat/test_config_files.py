@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from reput.broker.config_files import FILES, config_problems
 from reput.config.settings import StoreSettings
 from reput.format import names
-from reput.recovery.config import FILES, config_problems
 from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import Jvm

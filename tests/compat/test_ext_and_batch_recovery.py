@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from reput.broker.predict import predict
+from reput.broker.snapshot import take
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.recovery.predict import predict
-from reput.recovery.snapshot import take
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage, write
 from tests.compat.jars import VERSIONS

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.recovery.plan import plan
-from reput.recovery.snapshot import take
 from tests.compat.java_store import JavaStore
 from tests.golden.store import unpack
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reput.broker.predict import predict
+from reput.broker.snapshot import take
 from reput.format import names
 from reput.job import RebuildOptions, rebuild, undo
 from reput.job.mending import MendOptions, mend
 from reput.recovery.plan import plan
-from reput.recovery.predict import predict
-from reput.recovery.snapshot import take
 from reput.sink.runner import InlineRunner
 from reput.store.swap import KEPT
 from reput.verify.options import VerifyOptions

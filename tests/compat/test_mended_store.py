@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from reput.broker.predict import predict
+from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.job.mending import MendOptions, mend
 from reput.recovery.plan import plan
-from reput.recovery.predict import predict
-from reput.recovery.snapshot import take
 from reput.scan import kernel
 from tests.compat import damage
 from tests.compat.broker import Broker, Received

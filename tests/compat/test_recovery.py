@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.recovery.predict import predict
-from reput.recovery.snapshot import take
+from reput.broker.predict import predict
+from reput.broker.snapshot import take
 from tests.compat.jars import VERSIONS
 from tests.compat.starts import Bench, Case, batched, cases, differences, expected
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.format import javastring, names
 from reput.format.commitlog import Record
 from reput.query.store import QueryStore
 from reput.recovery.plan import plan
-from reput.recovery.snapshot import take
 from reput.scan import kernel
 from reput.sink.runner import InlineRunner
 from reput.sink.selection import Selection

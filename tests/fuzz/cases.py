@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
@@ -20,7 +21,6 @@ from reput.log.parts import LogPart, cut
 from reput.log.segments import discover
 from reput.recovery.check import problems
 from reput.recovery.plan import plan
-from reput.recovery.snapshot import take
 from reput.sink.runner import InlineRunner
 from reput.source import messages
 from reput.verify.against import compare_pair, prepare_pair

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
@@ -19,7 +20,6 @@ from reput.job import run as rebuilding
 from reput.job.mending import MendOptions, mend
 from reput.job.plan import Plan
 from reput.recovery.plan import plan
-from reput.recovery.snapshot import take
 from reput.sink.rollback import roll_back
 from reput.sink.runner import InlineRunner
 from reput.sink.writer import BatchWriter

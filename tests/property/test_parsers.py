@@ -16,6 +16,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from reput.broker import files as recovery_files
+from reput.broker.config_files import config_problems
+from reput.broker.files import StoreFile
+from reput.broker.last_place import last_place
+from reput.broker.snapshot import take
 from reput.config.evidence import look
 from reput.config.java_properties import parse as parse_properties_file
 from reput.config.settings import DLedgerSettings, StoreSettings
@@ -35,12 +40,7 @@ from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.lag import lag
 from reput.log import committed
 from reput.log.parts import LogPart
-from reput.recovery import files as recovery_files
 from reput.recovery.check import problems
-from reput.recovery.config import config_problems
-from reput.recovery.files import StoreFile
-from reput.recovery.last_place import last_place
-from reput.recovery.snapshot import take
 from reput.sink import journal
 from reput.sink.ledger import Ledger
 from reput.sink.runner import InlineRunner

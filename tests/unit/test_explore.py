@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reput.broker.snapshot import take
 from reput.config.topics import write_queues
 from reput.errors import OutputError, ReputError, SettingsError, StoreError
 from reput.explore import Store, Workspace, charts, damage, lags, latency, offsets_charts, reach, traffic
@@ -22,7 +23,6 @@ from reput.explore.replay import Phase, Recording, Replay
 from reput.explore.tailing import stages
 from reput.format import commitlog, names
 from reput.recovery.plan import plan
-from reput.recovery.snapshot import take
 from tests.local import open_store, rebuild_locally
 from tests.rebuilds import golden
 

@@ -13,6 +13,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import commitlog, names
@@ -22,7 +23,6 @@ from reput.job.mend_log import mend_log
 from reput.job.mending import Mended, MendOptions, mend
 from reput.job.staging import staging_of
 from reput.recovery.plan import plan
-from reput.recovery.snapshot import take
 from reput.recovery.stand_in import stand_ins
 from reput.store import files
 from reput.store.left_alone import left_alone

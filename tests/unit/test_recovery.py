@@ -16,6 +16,16 @@ from random import Random
 import numpy as np
 import pytest
 
+from reput.broker import ahead, batch_queue
+from reput.broker import last_place as last_place_module
+from reput.broker import queue as queue_module
+from reput.broker.files import StoreFile, listed, number
+from reput.broker.index import IndexModel
+from reput.broker.last_place import last_place
+from reput.broker.problem import Problem, StartFailsError
+from reput.broker.queue import QueueModel
+from reput.broker.record import Kind, judge
+from reput.broker.snapshot import Snapshot, take
 from reput.config.dialect import DIALECTS, dialect
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError, UnsupportedError
@@ -24,19 +34,10 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.indexfile import IndexHeader
 from reput.query import QueryStore
-from reput.recovery import ahead, batch, check
-from reput.recovery import last_place as last_place_module
-from reput.recovery import queue as queue_module
+from reput.recovery import check
 from reput.recovery.check import past_end, problems
-from reput.recovery.files import StoreFile, listed, number
-from reput.recovery.index import IndexModel
-from reput.recovery.last_place import last_place
 from reput.recovery.log_losses import messages_in
 from reput.recovery.plan import Plan, plan
-from reput.recovery.problem import Problem, StartFailsError
-from reput.recovery.queue import QueueModel
-from reput.recovery.record import Kind, judge
-from reput.recovery.snapshot import Snapshot, take
 from reput.scan import reference
 from reput.scan.reference import Frame, frame
 from reput.store.lock import Holder
@@ -946,7 +947,7 @@ def test_numbers_of_batches_are_read_as_by_the_slow_parser() -> None:
         if properties.INNER_NUM in values and properties.INNER_BASE in values:
             first, count = int(values[properties.INNER_BASE]), int(values[properties.INNER_NUM])
         expected.append((first, count, n + 5))
-    found = batch._inner(np.frombuffer(log + bytes(200), np.uint8), np.array(positions))
+    found = batch_queue._inner(np.frombuffer(log + bytes(200), np.uint8), np.array(positions))
     assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
 
 

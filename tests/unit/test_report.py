@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from reput.broker.problem import Problem
+from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, StoreError
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.recovery.plan import plan
-from reput.recovery.problem import Problem
-from reput.recovery.snapshot import take
 from reput.report import units
 from reput.report.charts import WIDE, log_map, size_histogram, traffic_chart
 from reput.report.facts import (

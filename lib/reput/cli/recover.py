@@ -23,12 +23,12 @@ from reput.words import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from reput.broker.problem import Problem
+    from reput.broker.snapshot import Snapshot
     from reput.job.mend_log import Change
     from reput.job.mending import Mended, MendOptions
     from reput.recovery.loss import Loss
     from reput.recovery.plan import Plan
-    from reput.recovery.problem import Problem
-    from reput.recovery.snapshot import Snapshot
 
 _MOST_LINES = 20
 
@@ -73,8 +73,8 @@ def check_command(
 
     Exit code 0: sound. 1: there are findings. 2: the store or the settings can't be read.
     """
+    from reput.broker.snapshot import take
     from reput.recovery.check import problems
-    from reput.recovery.snapshot import take
 
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="interrupted"):
@@ -121,10 +121,10 @@ def recover_command(
     nothing to mend, or mended. 1: mended, and damaged messages are gone. 2: refused or failed, with the
     store's files as they were.
     """
+    from reput.broker.snapshot import take
     from reput.job.mending import MendOptions
     from reput.recovery.plan import MOST_READ
     from reput.recovery.plan import plan as plan_restart
-    from reput.recovery.snapshot import take
 
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="the same command finishes what was begun" if apply else "interrupted"):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from reput.broker.config_files import config_problems
 from reput.config.evidence.basis import DEFAULT
 from reput.config.settings import StoreSettings
 from reput.config.topics import batch_queue_topics
@@ -16,7 +17,6 @@ from reput.errors import ReputError
 from reput.estimate import estimate
 from reput.format import names
 from reput.log.segments import CommitLog, discover, without_unwritten_end
-from reput.recovery.config import config_problems
 from reput.store.lock import store_holder
 from reput.store.space import free_bytes, human
 

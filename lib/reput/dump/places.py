@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from reput.broker.files import in_order
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
@@ -19,7 +20,6 @@ from reput.log.segments import (
     without_unwritten_end,
 )
 from reput.next_command import next_command
-from reput.recovery.files import in_order
 from reput.scan.reference import Frame, frame
 from reput.store.unreadable import unreadable
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.broker.files import in_order
 from reput.dump.reading import read_bytes
 from reput.errors import SegmentGoneError
 from reput.format import names
 from reput.format.consumequeueext import HEAD, HEAD_LENGTH, MAX_UNIT_LENGTH, place_of
-from reput.recovery.files import in_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from reput.broker.queue import UNIT
 from reput.errors import OutputError
 from reput.format import commitlog, names
 from reput.log.segments import discover
-from reput.recovery.queue import UNIT
 
 if TYPE_CHECKING:
     from reput.explore.workspace import Store

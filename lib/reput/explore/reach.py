@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from reput.broker.queue import QueueModel
+from reput.broker.snapshot import take
 from reput.format import indexfile
-from reput.recovery.queue import QueueModel
-from reput.recovery.snapshot import take
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from reput.broker.snapshot import Queue
     from reput.explore.workspace import Store
     from reput.recovery.plan import Plan
-    from reput.recovery.snapshot import Queue
 
 _UNIT = ["topic", "queue", "offset", "position", "size"]
 _ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("time", ">i4"), ("previous", ">i4")])

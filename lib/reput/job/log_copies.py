@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from reput.broker.files import StoreFile
 from reput.config.settings import StoreSettings
 from reput.errors import UnsupportedError
 from reput.log.segments import is_zero, map_segment
-from reput.recovery.files import StoreFile
 from reput.store import files
 from reput.store.ownership import Owner
 from reput.store.space import check_free

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from reput.broker.files import Listing, StoreFile
+from reput.broker.record import Kind, judge
+from reput.broker.snapshot import Snapshot
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog
 from reput.job.log_copies import LogCopies
 from reput.log.segments import map_segment
-from reput.recovery.files import Listing, StoreFile
 from reput.recovery.plan import Plan, plan
-from reput.recovery.record import Kind, judge
-from reput.recovery.snapshot import Snapshot
 from reput.recovery.stand_in import stand_ins
 from reput.recovery.survivors import first_whole, left_from, written_behind
 

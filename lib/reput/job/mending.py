@@ -14,6 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.broker.files import Listing
+from reput.broker.problem import Problem
+from reput.broker.snapshot import Snapshot, take, type_problems
 from reput.config.evidence import Asked, Writes
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, StoreInUseError
@@ -25,11 +28,8 @@ from reput.job.plan import prepare
 from reput.job.run import stage
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.job.summary import Summary, summarize
-from reput.recovery.files import Listing
 from reput.recovery.loss import LOG_GONE, Loss
 from reput.recovery.plan import Plan, plan
-from reput.recovery.problem import Problem
-from reput.recovery.snapshot import Snapshot, take, type_problems
 from reput.store import files
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import takewhile
 
+from reput.broker.batch_queue import BatchFile, BatchModel
+from reput.broker.files import listed
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import names
 from reput.format.batchconsumequeue import UNIT, UNIT_LENGTH
 from reput.format.consumequeueext import place_of
 from reput.query.queue import WHAT, Unit, check_listing
-from reput.recovery.batch import BatchFile, BatchModel
-from reput.recovery.files import listed
 from reput.store.unreadable import unreadable
 
 _SETTING = "mapperFileSizeBatchConsumeQueue"

@@ -10,11 +10,11 @@ import os
 from functools import cached_property
 from pathlib import Path
 
+from reput.broker.files import StoreFile, listed
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import names
 from reput.format.consumequeueext import HEAD, HEAD_LENGTH, place_of
-from reput.recovery.files import StoreFile, listed
 
 #: Bytes of a record up to storeTimestamp, the first that isn't needed.
 _TAGS_END = 10

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from reput.broker.files import entries, number
+from reput.broker.index import read_header
 from reput.errors import SettingsError, StoreError
 from reput.format import indexfile, javastring, names
-from reput.recovery.files import entries, number
-from reput.recovery.index import read_header
 from reput.store.unreadable import unreadable
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.broker.record import Kind, judge
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.log.segments import UNCOMMITTED, Segment, discover, map_segment
 from reput.query.message import Message
-from reput.recovery.record import Kind, judge
 
 # Both magics of messages begin with it.
 _MAGIC = struct.pack(">I", commitlog.MAGIC_V1)[:3]

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.broker.files import Listing, listed
+from reput.broker.queue import UNIT, QueueFile, QueueModel
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.query.ext import QueueExt
-from reput.recovery.files import Listing, listed
-from reput.recovery.queue import UNIT, QueueFile, QueueModel
 from reput.store.unreadable import unreadable
 
 #: What isn't to be read, in errors.

@@ -16,10 +16,10 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.query.batch import BatchQueueView
 
 if TYPE_CHECKING:
+    from reput.broker.queue import QueueFile
     from reput.config.dialect import Dialect
     from reput.query.log import LogReader
     from reput.query.queue import QueueView
-    from reput.recovery.queue import QueueFile
 
 
 class Boundary(Enum):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from reput.broker.predict import Prediction
 from reput.next_command import next_command
 from reput.recovery.loss import DERIVED_GONE, LOG_GONE, Loss
-from reput.recovery.predict import Prediction
 
 #: What a rebuild of queues and index mends.
 _REBUILT = DERIVED_GONE | {

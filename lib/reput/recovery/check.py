@@ -13,13 +13,17 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from reput.broker.batch_queue import BatchModel
+from reput.broker.files import Listing
+from reput.broker.last_place import last_place
+from reput.broker.problem import Problem
+from reput.broker.queue import QueueModel
+from reput.broker.record import Kind, judge
+from reput.broker.snapshot import Queue, Snapshot
 from reput.config.dialect import dialect
 from reput.config.settings import StoreSettings
 from reput.format import batchconsumequeue, consumequeue, names
 from reput.log.segments import discover, map_segment, without_unwritten_end
-from reput.recovery.batch import BatchModel
-from reput.recovery.files import Listing
-from reput.recovery.last_place import last_place
 from reput.recovery.past_end import (
     CHECKPOINT_AHEAD,
     INDEX_AHEAD,
@@ -31,10 +35,6 @@ from reput.recovery.past_end import (
     named,
     units_past,
 )
-from reput.recovery.problem import Problem
-from reput.recovery.queue import QueueModel
-from reput.recovery.record import Kind, judge
-from reput.recovery.snapshot import Queue, Snapshot
 from reput.scan.frames import FrameWalk
 from reput.scan.part import Part
 from reput.store.unreadable import unreadable

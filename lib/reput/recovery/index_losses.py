@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reput.broker.predict import Prediction
 from reput.format import names, properties
 from reput.format.indexfile import file_length
 from reput.log.segments import map_segment
 from reput.recovery.loss import Loss
-from reput.recovery.predict import Prediction
 from reput.scan.reference import Frame, frame
 
 _MOST_LOOKED_AT = 10_000

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reput.broker.files import StoreFile
+from reput.broker.predict import LogCut, Prediction
+from reput.broker.record import Kind, judge
+from reput.broker.snapshot import Snapshot
+from reput.broker.written import first_written
 from reput.format import commitlog
 from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
 from reput.log.written import written_end
-from reput.recovery.files import StoreFile
 from reput.recovery.loss import Loss
-from reput.recovery.predict import LogCut, Prediction
-from reput.recovery.record import Kind, judge
-from reput.recovery.snapshot import Snapshot
 from reput.recovery.survivors import first_whole, left_from, written_behind
-from reput.recovery.written import first_written
 
 _MAGICS = (commitlog.MAGIC_V1, commitlog.MAGIC_V2)
 

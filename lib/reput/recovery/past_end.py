@@ -17,13 +17,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.broker.batch_queue import BatchModel
+from reput.broker.files import LAST_FILES, mapped
+from reput.broker.queue import UNIT as UNITS
+from reput.broker.queue import QueueModel
+from reput.broker.snapshot import IndexEntry, Queue, Snapshot
 from reput.format.checkpoint import LOGICS_FIELDS
 from reput.format.consumequeue import PRE_BLANK_SIZE
-from reput.recovery.batch import BatchModel
-from reput.recovery.files import LAST_FILES, mapped
-from reput.recovery.queue import UNIT as UNITS
-from reput.recovery.queue import QueueModel
-from reput.recovery.snapshot import IndexEntry, Queue, Snapshot
 
 #: Kinds of findings: units of queues, keys of the index, the checkpoint's last unit.
 PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD = "past-log-end", "index-ahead", "checkpoint-ahead"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from reput.broker.begin import SAFETY_MS
+from reput.broker.predict import Prediction, predict
+from reput.broker.snapshot import Snapshot
 from reput.config.dialect import Dialect
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.recovery.advice import steps_instead
-from reput.recovery.begin import SAFETY_MS
 from reput.recovery.index_losses import index_gaps, index_losses
 from reput.recovery.log_losses import log_losses
 from reput.recovery.loss import DERIVED_GONE, LOG_GONE, Loss
-from reput.recovery.predict import Prediction, predict
 from reput.recovery.queue_losses import broken_queues, queue_losses
-from reput.recovery.snapshot import Snapshot
 from reput.recovery.survivors import left_from
 
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from reput.broker.predict import Prediction
+from reput.broker.units import Unreached
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.recovery.loss import Loss
-from reput.recovery.predict import Prediction
-from reput.recovery.units import Unreached
 
 
 def queue_losses(prediction: Prediction) -> Iterator[Loss]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from reput.broker.files import StoreFile
+from reput.broker.predict import Prediction
+from reput.broker.snapshot import Snapshot
+from reput.broker.walk import store_timestamp
+from reput.broker.written import first_written, written_ranges
 from reput.log.segments import map_segment
-from reput.recovery.files import StoreFile
-from reput.recovery.predict import Prediction
-from reput.recovery.snapshot import Snapshot
-from reput.recovery.walk import store_timestamp
-from reput.recovery.written import first_written, written_ranges
 from reput.scan.extent import Extents
 
 

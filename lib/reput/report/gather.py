@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import reput
+from reput.broker.files import Listing
+from reput.broker.snapshot import Snapshot, take
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, ReputError, StoreError
 from reput.format import names
@@ -20,8 +22,6 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.log.end import LogEnd
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.next_command import next_command
-from reput.recovery.files import Listing
-from reput.recovery.snapshot import Snapshot, take
 from reput.report import shown
 from reput.report.checks import CHECK, LOG, QUEUES, VERIFY, checked, findings_of, unreadable, verified
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Found, IndexFile

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from reput.broker.begin import begin
+from reput.broker.snapshot import Snapshot
 from reput.errors import StoreError
 from reput.log.segments import CommitLog, Segment, discover
-from reput.recovery.begin import begin
-from reput.recovery.snapshot import Snapshot
 from reput.report.facts import (
     CORRUPT,
     EXPIRED,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from reput.broker.snapshot import Snapshot
 from reput.config.topics import known_topics
 from reput.errors import SettingsError
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END, keys_past, named
-from reput.recovery.snapshot import Snapshot
 from reput.report.checks import QUEUES
 from reput.report.facts import ATTENTION, BROKEN, Found, QueueFacts
 from reput.words import counted

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from reput.broker.batch_queue import BatchModel
+from reput.broker.files import Listing
+from reput.broker.problem import StartFailsError
+from reput.broker.queue import QueueModel
+from reput.broker.snapshot import Queue, Snapshot
 from reput.config.topics import batch_queue_topics
 from reput.errors import ReputError, SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.segments import CommitLog
 from reput.query.log import LogReader
-from reput.recovery.batch import BatchModel
-from reput.recovery.files import Listing
 from reput.recovery.past_end import left_by_a_cut, units_past
-from reput.recovery.problem import StartFailsError
-from reput.recovery.queue import QueueModel
-from reput.recovery.snapshot import Queue, Snapshot
 from reput.report.facts import Found, QueueFacts, QueueTotals
 from reput.report.log_scan import InLog, LogScan
 from reput.report.queue_findings import IS_BATCH, REPEATS, behind, is_compared, past_end

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from reput.broker.files import Entry, in_order, number
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
-from reput.recovery.files import Entry, in_order, number
 from reput.source import arrow
 from reput.source.columns import INDEX_COLUMNS, arrow_schema
 from reput.source.filters import ALL, Range, Wanted

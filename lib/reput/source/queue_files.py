@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from reput.broker.files import Entry, in_order
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import batchconsumequeue, consumequeue, names
-from reput.recovery.files import Entry, in_order
 from reput.source.filters import Wanted
 from reput.source.ranges import opened
 from reput.source.touched import Touched

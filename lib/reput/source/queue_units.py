@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from reput.broker.files import in_order
 from reput.format import batchconsumequeue, consumequeueext, names
 from reput.format.consumequeue import PRE_BLANK_SIZE
 from reput.log.segments import map_segment
-from reput.recovery.files import in_order
 from reput.source import arrow
 from reput.source.columns import QUEUE_COLUMNS, arrow_schema
 from reput.source.filters import Range, Wanted

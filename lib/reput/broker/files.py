@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.broker.problem import Problem
 from reput.config.dialect import Recovery
 from reput.errors import StoreError
-from reput.recovery.problem import Problem
 
 # What Long.parseLong takes, of ASCII.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)

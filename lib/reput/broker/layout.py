@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from reput.broker.files import in_order
+from reput.broker.problem import Problem
 from reput.config.settings import StoreSettings
 from reput.format import names
-from reput.recovery.files import in_order
-from reput.recovery.problem import Problem
 
 #: ``ConsumeQueue.putMessagePositionInfoWrapper`` tries thirty times, then marks the store not writable.
 _REFUSES = "once it has tried for 30 s, it takes no message any more"

@@ -1,6 +1,6 @@
 """Going through the log as a broker does: when it recovers, and when it dispatches what is behind.
 
-The scan of :mod:`reput.scan` does the work; where it stops, :mod:`reput.recovery.record` says what the broker
+The scan of :mod:`reput.scan` does the work; where it stops, :mod:`reput.broker.record` says what the broker
 makes of the place. Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``,
 ``DefaultMessageStore.ReputMessageService.doReput`` (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode).
 """
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.broker.ahead import Ahead, Range, next_piece
+from reput.broker.files import StoreFile
+from reput.broker.record import Kind, judge
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, javastring, properties
 from reput.log.segments import map_segment
-from reput.recovery.ahead import Ahead, Range, next_piece
-from reput.recovery.files import StoreFile
-from reput.recovery.record import Kind, judge
 from reput.scan import kernel, output
 from reput.scan.output import OutputArrays
 from reput.scan.rules import Rules

@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from reput.broker.config_files import config_problems
+from reput.broker.files import Entry, Listing, entries, gaps, in_order, listed, number
+from reput.broker.index import read_header
+from reput.broker.layout import no_directories
+from reput.broker.problem import Problem
 from reput.config.settings import StoreSettings
 from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
-from reput.recovery.config import config_problems
-from reput.recovery.files import Entry, Listing, entries, gaps, in_order, listed, number
-from reput.recovery.index import read_header
-from reput.recovery.layout import no_directories
-from reput.recovery.problem import Problem
 from reput.store.lock import Holder, store_holder
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from reput.broker.problem import Problem
 from reput.config.fastjson import parse
 from reput.config.settings import StoreSettings
 from reput.format import names
-from reput.recovery.problem import Problem
 
 #: What a broker loads before or after its store, the same in 4.9.7 and 5.3.3.
 FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")

@@ -6,8 +6,8 @@ import os
 import struct
 from collections.abc import Sequence
 
+from reput.broker.files import LAST_FILES, StoreFile
 from reput.format.consumequeue import PRE_BLANK_SIZE
-from reput.recovery.files import LAST_FILES, StoreFile
 from reput.store.unreadable import unreadable
 
 _WHAT = "this queue file"
@@ -18,7 +18,7 @@ _HEAD = struct.Struct(">qi")
 def last_place(files: Sequence[StoreFile], file_size: int, unit_length: int) -> int:
     """Physical offset in the last unit of a queue; -1 where there is none, or the last one is a blank.
 
-    That is the one that a recovery finds (:class:`reput.recovery.queue.QueueModel`), but for a queue with a
+    That is the one that a recovery finds (:class:`reput.broker.queue.QueueModel`), but for a queue with a
     hole in it, of which it may be any unit with none behind it.
 
     Args:

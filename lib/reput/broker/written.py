@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from reput.broker.files import StoreFile
+from reput.broker.snapshot import Snapshot
 from reput.errors import StoreError
 from reput.log.segments import map_segment
-from reput.recovery.files import StoreFile
-from reput.recovery.snapshot import Snapshot
 from reput.scan import kernel
 from reput.store.holes import written
 

@@ -13,11 +13,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.broker.files import StoreFile, mapped
+from reput.broker.problem import Problem, StartFailsError
 from reput.build.ext import lay_out
 from reput.caches import CACHED
 from reput.format.consumequeueext import END_BLANK, END_MARK, FIRST_ADDRESS, HEAD, HEAD_LENGTH, place_of
-from reput.recovery.files import StoreFile, mapped
-from reput.recovery.problem import Problem, StartFailsError
 
 
 @dataclass(slots=True)

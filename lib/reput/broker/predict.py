@@ -14,21 +14,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.broker.batch_queue import BatchModel, inner
+from reput.broker.begin import begin
+from reput.broker.files import STRAY, Listing, StoreFile
+from reput.broker.index import IndexModel, IndexModelFile
+from reput.broker.problem import Problem, StartFailsError
+from reput.broker.queue import QueueModel
+from reput.broker.queue_ext import ExtModel
+from reput.broker.snapshot import Queue, Snapshot
+from reput.broker.units import WalkedUnits, queue_of
+from reput.broker.walk import LogWalk, Walked, store_timestamp
+from reput.broker.written import last_written
 from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
-from reput.recovery.batch import BatchModel, inner
-from reput.recovery.begin import begin
-from reput.recovery.ext import ExtModel
-from reput.recovery.files import STRAY, Listing, StoreFile
-from reput.recovery.index import IndexModel, IndexModelFile
-from reput.recovery.problem import Problem, StartFailsError
-from reput.recovery.queue import QueueModel
-from reput.recovery.snapshot import Queue, Snapshot
-from reput.recovery.units import WalkedUnits, queue_of
-from reput.recovery.walk import LogWalk, Walked, store_timestamp
-from reput.recovery.written import last_written
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.table import QueueTable

@@ -14,12 +14,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.broker.files import LAST_FILES, StoreFile, mapped
 from reput.caches import CACHED
 from reput.format import commitlog
 from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH
 from reput.format.properties import INNER_BASE, INNER_NUM
 from reput.log.segments import map_segment
-from reput.recovery.files import LAST_FILES, StoreFile, mapped
 from reput.scan.kernel import _integer
 from reput.scan.load import i32, i64, u8, u32
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import struct
 
+from reput.broker.files import StoreFile
+from reput.broker.record import Kind, judge
+from reput.broker.snapshot import Snapshot
 from reput.config.dialect import CleanStart, CrashStart
 from reput.format import commitlog
 from reput.format.checkpoint import StoreCheckpoint
 from reput.log.segments import map_segment
-from reput.recovery.files import StoreFile
-from reput.recovery.record import Kind, judge
-from reput.recovery.snapshot import Snapshot
 
 _LAST_SEGMENTS = 3
 #: Of a checkpoint's times, ms: what was stored so shortly before may not be flushed.

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.broker.batch_queue import BatchModel, Inner
+from reput.broker.files import LAST_FILES
+from reput.broker.queue import QueueModel
+from reput.broker.snapshot import Queue
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
-from reput.recovery.batch import BatchModel, Inner
-from reput.recovery.files import LAST_FILES
-from reput.recovery.queue import QueueModel
-from reput.recovery.snapshot import Queue
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.table import QueueTable

@@ -13,9 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from reput.broker.files import StoreFile
+from reput.broker.written import written_ranges
 from reput.log.segments import map_segment
-from reput.recovery.files import StoreFile
-from reput.recovery.written import written_ranges
 from reput.scan import kernel, output
 from reput.scan.output import OutputArrays
 from reput.scan.rules import Rules

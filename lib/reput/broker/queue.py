@@ -14,12 +14,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.broker.files import LAST_FILES, StoreFile, mapped
+from reput.broker.problem import Problem, StartFailsError
+from reput.broker.queue_ext import ExtModel
 from reput.caches import CACHED
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
-from reput.recovery.ext import ExtModel
-from reput.recovery.files import LAST_FILES, StoreFile, mapped
-from reput.recovery.problem import Problem, StartFailsError
 from reput.scan.load import i32, i64
 
 UNIT = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
