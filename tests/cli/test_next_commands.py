@@ -17,10 +17,10 @@ from reput.cli import app as cli
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, StoreInUseError
 from reput.format import names
-from reput.job.log_copies import LogCopies
-from reput.job.mending import _refuse_unproven
 from reput.next_command import next_command
 from reput.query.keys import IndexReader
+from reput.recovery.log_copies import LogCopies
+from reput.recovery.mending import _refuse_unproven
 from reput.recovery.plan import plan
 from reput.sink.runner import InlineRunner
 from reput.store.lock import OutputLock

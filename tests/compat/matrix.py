@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from reput.broker.predict import predict
 from reput.broker.snapshot import take
 from reput.errors import ReputError
-from reput.job.mending import MendOptions, mend
+from reput.recovery.mending import MendOptions, mend
 from reput.verify import VerifyOptions, verify
 from tests.compat.damage import DAMAGES, Copy
 from tests.compat.jars import VERSIONS

@@ -12,7 +12,7 @@ import pytest
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
-from reput.job.mending import MendOptions, mend
+from reput.recovery.mending import MendOptions, mend
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore

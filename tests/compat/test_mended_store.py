@@ -15,7 +15,7 @@ from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
-from reput.job.mending import MendOptions, mend
+from reput.recovery.mending import MendOptions, mend
 from reput.recovery.plan import plan
 from reput.scan import kernel
 from tests.compat import damage

@@ -17,8 +17,8 @@ from reput.errors import ReputError
 from reput.format import names
 from reput.job import RebuildOptions, rebuild, undo
 from reput.job import run as rebuilding
-from reput.job.mending import MendOptions, mend
 from reput.job.plan import Plan
+from reput.recovery.mending import MendOptions, mend
 from reput.recovery.plan import plan
 from reput.sink.rollback import roll_back
 from reput.sink.runner import InlineRunner

@@ -17,11 +17,12 @@ from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import commitlog, names
-from reput.job import mending, undo
-from reput.job.log_copies import LogCopies
-from reput.job.mend_log import mend_log
-from reput.job.mending import Mended, MendOptions, mend
+from reput.job import undo
 from reput.job.staging import staging_of
+from reput.recovery import mending
+from reput.recovery.log_copies import LogCopies
+from reput.recovery.mend_log import mend_log
+from reput.recovery.mending import Mended, MendOptions, mend
 from reput.recovery.plan import plan
 from reput.recovery.stand_in import stand_ins
 from reput.store import files

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from reput.broker.problem import Problem
     from reput.broker.snapshot import Snapshot
-    from reput.job.mend_log import Change
-    from reput.job.mending import Mended, MendOptions
     from reput.recovery.loss import Loss
+    from reput.recovery.mend_log import Change
+    from reput.recovery.mending import Mended, MendOptions
     from reput.recovery.plan import Plan
 
 _MOST_LINES = 20
@@ -122,7 +122,7 @@ def recover_command(
     store's files as they were.
     """
     from reput.broker.snapshot import take
-    from reput.job.mending import MendOptions
+    from reput.recovery.mending import MendOptions
     from reput.recovery.plan import MOST_READ
     from reput.recovery.plan import plan as plan_restart
 
@@ -170,7 +170,7 @@ def _refuse_unclear(*, plan: bool, apply: bool, full: bool, master: str | None) 
 
 
 def _mended(options: MendOptions, master: str | None, *, as_json: bool) -> Mended:
-    from reput.job.mending import mend
+    from reput.recovery.mending import mend
 
     with ProgressDisplay() as display:
 

@@ -1,4 +1,1 @@
-"""How a broker starts on a store: what it loads, cuts, drops and dispatches, told without doing it.
-
-Nothing in this package writes. The rules that differ between releases stand in :mod:`reput.config.dialect`.
-"""
+"""What a restart takes away from a store, what can be done instead, and the mending of it."""

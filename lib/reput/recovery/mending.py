@@ -21,14 +21,14 @@ from reput.config.evidence import Asked, Writes
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
-from reput.job.log_copies import LogCopies
-from reput.job.mend_log import Change, mend_log
 from reput.job.options import RebuildOptions
 from reput.job.plan import prepare
 from reput.job.run import stage
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.job.summary import Summary, summarize
+from reput.recovery.log_copies import LogCopies
 from reput.recovery.loss import LOG_GONE, Loss
+from reput.recovery.mend_log import Change, mend_log
 from reput.recovery.plan import Plan, plan
 from reput.store import files
 from reput.store.lock import OutputLock, StoreLock

@@ -14,8 +14,8 @@ from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog
-from reput.job.log_copies import LogCopies
 from reput.log.segments import map_segment
+from reput.recovery.log_copies import LogCopies
 from reput.recovery.plan import Plan, plan
 from reput.recovery.stand_in import stand_ins
 from reput.recovery.survivors import first_whole, left_from, written_behind
