@@ -26,7 +26,7 @@ from bench.warm import rebuilds
 from reput.job.options import TailOptions
 from reput.job.tail import tail
 from reput.sink.writer import BatchWriter
-from reput.spark import session
+from reput.spark.sessions import session
 from reput.store.compare import compare
 
 _LAST_MESSAGE = 64 << 10

@@ -201,7 +201,7 @@ def _median(values: list[float]) -> float:
 def one(store: str, version: str, conf: str, out: str) -> None:
     """The second rebuild of a session; prints one JSON object."""
     from reput.job import RebuildOptions, rebuild
-    from reput.spark import session
+    from reput.spark.sessions import session
 
     master = f"local[{len(os.sched_getaffinity(0))}]"
     for _ in range(2):

@@ -23,7 +23,7 @@ from bench.generate import Log, log_directory, warm_page_cache, write_log
 from bench.warm import rebuilds
 from reput.errors import ReputError
 from reput.format import names
-from reput.spark import session
+from reput.spark.sessions import session
 from reput.verify import VerifyOptions, verify
 from tests.compat.jars import VERSIONS, JarsUnavailableError
 from tests.compat.jvm import JavaError

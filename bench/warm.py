@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from reput.job import RebuildOptions, Summary, rebuild
-from reput.spark import session
+from reput.spark.sessions import session
 
 
 def rebuilds(store: Path, version: str, master: str, outs: Iterable[Path]) -> Iterator[tuple[float, Summary]]:

@@ -187,7 +187,7 @@ class Reader:
 
 @pytest.mark.spark
 def test_quickstart(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reput.spark.session", lambda *_, **__: spark)
+    monkeypatch.setattr("reput.spark.sessions.session", lambda *_, **__: spark)
     monkeypatch.chdir(tmp_path)
     reader = Reader(tmp_path / "shop", Command(monkeypatch, lambda: spark), monkeypatch)
     assert reader.follow(DOCS / "quickstart.md", "run", "run: spark") > 10

@@ -304,7 +304,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _measured(options: argparse.Namespace) -> list[Row]:
-    from reput.spark import session
+    from reput.spark.sessions import session
 
     rows = []
     spark = session("reput matrix", "local[2]", {})

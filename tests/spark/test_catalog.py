@@ -26,7 +26,7 @@ from reput.catalog.run import catalog
 from reput.catalog.table import Table
 from reput.errors import LogWentBackError, OutputError, ReputError, SettingsError
 from reput.source import read
-from reput.spark import session
+from reput.spark.sessions import session
 
 store, whole, table, conf = (Path(word) for word in sys.argv[1:])
 options = CatalogOptions(store, table, conf, "5.3.3", max_bytes_per_trigger=40_000, optimize=False)
@@ -128,7 +128,7 @@ from reput.job.options import RebuildOptions, TailOptions
 from reput.job.run import rebuild
 from reput.job.tail import tail
 from reput.sink.journal import read_state
-from reput.spark import session
+from reput.spark.sessions import session
 from reput.watch.status import look
 
 store, whole, place, conf = (Path(word) for word in sys.argv[1:])

@@ -51,7 +51,7 @@ import json, os, sys
 from pathlib import Path
 from reput.cli import main
 from reput.sink.streaming import SparkRunner
-from reput.spark import session
+from reput.spark.sessions import session
 
 def look(_):
     import time
@@ -184,7 +184,7 @@ def test_settings_count_on_executors_and_findings_are_exit_code_1(
     assert told["is_local"] is False
     assert told["slots"] == 2
     for seen in told["seen"]:
-        assert seen["daemon"] == "reput.worker_daemon"
+        assert seen["daemon"] == "reput.spark.worker_daemon"
         assert seen["kernels"]
     assert len({seen["directory"] for seen in told["seen"]}) == 2
     conf = told["conf"]

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from reput import spark as reput_spark
 from reput.cluster import Cluster
 from reput.cluster.standalone import _WORKER_READY, Submitted, _await
 from reput.format import names
 from reput.sink.journal import read_state
+from reput.spark import sessions as reput_spark
 from tests.golden.store import GoldenStore, unpack
 from tests.live import live_store
 
@@ -163,7 +163,7 @@ READ = """
 import sys
 from pyspark.errors import PySparkException
 from reput.source import read
-from reput.spark import session, spark_error
+from reput.spark.sessions import session, spark_error
 
 spark = session("read", settings={"spark.task.maxFailures": "1"})
 for path in sys.argv[1:]:

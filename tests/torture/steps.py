@@ -116,7 +116,7 @@ class Doom:
 def doom(text: str) -> None:
     """Have this process work and end as the text says, once it comes to that."""
     doomed = Doom(**json.loads(text))
-    then: dict[str, list[Callable[[Any], None]]] = {"reput.spark": [_tell_all]}
+    then: dict[str, list[Callable[[Any], None]]] = {"reput.spark.sessions": [_tell_all]}
     if doomed.in_spark:
         then["reput.sink.writer"] = [lambda writer: setattr(writer, "_INLINE_BYTES", 0)]
         then["reput.job.follow"] = [_small_parts]

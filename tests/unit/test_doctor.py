@@ -21,7 +21,7 @@ from reput.doctor.machine import cache_check, encoding, java_check, maps, memory
 from reput.doctor.stored import room
 from reput.errors import SparkError
 from reput.log.segments import discover
-from reput.spark import delta_jar
+from reput.spark.sessions import delta_jar
 from tests.golden.store import GoldenStore
 from tests.rebuilds import broker_conf, broker_lock, golden
 

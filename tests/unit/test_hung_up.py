@@ -23,8 +23,9 @@ from pyspark.serializers import (
 )
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-import reput
-from reput.source import CommitLogDataSource, hung_up
+from reput import spark
+from reput.source import CommitLogDataSource
+from reput.spark import broken_pipe
 from tests.stores import LogWriter
 
 
@@ -91,7 +92,7 @@ sys.modules['pyspark.busy'] = types.SimpleNamespace(main=main)
 runpy.run_module('{daemon}', run_name='__main__', alter_sys=True)
 """
 LOOKED_UP = "pyspark.sql.worker.lookup_data_sources"
-SCRIPT = Path(reput.__file__).with_name("worker_python.sh")
+SCRIPT = Path(spark.__file__).with_name("worker_python.sh")
 
 
 def said_by_a_worker(command: list[str], place: Path, *, killed: bool) -> str:
@@ -131,7 +132,7 @@ def said_by_a_worker(command: list[str], place: Path, *, killed: bool) -> str:
 @pytest.mark.parametrize(
     ("daemon", "source", "killed"),
     [
-        ("reput.worker_daemon", "commitlog", True),
+        ("reput.spark.worker_daemon", "commitlog", True),
         ("pyspark.daemon", "commitlog", True),
         ("pyspark.daemon", "derived", False),
     ],
@@ -152,7 +153,7 @@ def test_a_planner_of_a_local_session(killed: bool, place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [[sys.executable, "-m", "reput.worker_daemon"], [SCRIPT, "-m", "pyspark.daemon"]]
+    "command", [[sys.executable, "-m", "reput.spark.worker_daemon"], [SCRIPT, "-m", "pyspark.daemon"]]
 )
 def test_a_worker_that_fails_by_itself(command: list[str], place: Path) -> None:
     said = said_by_a_worker([*map(str, command), "pyspark.gone"], place, killed=True)
@@ -162,7 +163,7 @@ def test_a_worker_that_fails_by_itself(command: list[str], place: Path) -> None:
 def test_other_errors_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[object] = []
     monkeypatch.setattr(sys, "excepthook", lambda _, error, __: shown.append(error))
-    hung_up.say_nothing_to_nobody()
+    broken_pipe.say_nothing_to_nobody()
     errors = BrokenPipeError(), ValueError("a bug"), ConnectionResetError(), OSError(5, "no connection's")
     for error in errors:
         sys.excepthook(type(error), error, None)

@@ -11,9 +11,9 @@ import pytest
 
 from reput.errors import OutputError, ReputError, SegmentGoneError, StoreError
 from reput.format import names
-from reput.sink import shared
-from reput.sink.hosts import Answer, Elsewhere
-from reput.sink.shared import SharedOutput, shared_output
+from reput.spark import shared_output as module
+from reput.spark.hosts import Answer, Elsewhere
+from reput.spark.shared_output import SharedOutput, shared_output
 
 HOST = socket.gethostname()
 
@@ -21,7 +21,7 @@ HOST = socket.gethostname()
 @pytest.fixture(autouse=True)
 def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker proves once in its life; each test has a new one."""
-    monkeypatch.setattr(shared, "_left", {})
+    monkeypatch.setattr(module, "_left", {})
 
 
 def left_in(root: Path) -> list[Path]:

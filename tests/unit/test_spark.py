@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from reput import spark
 from reput.errors import SparkError
+from reput.spark import sessions as spark
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.spark import scratch_places, spark_error
+from reput.spark.sessions import scratch_places, spark_error
 from reput.store import system_errors
 from reput.store.space import Room
 from reput.store.system_errors import output_error, short_of, shortage, shortage_in, unwritten
@@ -101,7 +101,7 @@ def test_java_says_nothing_of_why_a_directory_cannot_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mute = RuntimeError(JAVA.format("java.io.IOException: Mkdirs failed to create file:/o/spark-checkpoint"))
-    monkeypatch.setattr("reput.spark.scratch_places", list)
+    monkeypatch.setattr("reput.spark.sessions.scratch_places", list)
     said = spark_error(mute, tmp_path)
     assert said.found == "java.io.IOException: Mkdirs failed to create file:/o/spark-checkpoint"
     assert not list(tmp_path.iterdir())

@@ -25,7 +25,7 @@ from reput.store.lock import is_broker_running
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from reput.sink.shared import SharedOutput
+    from reput.spark.shared_output import SharedOutput
 
 _CHECKPOINT = "catalog-checkpoint"
 _DAY = f"date_from_unix_date(CAST(floor(unix_millis(storeTimestamp) / 86400000) AS INT)) AS {DAY}"
@@ -62,8 +62,8 @@ class Appending:
 
     def append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:
         """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
-        from reput.sink.shared import shared_output
         from reput.sink.streaming import is_local
+        from reput.spark.shared_output import shared_output
 
         if is_local(spark.sparkContext):
             self._append(spark, standing, end)
@@ -125,7 +125,7 @@ class Appending:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        from reput.spark import spark_error
+        from reput.spark.sessions import spark_error
 
         expected = self._table.cursor
         self._table.refresh()

@@ -178,7 +178,7 @@ class Catalog:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        from reput.spark import spark_error
+        from reput.spark.sessions import spark_error
 
         began = time.monotonic()
         self._table.refresh()

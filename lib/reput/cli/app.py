@@ -42,7 +42,7 @@ from reput.cli.submitted import part_stderr
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
 from reput.errors import SettingsError
-from reput.spark import check_java, is_submitted, session
+from reput.spark.sessions import check_java, is_submitted, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

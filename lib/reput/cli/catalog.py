@@ -13,7 +13,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, cataloged_apart, printed, settings_lines
-from reput.spark import check_java, is_submitted
+from reput.spark.sessions import check_java, is_submitted
 from reput.words import counted
 
 _EXAMPLES = """**Examples**

@@ -23,7 +23,7 @@ from reput.cli.arguments import (
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, inline, printed, told
 from reput.errors import ReputError
-from reput.spark import check_java, is_submitted
+from reput.spark.sessions import check_java, is_submitted
 from reput.store.space import human
 from reput.words import counted
 

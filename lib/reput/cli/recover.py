@@ -15,7 +15,7 @@ from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, mo
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import next_command
-from reput.spark import check_java, is_submitted
+from reput.spark.sessions import check_java, is_submitted
 from reput.store.left_alone import left_alone
 from reput.store.space import human
 from reput.words import counted

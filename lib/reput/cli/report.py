@@ -16,7 +16,7 @@ from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, inline, printed
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
-from reput.spark import check_java, is_submitted
+from reput.spark.sessions import check_java, is_submitted
 from reput.store.space import human
 from reput.words import counted
 

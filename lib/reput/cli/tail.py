@@ -27,7 +27,7 @@ from reput.cli.arguments import (
 from reput.cli.interrupts import as_before
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TailDisplay, TextOutput, told
-from reput.spark import check_java, is_submitted, session
+from reput.spark.sessions import check_java, is_submitted, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

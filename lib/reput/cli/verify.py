@@ -12,7 +12,7 @@ from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, Writt
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput
 from reput.cli.verified import printed_json, printed_text
-from reput.spark import check_java, is_submitted
+from reput.spark.sessions import check_java, is_submitted
 
 _EXAMPLES = """**Examples**
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from reput.doctor.check import Check, ok, warning, worst, wrong
 from reput.errors import ReputError
-from reput.spark import JAVA_TEMPORARY, LEAST_JAVA, OPEN_FILES, delta_jar, java, spark_error
+from reput.spark.sessions import JAVA_TEMPORARY, LEAST_JAVA, OPEN_FILES, delta_jar, java, spark_error
 from reput.store.space import free_bytes, human
 
 if TYPE_CHECKING:

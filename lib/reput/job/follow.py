@@ -15,7 +15,6 @@ from reput.job.options import TailOptions
 from reput.job.plan import Plan
 from reput.job.sharing import shared
 from reput.log.segments import CommitLog, discover
-from reput.sink import warm
 from reput.sink.following import Following
 from reput.sink.journal import Journal
 from reput.sink.ledger_upkeep import LedgerUpkeep
@@ -25,6 +24,7 @@ from reput.sink.spark_checkpoint import last_planned, set_aside
 from reput.sink.step_back import last_standing, stands, step_back, too_far
 from reput.sink.streaming import SparkRunner
 from reput.sink.writer import BatchWriter
+from reput.spark import kernels
 from reput.store.lock import OutputLock
 from reput.watch.run import Watch
 
@@ -57,7 +57,7 @@ def follow(
     """
     runner = SparkRunner(spark.sparkContext)
     runner.warm_up()
-    warm.load()  # this process does the small batches
+    kernels.load()  # this process does the small batches
     with shared(runner, plan):
         return _follow(plan, spark, runner, stopping, watch, listener, went_back)
 

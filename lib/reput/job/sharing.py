@@ -24,7 +24,7 @@ def shared(runner: SparkRunner, plan: Plan) -> Iterator[None]:
     if runner.is_local:
         yield
         return
-    from reput.sink.shared import shared_output
+    from reput.spark.shared_output import shared_output
     from reput.store.witness import config_seen
 
     with shared_output(plan.root, plan.owner) as output:

@@ -19,7 +19,7 @@ from reput.sink.cut_short import in_few_words, stop
 from reput.sink.spark_checkpoint import planned_end
 from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
-from reput.spark import scratch_places, spark_error
+from reput.spark.sessions import scratch_places, spark_error
 from reput.store import files
 from reput.store.system_errors import unwritten
 from reput.watch.progress import observed

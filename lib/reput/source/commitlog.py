@@ -26,7 +26,7 @@ from reput.errors import LogWentBackError, SegmentGoneError, SettingsError
 from reput.format import dledger
 from reput.log.parts import LogPart, batch_end, cut, next_place
 from reput.log.segments import CommitLog, Segment, discover, map_segment
-from reput.source import hung_up, stores, where
+from reput.source import stores, where
 from reput.source.columns import (
     MESSAGE_COLUMNS,
     MESSAGE_FILTERS,
@@ -41,6 +41,7 @@ from reput.source.options import MESSAGES, Options
 from reput.source.rate import Rate
 from reput.source.segment_times import first_time, segments_within
 from reput.source.touched import Touched, reported
+from reput.spark import broken_pipe
 from reput.store.witness import Witness, missing, naming_host, witness
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ _LEAST_OF_SECOND = 10
 #: For ``spark.read.format`` and ``spark.readStream.format``.
 NAME = "rocketmq-commitlog"
 
-hung_up.leave_a_planner_without_a_word()
+broken_pipe.leave_a_planner_without_a_word()
 
 
 class CommitLogDataSource(DataSource):
@@ -450,7 +451,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def stop(self) -> None:
         """Nothing is held; but Spark may be gone already, which isn't worth a traceback."""
-        hung_up.say_nothing_to_nobody()
+        broken_pipe.say_nothing_to_nobody()
 
     def _look(self, begin: int) -> tuple[CommitLog, int] | None:
         """The log and its end; None while a live log has no segment."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from reput.source import hung_up, stores, where
+from reput.source import stores, where
 from reput.source.columns import (
     INDEX_COLUMNS,
     INDEX_FILTERS,
@@ -25,6 +25,7 @@ from reput.source.filters import FilteredReader, Wanted
 from reput.source.options import QueueOptions, Shared
 from reput.source.ranges import Sized, gathered
 from reput.source.touched import Touched, reported
+from reput.spark import broken_pipe
 from reput.store.witness import FileSeen, file_seen, naming_host
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ INDEX = "rocketmq-index"
 
 _R = TypeVar("_R", bound=Sized)
 
-hung_up.leave_a_planner_without_a_word()
+broken_pipe.leave_a_planner_without_a_word()
 
 
 class ConsumeQueueDataSource(DataSource):

@@ -69,7 +69,7 @@ def verify_against(
     from pyspark.errors import PySparkException
 
     from reput.sink.streaming import SparkRunner
-    from reput.spark import spark_error
+    from reput.spark.sessions import spark_error
 
     started = time.perf_counter()
     pair = prepare_pair(options)

@@ -72,7 +72,7 @@ def verify(
     from pyspark.errors import PySparkException
 
     from reput.sink.streaming import SparkRunner
-    from reput.spark import spark_error
+    from reput.spark.sessions import spark_error
 
     started = time.perf_counter()
     plan = prepare(options)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from types import TracebackType
 
-from reput.worker_daemon import leave_without_a_word
+from reput.spark.worker_daemon import leave_without_a_word
 
 
 def say_nothing_to_nobody() -> None:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The Python of a local session's workers; reput.spark says when. Spark puts archives first on their path, and
+# The Python of a local session's workers; reput.spark.sessions says when. Spark puts archives first on their path, and
 # what Python loads from an archive it compiles anew in every process: half a second of a worker's start. The
 # same modules lie unpacked and compiled beside reput.
 set -f
@@ -12,5 +12,5 @@ for entry in $PYTHONPATH; do
     esac
 done
 # Spark starts daemons for planning as PySpark's own, whatever spark.python.daemon.module says.
-[ "$1 $2" = "-m pyspark.daemon" ] && shift 2 && set -- -m reput.worker_daemon "$@"
+[ "$1 $2" = "-m pyspark.daemon" ] && shift 2 && set -- -m reput.spark.worker_daemon "$@"
 PYTHONPATH=${rest#:} exec "${REPUT_PYTHON:-python3}" "$@"

@@ -41,7 +41,7 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     # Workers are forked from a daemon that has the kernels loaded.
-    "spark.python.daemon.module": "reput.worker_daemon",
+    "spark.python.daemon.module": "reput.spark.worker_daemon",
     # Spark forks readlink and chmod some twenty times a batch without this, and fs.file.impl below.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

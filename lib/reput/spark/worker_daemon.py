@@ -39,9 +39,9 @@ def _show(*values: object, **options: object) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["pyspark.worker"]:
-        from reput.sink import warm
+        from reput.spark import kernels
 
-        warm.load()
+        kernels.load()
     from pyspark import daemon
 
     leave_without_a_word(daemon)
