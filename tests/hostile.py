@@ -208,7 +208,7 @@ def taken(
 ) -> tuple[list[tuple[int, int]], list[PartOutcome]]:
     """(position, queueOffset) of the units that the scan finds, put together as the chain of parts does."""
     from reput.sink.chain import Chain
-    from reput.sink.scan_task import PartResult, QueueColumns
+    from reput.sink.part_result import PartResult, QueueColumns
 
     array = np.frombuffer(data, np.uint8)
     step = part_bytes or len(data)

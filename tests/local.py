@@ -17,10 +17,11 @@ from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
 from reput.scan.part import Part
 from reput.sink.filters import FiltersNow
-from reput.sink.journal import Journal, Opening, State
+from reput.sink.journal import Journal
 from reput.sink.rollback import roll_back
-from reput.sink.scan_task import Target
 from reput.sink.selection import Selection
+from reput.sink.state import Opening, State
+from reput.sink.target import Target
 from reput.sink.writer import BatchWriter
 from reput.store import files
 from reput.store.lock import OutputLock

@@ -131,9 +131,9 @@ def _tell_all(spark: Any) -> None:
     """Print what Spark said before it becomes a sentence: a torture that fails may not fail again."""
     spark_error = spark.spark_error
 
-    def tell(error: BaseException) -> Any:
+    def tell(error: BaseException, *places: Any) -> Any:
         print(f"Spark said: {error}", file=sys.stderr)
-        return spark_error(error)
+        return spark_error(error, *places)
 
     spark.spark_error = tell
 

@@ -11,7 +11,7 @@ import pytest
 
 from reput.errors import ReputError
 from reput.sink import scan_task, writer
-from reput.sink.journal import State
+from reput.sink.state import State
 from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, Failing, LosingPower, died

@@ -12,8 +12,11 @@ from reput.errors import OutputError, ReputError
 from reput.format import names
 from reput.scan.part import Part
 from reput.sink.audit import audit, audit_batch
-from reput.sink.journal import QueueState, State, read_state
-from reput.sink.scan_task import Floors, PartResult, Target, scan
+from reput.sink.journal import read_state
+from reput.sink.part_result import PartResult
+from reput.sink.scan_task import Floors, scan
+from reput.sink.state import QueueState, State
+from reput.sink.target import Target
 from tests.golden.store import unpack
 from tests.local import Store, in_log_order, rebuild_locally, target_of
 

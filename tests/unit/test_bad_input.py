@@ -23,21 +23,10 @@ from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.status import Status
 from reput.sink import salvage
-from reput.sink.journal import State
-from reput.sink.state import FILLED, HIDDEN, KEPT, Salvaged
+from reput.sink.state import FILLED, HIDDEN, KEPT, Salvaged, State
 from reput.store import space
 from tests import slow_rebuild
-from tests.local import (
-    Store,
-    index_of,
-    kinds,
-    queues,
-    rebuild_locally,
-    target_of,
-    tree,
-    units,
-    write_store,
-)
+from tests.local import Store, index_of, kinds, queues, rebuild_locally, target_of, tree, units, write_store
 from tests.property.logs import with_property_crc
 from tests.property.test_rebuild import scratch
 

@@ -16,7 +16,7 @@ from reput.scan.rules import Rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from reput.sink.chain import Chain, Verdict
-from reput.sink.scan_task import PartResult, QueueColumns
+from reput.sink.part_result import PartResult, QueueColumns
 from tests.local import kinds
 from tests.property.logs import lay_out
 

@@ -18,7 +18,8 @@ from reput.catalog.standing import Standing
 from reput.sink import cut_short, following, streaming
 from reput.sink.cut_short import in_few_words
 from reput.sink.following import Following
-from reput.sink.streaming import SparkRunner, run_available
+from reput.sink.streaming import run_available
+from reput.spark.runner import SparkRunner
 from tests.local import open_store
 from tests.stores import LogWriter
 

@@ -20,7 +20,8 @@ from reput.errors import Finding, JournalError, OutputError
 from reput.format.indexfile import IndexHeader
 from reput.sink import journal, records
 from reput.sink import state as state_module
-from reput.sink.journal import Batch, Journal, Opening, QueueState, State
+from reput.sink.journal import Journal
+from reput.sink.state import Batch, Opening, QueueState, State
 from reput.store import files
 from tests.crash import Dying, Failing, LosingPower, died
 from tests.property.test_rebuild import scratch

@@ -18,8 +18,8 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.job.output_directory import output_root
 from reput.sink import records
-from reput.sink.journal import State
 from reput.sink.rollback import roll_back
+from reput.sink.state import State
 from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, Failing, KilledError, LosingPower, died

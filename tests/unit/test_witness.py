@@ -17,7 +17,8 @@ from reput.format import names
 from reput.log.parts import cut
 from reput.log.segments import discover, map_segment
 from reput.scan.part import Part
-from reput.sink.scan_task import Target, collect, pass_over, witnessed
+from reput.sink.part_result import collect, pass_over, witnessed
+from reput.sink.target import Target
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource
 from reput.store import witness
 from reput.store.witness import config_seen, store_seen

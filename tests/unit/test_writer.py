@@ -17,7 +17,7 @@ from reput.format.commitlog import Record
 from reput.job.run import bytes_per_batch
 from reput.scan.part import Part
 from reput.sink.journal import Journal
-from reput.sink.scan_task import PartResult
+from reput.sink.part_result import PartResult
 from reput.sink.writer import BatchWriter, Progress
 from tests.local import (
     NoLedger,

@@ -62,7 +62,7 @@ class Appending:
 
     def append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:
         """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
-        from reput.sink.streaming import is_local
+        from reput.spark.runner import is_local
         from reput.spark.shared_output import shared_output
 
         if is_local(spark.sparkContext):

@@ -19,12 +19,12 @@ from reput.sink.following import Following
 from reput.sink.journal import Journal
 from reput.sink.ledger_upkeep import LedgerUpkeep
 from reput.sink.rollback import roll_back
-from reput.sink.scan_task import Target
 from reput.sink.spark_checkpoint import last_planned, set_aside
 from reput.sink.step_back import last_standing, stands, step_back, too_far
-from reput.sink.streaming import SparkRunner
+from reput.sink.target import Target
 from reput.sink.writer import BatchWriter
 from reput.spark import kernels
+from reput.spark.runner import SparkRunner
 from reput.store.lock import OutputLock
 from reput.watch.run import Watch
 

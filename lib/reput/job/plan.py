@@ -13,12 +13,7 @@ from reput.config.topics import TopicsNow, batch_queue_topics, known_topics
 from reput.errors import JournalError, SettingsError, StoreError
 from reput.estimate import Estimate, estimate
 from reput.format import names
-from reput.job.continuing import (
-    check_continues,
-    check_same_log,
-    deciding,
-    fingerprint,
-)
+from reput.job.continuing import check_continues, check_same_log, deciding, fingerprint
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import check_utf8, output_root
 from reput.job.staging import discard_if_swapped, staging_of
@@ -33,7 +28,7 @@ from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_mo
 if TYPE_CHECKING:
     from reput.sink.filters import FiltersNow
     from reput.sink.journal import Journal
-    from reput.sink.scan_task import Target
+    from reput.sink.target import Target
 
 
 @dataclass(slots=True)
@@ -72,7 +67,7 @@ class Plan:
 
     def target(self, *, flush_in_tasks: bool) -> Target:
         """What tasks need to know."""
-        from reput.sink.scan_task import Target
+        from reput.sink.target import Target
 
         return Target(
             settings=self.settings,
@@ -101,7 +96,8 @@ def prepare(
     """
     from reput.log.end import LogEnd
     from reput.sink.filters import FiltersNow
-    from reput.sink.journal import Journal, Opening
+    from reput.sink.journal import Journal
+    from reput.sink.state import Opening
 
     with files.reporting("the store can't be looked at", options.store):
         is_store, is_file = options.store.is_dir(), options.store.exists()

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reput.catalog.run import Catalog
-    from reput.sink.streaming import SparkRunner
     from reput.sink.writer import BatchWriter, Progress
+    from reput.spark.runner import SparkRunner
 
 
 def rebuild(
@@ -123,7 +123,7 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
     Raises:
         ReputError: a batch failed; the committed state is as it was.
     """
-    from reput.sink.streaming import SparkRunner
+    from reput.spark.runner import SparkRunner
 
     runner = SparkRunner(spark.sparkContext)
     with shared(runner, plan):

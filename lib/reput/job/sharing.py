@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from reput.job.plan import Plan
 
 if TYPE_CHECKING:
-    from reput.sink.streaming import SparkRunner
+    from reput.spark.runner import SparkRunner
 
 
 @contextmanager

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reput.catalog.options import Cataloged
     from reput.config.settings import StoreSettings
     from reput.job.plan import Plan
-    from reput.sink.journal import State
+    from reput.sink.state import State
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
 from reput.sink.chain import Chain
-from reput.sink.scan_task import PartResult, QueueColumns
+from reput.sink.part_result import PartResult, QueueColumns
 
 #: Bytes of records in one block, and as many rows at most.
 _BLOCK_BYTES = 4 << 20

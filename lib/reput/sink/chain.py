@@ -13,7 +13,7 @@ from reput.errors import Finding
 from reput.log.segments import map_segment
 from reput.scan.part import Part, missing_range, torn_tail
 from reput.scan.status import Status
-from reput.sink.scan_task import PartResult
+from reput.sink.part_result import PartResult
 
 
 @dataclass(frozen=True, slots=True)

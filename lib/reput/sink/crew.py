@@ -10,10 +10,12 @@ from reput.build.placement import Breaks
 from reput.errors import ReputError
 from reput.scan.part import Part
 from reput.sink import index_task, ordered, redo, scan_task
-from reput.sink.journal import QueueState
-from reput.sink.redo import Redone
+from reput.sink.part_result import PartResult, witnessed
+from reput.sink.placing import Redone
 from reput.sink.runner import InlineRunner, Runner
-from reput.sink.scan_task import Floors, PartResult, Target
+from reput.sink.scan_task import Floors
+from reput.sink.state import QueueState
+from reput.sink.target import Target
 
 #: Queues differ in size; a task that is done early leaves room for another one.
 _SHARES_A_SLOT = 2
@@ -56,7 +58,7 @@ class Crew:
         Raises:
             ReputError: a part's.
         """
-        items: list[object] = [scan_task.witnessed(self.runner, part) for part in parts]
+        items: list[object] = [witnessed(self.runner, part) for part in parts]
         return _checked(self.runner.map(_ScanTask(self.target, self.floors), items))
 
     def redo(

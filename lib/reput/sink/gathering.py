@@ -10,10 +10,10 @@ from reput.scan.part import Part
 from reput.sink.chain import Chain
 from reput.sink.crew import Crew
 from reput.sink.index_builder import BatchIndex
-from reput.sink.journal import State
+from reput.sink.part_result import PartResult
 from reput.sink.queues import BatchQueues
-from reput.sink.scan_task import PartResult
 from reput.sink.scanning import Scanning
+from reput.sink.state import State
 
 
 class Gathering:

@@ -24,11 +24,11 @@ from typing import Any, TypeVar
 
 from reput.errors import JournalError, OutputError
 from reput.sink import records
-from reput.sink.state import Batch, Opening, QueueState, State
+from reput.sink.state import Batch, Opening, State
 from reput.store import files
 from reput.store.ownership import Owner
 
-__all__ = ["Batch", "Journal", "Opening", "QueueState", "State", "read", "read_state"]
+__all__ = ["Journal", "read", "read_state"]
 
 _Given = TypeVar("_Given")
 _Taken = TypeVar("_Taken")

@@ -25,8 +25,8 @@ from reput.format.indexfile import HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.sink import index_file
 from reput.sink.index_series import IndexSeries
 from reput.sink.index_task import from_key
-from reput.sink.scan_task import Target
 from reput.sink.spill import Spill
+from reput.sink.target import Target
 from reput.store import files
 
 

@@ -21,21 +21,14 @@ from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.scan.part import Part
 from reput.sink.opened import opened
+from reput.sink.part_result import PartResult, QueueRows
+from reput.sink.placing import Redone, findings_of, path_of, pieces, placed_anew, unproven_of
 from reput.sink.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
-from reput.sink.redo import (
-    Redone,
-    clear_from,
-    clear_series,
-    findings_of,
-    path_of,
-    pieces,
-    placed_anew,
-    unproven_of,
-)
+from reput.sink.redo import clear_from, clear_series
 from reput.sink.row_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
-from reput.sink.salvage import hidden_of, salvaged_of
-from reput.sink.scan_task import PartResult, QueueRows, Target
+from reput.sink.salvaged import hidden_of, salvaged_of
 from reput.sink.state import LoneZero, QueueState
+from reput.sink.target import Target
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.system_errors import unwritten

@@ -14,8 +14,8 @@ from reput.errors import OutputError
 from reput.format import batchconsumequeue, consumequeueext, names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.sink import index_file
-from reput.sink.scan_task import Target
 from reput.sink.state import QueueState, State
+from reput.sink.target import Target
 
 _NEXT_STEP = "Put it back and run the same command again, or remove the output and start anew"
 

@@ -10,8 +10,8 @@ from queue import SimpleQueue
 
 from reput.scan.part import Part
 from reput.sink.crew import Crew
+from reput.sink.part_result import PartResult
 from reput.sink.runner import in_waves
-from reput.sink.scan_task import PartResult
 
 
 class Scanning:

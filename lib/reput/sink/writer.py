@@ -26,16 +26,19 @@ from reput.sink.audit import audit_batch
 from reput.sink.crew import Crew, StateFloors
 from reput.sink.gathering import Gathering
 from reput.sink.index_builder import BatchIndex, IndexBuilder
-from reput.sink.journal import Batch, Journal, State
+from reput.sink.journal import Journal
 from reput.sink.ledger import Ledger
 from reput.sink.live_index import LiveIndex
+from reput.sink.part_result import PartResult
+from reput.sink.placing import Redone
 from reput.sink.queue_files import QueueFiles
 from reput.sink.queues import BatchQueues
 from reput.sink.rollback import roll_back
 from reput.sink.runner import InlineRunner, Runner
 from reput.sink.salvage import bounded, keep_ranges
-from reput.sink.scan_task import PartResult, Target
+from reput.sink.state import Batch, State
 from reput.sink.step_back import fingerprint
+from reput.sink.target import Target
 from reput.store import files
 from reput.store.filecache import FileCache
 from reput.store.lock import OutputLock
@@ -411,7 +414,7 @@ class BatchWriter:
         self.progress.messages += result.messages
         self._listener(self.progress)
 
-    def _redo(self, crew: Crew, queues: BatchQueues, parts: list[Part], breaks: Breaks) -> list[redo.Redone]:
+    def _redo(self, crew: Crew, queues: BatchQueues, parts: list[Part], breaks: Breaks) -> list[Redone]:
         irregular = queues.irregular()
         if not irregular:
             return []

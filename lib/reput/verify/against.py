@@ -68,7 +68,7 @@ def verify_against(
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from reput.sink.streaming import SparkRunner
+    from reput.spark.runner import SparkRunner
     from reput.spark.sessions import spark_error
 
     started = time.perf_counter()

@@ -15,8 +15,8 @@ from reput.format.consumequeue import PHYSICAL_OFFSET, SIZE, TAGS_CODE, UNIT_LEN
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.log.segments import map_segment
 from reput.scan.reference import Frame, frame
-from reput.sink.journal import QueueState
 from reput.sink.selection import is_known
+from reput.sink.state import QueueState
 from reput.verify.batch_files import BatchFiles
 from reput.verify.batch_units import BLANK, REPEATED, BatchRange, BatchUnit
 from reput.verify.batch_units import UNORDERED as UNORDERED_UNIT

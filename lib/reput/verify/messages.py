@@ -16,7 +16,7 @@ from reput.scan.fields import RecordFields, fields_of_queue, record_fields
 from reput.scan.output import OutputArrays
 from reput.scan.part import Part
 from reput.scan.table import QueueTable
-from reput.sink.scan_task import QueueRows
+from reput.sink.part_result import QueueRows
 from reput.verify.batch_units import UNIT
 from reput.verify.ext import OfMessages
 

@@ -19,10 +19,10 @@ from reput.format import names
 from reput.log.parts import cut
 from reput.scan.part import Part
 from reput.sink.chain import Chain
-from reput.sink.journal import QueueState
+from reput.sink.part_result import PartResult, witnessed
 from reput.sink.queues import BatchQueues
 from reput.sink.runner import Runner
-from reput.sink.scan_task import PartResult, witnessed
+from reput.sink.state import QueueState
 from reput.store.left_alone import left_alone
 from reput.store.witness import config_seen, store_seen
 from reput.verify.batch_check import BatchCheck
@@ -33,13 +33,7 @@ from reput.verify.options import VerifyOptions
 from reput.verify.outside import Known, Outside
 from reput.verify.plan import Plan, prepare, queues_on_disk
 from reput.verify.report import INDEX, QUEUE, Difference, Note, Report, next_steps
-from reput.verify.tasks import (
-    IrregularTask,
-    OutsideTask,
-    PartChecked,
-    PartTask,
-    add_ranges,
-)
+from reput.verify.tasks import IrregularTask, OutsideTask, PartChecked, PartTask, add_ranges
 from reput.verify.units import UnitRange
 from reput.verify.waves import done, in_waves
 
@@ -71,7 +65,7 @@ def verify(
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from reput.sink.streaming import SparkRunner
+    from reput.spark.runner import SparkRunner
     from reput.spark.sessions import spark_error
 
     started = time.perf_counter()

@@ -1,0 +1,238 @@
+"""Where the units of irregular queues go, in log order, by the rules; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from reput.build.placement import Breaks, Oddity, Placement, giving_way, is_unproven, last_is_lone_zero, place
+from reput.errors import Finding
+from reput.format.consumequeue import unit
+from reput.scan.part import Part
+from reput.sink.part_result import QueueRows
+from reput.sink.state import LoneZero, QueueState, Salvaged
+
+_EXPECTED = "the queueOffset that is due"
+
+
+_OUTCOMES = {
+    "repeated-message": "one unit was kept",
+    "repeated-queue-offset": "the first keeps its place; these can only be read by physical offset",
+    "queue-restarted": "the topic was created anew: only the newest incarnation is kept",
+    "missing-queue-offsets": "the hole was filled with the unit after it, so that consumers lose no message",
+    "queue-offset-jump": "appended at the due place, as the broker's dispatch does",
+}
+
+
+_FILL_AT_ONCE = 1 << 16  # units
+
+
+@dataclass(frozen=True, slots=True)
+class Redone:
+    """What came of one irregular queue.
+
+    Attributes:
+        topic, queue_id: the queue.
+        state: as of the end of the batch; None when it has no units at all.
+        restarted: it was created anew in this batch.
+        findings: what was odd.
+        salvaged: holes that were filled, and messages that the queue can't show.
+    """
+
+    topic: str
+    queue_id: int
+    state: QueueState | None
+    restarted: bool
+    findings: list[Finding]
+    salvaged: list[Salvaged] = field(default_factory=list)
+
+
+class Placed(NamedTuple):
+    """Where a queue's units go.
+
+    Attributes:
+        rows: those that are placed, with one before them where the committed state asks for it.
+        placement: their places.
+        state: the queue afterwards.
+        hidden: unproven ones, which give way to proven ones.
+    """
+
+    rows: QueueRows
+    placement: Placement
+    state: QueueState | None
+    hidden: QueueRows
+
+
+def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *, from_zero: bool) -> Placed:
+    """Where a queue's units go by the rules; nothing is written.
+
+    Args:
+        rows: the queue's units in log order.
+        committed: its state before them, None for a new queue.
+        breaks: where the log isn't whole.
+        from_zero: the log begins at physical offset 0: nothing of it has expired.
+
+    """
+    rows, hidden, committed = proven_first(rows, committed, breaks)
+    if committed is not None and committed.lone_zero is not None:
+        rows = _with_unit_before(committed.lone_zero, rows)
+
+    def placed(count: int) -> Placement:
+        return place(
+            rows.offset[:count],
+            rows.position[:count],
+            rows.size[:count],
+            committed.first if committed else None,
+            committed.next if committed else 0,
+            committed.end if committed else -1,
+            committed.shift if committed else 0,
+            breaks.places,
+            from_zero=from_zero,
+        )
+
+    placement = placed(len(rows.offset))
+    runs = [(first, stop) for _offset, first, stop in placement.runs]
+    last = runs[-1][1] - 1 if runs else -1
+    state = committed
+    if placement.first is not None:
+        state = QueueState(
+            first=placement.first,
+            next=placement.next,
+            end=int(rows.position[last] + rows.size[last]) if runs else (committed.end if committed else -1),
+            units=sum(stop - first for first, stop in runs),
+            bytes=sum(int(rows.size[first:stop].sum()) for first, stop in runs),
+            shift=placement.shift,
+            lone_zero=_lone_zero(rows, placement),
+        )
+        proven = np.flatnonzero(~is_unproven(rows.position, breaks))
+        if not len(proven) and committed is not None:
+            state = replace(state, unproven=committed.proven_next)
+        elif not len(proven) or proven[-1] + 1 < len(rows.offset):
+            before = placed(int(proven[-1]) + 1).next if len(proven) else placement.first
+            state = replace(state, unproven=before)
+    return Placed(rows, placement, state, hidden)
+
+
+def proven_first(
+    rows: QueueRows, committed: QueueState | None, breaks: Breaks
+) -> tuple[QueueRows, QueueRows, QueueState | None]:
+    """What is left of a queue where unproven messages give way to proven ones.
+
+    Args:
+        rows: units in log order.
+        committed: the queue before them.
+        breaks: where the log isn't whole.
+
+    Returns:
+        The rows to place; those that give way; the queue as these rows find it: without the units at its end
+        that were unproven, and that a row contradicts.
+    """
+    unproven = is_unproven(rows.position, breaks)
+    hidden = giving_way(rows.offset, unproven, 0 if committed is None else committed.proven_next)
+    left = rows.only(~hidden)
+    if (
+        committed is not None
+        and committed.unproven is not None
+        and len(left.offset)
+        and committed.unproven <= left.offset[0] < committed.next
+    ):
+        committed = replace(committed, next=int(left.offset[0]), shift=0, lone_zero=None)
+    return left, rows.only(hidden), committed
+
+
+def findings_of(
+    parts: list[Part], queue: tuple[str, int], rows: QueueRows, placement: Placement
+) -> list[Finding]:
+    """What was odd about a queue."""
+    return [_finding(parts, *queue, rows, oddity) for oddity in _grouped(placement.oddities)]
+
+
+def unproven_of(parts: list[Part], queue: tuple[str, int], hidden: QueueRows) -> Iterator[Finding]:
+    """One finding for a queue's unproven messages that gave way to proven ones."""
+    if len(hidden.offset):
+        first, last = int(hidden.position[0]), int(hidden.position[-1] + hidden.size[-1])
+        yield Finding(
+            kind="unproven-message",
+            path=path_of(parts, first),
+            offset=first,
+            end=last,
+            expected="a queueOffset between those of the proven messages before and behind",
+            found=f"{int(hidden.offset[0])}, of what may be part of a message's body",
+            outcome="no unit was written; it can only be read by physical offset",
+            topic=queue[0],
+            queue_id=queue[1],
+            queue_offset=int(hidden.offset[0]),
+            count=len(hidden.offset),
+        )
+
+
+def path_of(parts: list[Part], position: int) -> str:
+    """The segment that holds a physical offset which one of these parts scanned."""
+    return next(part.path for part in parts if part.base <= position < part.base + part.segment_size)
+
+
+def _lone_zero(rows: QueueRows, placement: Placement) -> tuple[int, int, int] | None:
+    """The last unit, if :func:`last_is_lone_zero`."""
+    if not last_is_lone_zero(placement.next, placement.shift):
+        return None
+    return int(rows.position[-1]), int(rows.size[-1]), int(rows.tags[-1])
+
+
+def _with_unit_before(unit_before: LoneZero, rows: QueueRows) -> QueueRows:
+    """The rows with the queue's last unit, a lone queueOffset 0, put before them."""
+    position, size, tags, *_ = unit_before
+    return QueueRows(
+        np.concatenate([np.zeros(1, np.int64), rows.offset]),
+        np.concatenate([np.array([position], np.int64), rows.position]),
+        np.concatenate([np.array([size], np.int32), rows.size]),
+        np.concatenate([np.array([tags], np.int64), rows.tags]),
+    )
+
+
+def pieces(rows: QueueRows, placement: Placement) -> Iterator[tuple[int, bytes]]:
+    """A placement as bytes: (queueOffset of the first unit, packed units), the fills of holes last."""
+    for queue_offset, first, stop in placement.runs:
+        packed = np.empty(stop - first, np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")]))
+        packed["position"] = rows.position[first:stop]
+        packed["size"] = rows.size[first:stop]
+        packed["tags"] = rows.tags[first:stop]
+        yield queue_offset, packed.tobytes()
+    for queue_offset, end, row in placement.fills:
+        filler = unit(int(rows.position[row]), int(rows.size[row]), int(rows.tags[row]))
+        for start in range(queue_offset, end, _FILL_AT_ONCE):
+            yield start, filler * min(_FILL_AT_ONCE, end - start)
+
+
+def _grouped(oddities: list[Oddity]) -> list[Oddity]:
+    """One oddity a kind, with the count of all; holes are told one by one."""
+    grouped: dict[str, Oddity] = {}
+    holes = []
+    for oddity in oddities:
+        if oddity.kind == "missing-queue-offsets":
+            holes.append(oddity)
+        elif oddity.kind in grouped:
+            first = grouped[oddity.kind]
+            grouped[oddity.kind] = replace(first, count=first.count + oddity.count)
+        else:
+            grouped[oddity.kind] = oddity
+    return [*grouped.values(), *holes]
+
+
+def _finding(parts: list[Part], topic: str, queue_id: int, rows: QueueRows, oddity: Oddity) -> Finding:
+    position = int(rows.position[oddity.row])
+    return Finding(
+        kind=oddity.kind,
+        path=path_of(parts, position),
+        offset=position,
+        end=position + int(rows.size[oddity.row]),
+        expected=f"{_EXPECTED}, {oddity.expected}",
+        found=str(int(rows.offset[oddity.row])),
+        outcome=_OUTCOMES[oddity.kind],
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=oddity.queue_offset,
+        count=oddity.count,
+    )

@@ -1,0 +1,69 @@
+"""What a run writes, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.config.settings import StoreSettings
+from reput.scan.rules import Rules, rules
+from reput.scan.table import QueueTable
+from reput.sink.filters import FiltersNow
+from reput.sink.selection import Selection
+from reput.store.ownership import Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a run writes, and what; the same for all its tasks.
+
+    Attributes:
+        settings: the store's.
+        root: gets the store's layout.
+        scratch: for spills.
+        selection: the queues that are wanted.
+        index: index keys are wanted.
+        owner: of new files; None for the process's own.
+        flush_in_tasks: tasks fsync what they wrote, because the driver is on another host.
+        keys_in_memory: index keys aren't spilled, because tasks run in the process that puts them.
+        filters: of consumers; None where units have no bit maps.
+    """
+
+    settings: StoreSettings
+    root: Path
+    scratch: Path
+    selection: Selection
+    index: bool
+    owner: Owner | None
+    flush_in_tasks: bool
+    keys_in_memory: bool = False
+    filters: FiltersNow | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the output stands for the whole store: every queue, and the index if the broker has one."""
+        return self.selection.is_all and (self.index or not self.settings.message_index_enable)
+
+    @property
+    def queue_ext(self) -> bool:
+        """Whether units have others in consumequeue_ext."""
+        return self.settings.recovery.queue_ext
+
+    def is_ordered(self, topic: str) -> bool:
+        """Whether a topic's queues are written in log order; see reput.sink.ordered."""
+        return self.queue_ext or self.selection.is_batch(topic)
+
+    def _excludes_lmq(self, topic: str) -> bool:
+        # Only ConsumeQueue dispatches to light queues (ConsumeQueue.putMessagePositionInfoWrapper).
+        return self.settings.dialect.lmq_excludes(topic) or self.selection.is_batch(topic)
+
+    def rules(self) -> Rules:
+        """The scan's switches."""
+        return rules(self.settings, index=self.index)
+
+    def table(self) -> QueueTable:
+        """A table that knows which topics are wanted."""
+        return QueueTable(
+            excludes_lmq=lambda topic: self._excludes_lmq(topic.decode("utf-8", "replace")),
+            wants_units=self.selection.wants_topic,
+        )

@@ -1,0 +1,75 @@
+"""Functions run by Spark's executors."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+from reput.spark.hosts import Elsewhere, Proof
+
+
+def is_local(context: SparkContext) -> bool:
+    """Whether tasks run on this host, as children of this process's JVM."""
+    return str(context.master).startswith("local")
+
+
+class SparkRunner:
+    """Runs functions over items as Spark tasks, one an item.
+
+    Attributes:
+        is_local: tasks run on this host, under this process's kernel: children of its JVM, which see the same
+            file systems as itself. Nothing has to be proven there, and no host named.
+    """
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._tag = f"reput-{uuid.uuid4()}"
+        self.is_local = is_local(context)
+        self._elsewhere = None if self.is_local else Elsewhere(())
+
+    def demand(self, *proofs: Proof) -> None:
+        """Have every worker prove what it sees, before its first function from now on."""
+        if not self.is_local:
+            self._elsewhere = Elsewhere(proofs)
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at once, as of now: a cluster's executors come after the session, one by one."""
+        return max(int(self._context.defaultParallelism), 1)
+
+    def warm_up(self) -> None:
+        """Have the workers started and the kernels loaded while Spark plans the query; returns at once."""
+        items: list[object] = list(range(self.slots))
+        threading.Thread(target=self._warm_up, args=(items,), name="reput-warm-up", daemon=True).start()
+
+    def _warm_up(self, items: list[object]) -> None:
+        # Cancelled, or what others are told, too.
+        with suppress(PySparkException, Py4JError, ConnectionError):
+            self._run(abs, items)
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """The results in the items' order; a function's errors are results.
+
+        Raises:
+            ReputError: a worker doesn't see what this process sees.
+        """
+        elsewhere = self._elsewhere
+        if elsewhere is None:
+            return self._run(function, items)
+        return elsewhere.results(self._run(elsewhere.task(function), items))
+
+    def _run(self, function: Callable[..., Any], items: list[object]) -> list[Any]:
+        self._context.addJobTag(self._tag)
+        return self._context.parallelize(items, len(items)).map(function).collect()
+
+    def cancel(self) -> None:
+        """Wait for no function any more, for tasks may never get an executor; those that run end later."""
+        with suppress(PySparkException, Py4JError, ConnectionError):  # a session that is gone runs nothing
+            self._context.cancelJobsWithTag(self._tag)
