@@ -207,8 +207,8 @@ def taken(
     data: bytes, base: int, *, part_bytes: int | None = None, last: bool
 ) -> tuple[list[tuple[int, int]], list[PartOutcome]]:
     """(position, queueOffset) of the units that the scan finds, put together as the chain of parts does."""
-    from reput.sink.chain import Chain
-    from reput.sink.part_result import PartResult, QueueColumns
+    from reput.replay.chain import Chain
+    from reput.replay.part_result import PartResult, QueueColumns
 
     array = np.frombuffer(data, np.uint8)
     step = part_bytes or len(data)

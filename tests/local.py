@@ -15,13 +15,13 @@ from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
+from reput.replay.consumer_filters import FiltersNow
+from reput.replay.selection import Selection
+from reput.replay.state import Opening, State
+from reput.replay.target import Target
 from reput.scan.part import Part
-from reput.sink.filters import FiltersNow
 from reput.sink.journal import Journal
 from reput.sink.rollback import roll_back
-from reput.sink.selection import Selection
-from reput.sink.state import Opening, State
-from reput.sink.target import Target
 from reput.sink.writer import BatchWriter
 from reput.store import files
 from reput.store.lock import OutputLock

@@ -12,8 +12,8 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 from reput.log.segments import CommitLog, map_segment
+from reput.replay.unit_spill import ROW
 from reput.scan.reference import Frame, frame
-from reput.sink.row_spill import ROW
 
 _SAMPLED_SEGMENTS = 8
 _SAMPLED_BYTES = 1 << 20

@@ -22,7 +22,7 @@ from reput.query.keys import IndexReader
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.mending import _refuse_unproven
 from reput.recovery.plan import plan
-from reput.sink.runner import InlineRunner
+from reput.replay.runner import InlineRunner
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
 from reput.verify.against import compare_pair, prepare_pair

@@ -11,7 +11,7 @@ import pytest
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
-from reput.sink.runner import InlineRunner
+from reput.replay.runner import InlineRunner
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
 from reput.verify.run import check

@@ -14,7 +14,7 @@ from reput.format import names
 from reput.job import RebuildOptions, rebuild, undo
 from reput.recovery.mending import MendOptions, mend
 from reput.recovery.plan import plan
-from reput.sink.runner import InlineRunner
+from reput.replay.runner import InlineRunner
 from reput.store.swap import KEPT
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare

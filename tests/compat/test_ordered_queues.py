@@ -9,8 +9,8 @@ import pytest
 
 from reput.config.settings import StoreSettings
 from reput.format import names
-from reput.sink.runner import InlineRunner
-from reput.sink.selection import Selection
+from reput.replay.runner import InlineRunner
+from reput.replay.selection import Selection
 from reput.store.compare import compare
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare

@@ -15,7 +15,7 @@ from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.log.end import LogEnd
-from reput.sink.state import State
+from reput.replay.state import State
 from reput.sink.writer import BatchWriter
 from reput.store import files
 from tests.compat.conf import conf_text

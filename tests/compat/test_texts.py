@@ -15,9 +15,9 @@ from reput.format import javastring, names
 from reput.format.commitlog import Record
 from reput.query.store import QueryStore
 from reput.recovery.plan import plan
+from reput.replay.runner import InlineRunner
+from reput.replay.selection import Selection
 from reput.scan import kernel
-from reput.sink.runner import InlineRunner
-from reput.sink.selection import Selection
 from reput.store.compare import compare
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare

@@ -21,7 +21,7 @@ from reput.log.parts import LogPart, cut
 from reput.log.segments import discover
 from reput.recovery.check import problems
 from reput.recovery.plan import plan
-from reput.sink.runner import InlineRunner
+from reput.replay.runner import InlineRunner
 from reput.source import messages
 from reput.verify.against import compare_pair, prepare_pair
 from reput.verify.options import VerifyOptions

@@ -20,8 +20,8 @@ from reput.job import run as rebuilding
 from reput.job.plan import Plan
 from reput.recovery.mending import MendOptions, mend
 from reput.recovery.plan import plan
+from reput.replay.runner import InlineRunner
 from reput.sink.rollback import roll_back
-from reput.sink.runner import InlineRunner
 from reput.sink.writer import BatchWriter
 from reput.store.lock import OutputLock
 from reput.store.swap import KEPT, is_pending

@@ -41,10 +41,10 @@ from reput.lag import lag
 from reput.log import committed
 from reput.log.parts import LogPart
 from reput.recovery.check import problems
+from reput.replay.runner import InlineRunner
+from reput.replay.selection import Selection
 from reput.sink import journal
 from reput.sink.ledger import Ledger
-from reput.sink.runner import InlineRunner
-from reput.sink.selection import Selection
 from reput.sink.spark_checkpoint import last_planned, planned_end
 from reput.source import messages
 from reput.source.options import NAMES, Options

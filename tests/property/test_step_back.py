@@ -10,8 +10,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from reput.format import names
+from reput.replay.state import State
 from reput.sink.journal import Journal
-from reput.sink.state import State
 from reput.sink.step_back import last_standing, step_back
 from reput.store.lock import OutputLock
 from tests.local import Store, outputs, rebuild_locally, target_of

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.format import names
-from reput.sink.runner import InlineRunner
+from reput.replay.runner import InlineRunner
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report

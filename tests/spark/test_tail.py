@@ -18,10 +18,10 @@ from reput.errors import OutputError, ReputError, SettingsError, SparkError, Sto
 from reput.format import names
 from reput.job import Summary, TailOptions
 from reput.job.tail import tail
+from reput.replay.state import State
 from reput.scan.part import Part
 from reput.sink.gathering import Gathering
 from reput.sink.journal import read_state
-from reput.sink.state import State
 from reput.sink.writer import BatchWriter
 from reput.store.compare import compare
 from reput.store.lock import output_holder

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from reput.format import names
 from reput.log.segments import discover
-from reput.sink.state import State
+from reput.replay.state import State
 from reput.sink.writer import BatchWriter
 from reput.store import files
 from tests.local import NoLedger, Runner, Store, opened_output, parts_of, target_of

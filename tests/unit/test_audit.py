@@ -10,13 +10,13 @@ import pytest
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError
 from reput.format import names
+from reput.replay.part_result import PartResult
+from reput.replay.state import QueueState, State
+from reput.replay.target import Target
 from reput.scan.part import Part
 from reput.sink.audit import audit, audit_batch
 from reput.sink.journal import read_state
-from reput.sink.part_result import PartResult
 from reput.sink.scan_task import Floors, scan
-from reput.sink.state import QueueState, State
-from reput.sink.target import Target
 from tests.golden.store import unpack
 from tests.local import Store, in_log_order, rebuild_locally, target_of
 

@@ -10,13 +10,13 @@ import pytest
 
 from reput.format import commitlog
 from reput.format.commitlog import Record
+from reput.replay.chain import Chain, Verdict
+from reput.replay.part_result import PartResult, QueueColumns
 from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import Rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
-from reput.sink.chain import Chain, Verdict
-from reput.sink.part_result import PartResult, QueueColumns
 from tests.local import kinds
 from tests.property.logs import lay_out
 

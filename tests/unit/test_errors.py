@@ -11,8 +11,9 @@ import pytest
 
 from reput.errors import Finding, JournalError, OutputError, ReputError, StoreError
 from reput.log import segments
+from reput.replay import placing
 from reput.scan import part
-from reput.sink import redo, retention, step_back, writer
+from reput.sink import retention, step_back, writer
 
 
 @pytest.mark.parametrize(
@@ -60,9 +61,9 @@ def test_a_finding_of_a_queue_names_it() -> None:
 
 
 def test_every_kind_of_finding_is_explained() -> None:
-    kinds = {*part._KIND.values(), *(kind for kind, _, _ in part._REMARKS.values()), *redo._OUTCOMES}
+    kinds = {*part._KIND.values(), *(kind for kind, _, _ in part._REMARKS.values()), *placing._OUTCOMES}
     kinds.add(segments.UNCOMMITTED)
-    for module in (part, segments, writer, retention, step_back, redo):
+    for module in (part, segments, writer, retention, step_back, placing):
         source = Path(str(module.__file__)).read_text()
         kinds |= set(re.findall(r'kind="([a-z-]+)"', source))
     page = (Path(__file__).parents[2] / "docs" / "findings.md").read_text()

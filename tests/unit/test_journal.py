@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from reput.build.placement import place
 from reput.errors import Finding, JournalError, OutputError
 from reput.format.indexfile import IndexHeader
+from reput.replay import state as state_module
+from reput.replay.state import Batch, Opening, QueueState, State
 from reput.sink import journal, records
-from reput.sink import state as state_module
 from reput.sink.journal import Journal
-from reput.sink.state import Batch, Opening, QueueState, State
 from reput.store import files
 from tests.crash import Dying, Failing, LosingPower, died
 from tests.property.test_rebuild import scratch

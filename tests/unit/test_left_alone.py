@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reput.sink.runner import InlineRunner
+from reput.replay.runner import InlineRunner
 from reput.store.left_alone import left_alone
 from reput.verify import VerifyOptions
 from reput.verify.plan import prepare

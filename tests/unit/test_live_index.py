@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
+from reput.replay.key_spill import Spill
+from reput.replay.state import State
+from reput.replay.target import Target
 from reput.sink import index_task, writer
 from reput.sink.index_builder import BatchIndex, IndexBuilder
 from reput.sink.live_index import LiveIndex
 from reput.sink.rollback import roll_back
-from reput.sink.spill import Spill
-from reput.sink.state import State
-from reput.sink.target import Target
 from reput.store import files
 from reput.store.system import System
 from tests import slow_rebuild

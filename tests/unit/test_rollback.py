@@ -17,9 +17,9 @@ from reput.errors import JournalError, OutputError, ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.job.output_directory import output_root
+from reput.replay.state import State
 from reput.sink import records
 from reput.sink.rollback import roll_back
-from reput.sink.state import State
 from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, Failing, KilledError, LosingPower, died
@@ -342,7 +342,7 @@ def test_a_batch_that_failed_leaves_the_journal_as_it_was(
 
 
 def test_a_selection_of_queues_leaves_the_rest_alone(place: Path) -> None:
-    from reput.sink.selection import Selection
+    from reput.replay.selection import Selection
 
     store = store_of(
         place / "store", lay_out([replace(spec, fake=0) for spec in LOG], segment_size=800), "5.5.0"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from reput.errors import OutputError
-from reput.sink import row_spill
-from reput.sink.row_spill import ROW, BitMaps, Queue, Rows, RowSpill, RowSpillWriter, SpillFiles
+from reput.replay import unit_spill
+from reput.replay.unit_spill import ROW, BitMaps, Queue, Rows, RowSpill, RowSpillWriter, SpillFiles
 
 Expected = dict[Queue, list[tuple[int, bytes]]]
 
@@ -52,9 +52,9 @@ def written(writer: RowSpillWriter, seed: int) -> tuple[RowSpill, Expected]:
 def test_units_are_read_back_in_log_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool, few: int
 ) -> None:
-    monkeypatch.setattr(row_spill, "_FEW_QUEUES", few)
+    monkeypatch.setattr(unit_spill, "_FEW_QUEUES", few)
     for seed in range(60):
-        monkeypatch.setattr(row_spill, "_MOST_COLLECTED", Random(seed).choice([1, 70, 10_000]))
+        monkeypatch.setattr(unit_spill, "_MOST_COLLECTED", Random(seed).choice([1, 70, 10_000]))
         path = None if in_memory else tmp_path / str(seed)
         spill, expected = written(RowSpillWriter(path), seed)
         assert spill.keys() == expected.keys()

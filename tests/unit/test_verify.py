@@ -17,7 +17,7 @@ from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH
-from reput.sink.runner import InlineRunner
+from reput.replay.runner import InlineRunner
 from reput.verify.against import compare_pair, prepare_pair
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare

@@ -11,7 +11,7 @@ import pytest
 from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
-from reput.sink.runner import InlineRunner
+from reput.replay.runner import InlineRunner
 from reput.verify.batch_files import BLOCK, look_at
 from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report

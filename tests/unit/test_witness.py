@@ -16,9 +16,9 @@ from reput.errors import ReputError, SegmentGoneError, StoreError
 from reput.format import names
 from reput.log.parts import cut
 from reput.log.segments import discover, map_segment
+from reput.replay.part_result import collect, pass_over, witnessed
+from reput.replay.target import Target
 from reput.scan.part import Part
-from reput.sink.part_result import collect, pass_over, witnessed
-from reput.sink.target import Target
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource
 from reput.store import witness
 from reput.store.witness import config_seen, store_seen

@@ -15,9 +15,9 @@ from reput.format import commitlog, names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.job.run import bytes_per_batch
+from reput.replay.part_result import PartResult
 from reput.scan.part import Part
 from reput.sink.journal import Journal
-from reput.sink.part_result import PartResult
 from reput.sink.writer import BatchWriter, Progress
 from tests.local import (
     NoLedger,

@@ -19,7 +19,7 @@ from reput.catalog.options import Cataloged
 from reput.cli.crash import REFUSED
 from reput.config.evidence import Basis
 from reput.errors import ReputError
-from reput.sink.state import FILLED, HIDDEN, KEPT
+from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
 from reput.words import counted, visible
 

@@ -328,7 +328,7 @@ class Reader:
         scan.tail = max([scan.tail, *(finding.end for finding in findings)])
 
     def _close(self, scan: _Scan, outcome: PartOutcome) -> Iterator[Event]:
-        """How the segment ends: :meth:`reput.sink.chain.Chain.finish` says the same of it."""
+        """How the segment ends: :meth:`reput.replay.chain.Chain.finish` says the same of it."""
         part, data, place = scan.part, scan.data, outcome.end
         written_end = part.base + part.segment_length
         if outcome.status is Status.BLANK:

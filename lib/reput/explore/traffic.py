@@ -15,7 +15,7 @@ import pandas as pd
 from reput.config.topics import write_queues
 from reput.explore.tables import table
 from reput.format.commitlog import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from reput.sink.selection import SYSTEM_TOPICS
+from reput.replay.selection import SYSTEM_TOPICS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -13,9 +13,9 @@ from reput.log.segments import CommitLog
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
     from reput.job.options import RebuildOptions
+    from reput.replay.selection import Selection
+    from reput.replay.state import Opening, State
     from reput.sink.journal import Journal
-    from reput.sink.selection import Selection
-    from reput.sink.state import Opening, State
 
 _LONGEST_VALUE = 60
 _KNOWN, _BATCH = "known_topics", "batch_topics"

@@ -18,7 +18,7 @@ from reput.job.options import RebuildOptions
 from reput.job.output_directory import check_utf8, output_root
 from reput.job.staging import discard_if_swapped, staging_of
 from reput.log.segments import CommitLog, discover, without_unwritten_end
-from reput.sink.selection import LiveSelection, Selection, check_batch_file_size
+from reput.replay.selection import LiveSelection, Selection, check_batch_file_size
 from reput.store import files
 from reput.store.lock import OutputLock, StoreLock, is_broker_running
 from reput.store.ownership import Owner
@@ -26,9 +26,9 @@ from reput.store.space import check_free
 from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_movable, is_pending
 
 if TYPE_CHECKING:
-    from reput.sink.filters import FiltersNow
+    from reput.replay.consumer_filters import FiltersNow
+    from reput.replay.target import Target
     from reput.sink.journal import Journal
-    from reput.sink.target import Target
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Plan:
 
     def target(self, *, flush_in_tasks: bool) -> Target:
         """What tasks need to know."""
-        from reput.sink.target import Target
+        from reput.replay.target import Target
 
         return Target(
             settings=self.settings,
@@ -95,9 +95,9 @@ def prepare(
         ReputError: the run is refused; nothing was changed.
     """
     from reput.log.end import LogEnd
-    from reput.sink.filters import FiltersNow
+    from reput.replay.consumer_filters import FiltersNow
+    from reput.replay.state import Opening
     from reput.sink.journal import Journal
-    from reput.sink.state import Opening
 
     with files.reporting("the store can't be looked at", options.store):
         is_store, is_file = options.store.is_dir(), options.store.exists()

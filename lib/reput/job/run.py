@@ -242,7 +242,7 @@ def catch_up(plan: Plan) -> None:
     Raises:
         OutputError: they can't be written.
     """
-    from reput.sink.runner import InlineRunner
+    from reput.replay.runner import InlineRunner
     from reput.sink.writer import BatchWriter
 
     target = plan.target(flush_in_tasks=False)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from reput.config.evidence import Basis
 from reput.errors import Finding
 from reput.job.carry import gone_queues
-from reput.sink.selection import Selection, is_known
-from reput.sink.state import FILLED, HIDDEN, KEPT
+from reput.replay.selection import Selection, is_known
+from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store.last_file import LastFile
 from reput.store.left_alone import left_alone
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reput.catalog.options import Cataloged
     from reput.config.settings import StoreSettings
     from reput.job.plan import Plan
-    from reput.sink.state import State
+    from reput.replay.state import State
 
 
 @dataclass(slots=True)

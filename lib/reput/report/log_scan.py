@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.errors import Finding
 from reput.log.segments import CommitLog, Segment, map_segment
+from reput.replay.chain import Chain
+from reput.replay.part_result import PartResult, QueueColumns
 from reput.report.tally import Tally
 from reput.scan import output
 from reput.scan.frames import ROWS, Frames, FrameWalk, frames
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-from reput.sink.chain import Chain
-from reput.sink.part_result import PartResult, QueueColumns
 
 #: Bytes of records in one block, and as many rows at most.
 _BLOCK_BYTES = 4 << 20

@@ -14,8 +14,8 @@ from reput.errors import OutputError
 from reput.format import batchconsumequeue, consumequeueext, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader, file_length
-from reput.sink.state import QueueState, State
-from reput.sink.target import Target
+from reput.replay.state import QueueState, State
+from reput.replay.target import Target
 
 _Queue = tuple[str, int]
 

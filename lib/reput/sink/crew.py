@@ -8,14 +8,14 @@ from typing import Any
 
 from reput.build.placement import Breaks
 from reput.errors import ReputError
+from reput.replay.part_result import PartResult, witnessed
+from reput.replay.placing import Redone
+from reput.replay.runner import InlineRunner, Runner
+from reput.replay.state import QueueState
+from reput.replay.target import Target
 from reput.scan.part import Part
 from reput.sink import index_task, ordered, redo, scan_task
-from reput.sink.part_result import PartResult, witnessed
-from reput.sink.placing import Redone
-from reput.sink.runner import InlineRunner, Runner
 from reput.sink.scan_task import Floors
-from reput.sink.state import QueueState
-from reput.sink.target import Target
 
 #: Queues differ in size; a task that is done early leaves room for another one.
 _SHARES_A_SLOT = 2

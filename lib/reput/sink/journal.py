@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from reput.errors import JournalError, OutputError
+from reput.replay.state import Batch, Opening, State
 from reput.sink import records
-from reput.sink.state import Batch, Opening, State
 from reput.store import files
 from reput.store.ownership import Owner
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from reput.errors import OutputError
 from reput.format import names
+from reput.replay.state import Batch
 from reput.sink.delta_table import Table, TableError
 from reput.sink.journal import Journal
 from reput.sink.ledger_rows import SCHEMA, rows, state_rows
-from reput.sink.state import Batch
 from reput.store import files
 from reput.store.system_errors import shortage_in
 

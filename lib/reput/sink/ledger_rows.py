@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from reput.errors import Finding
 from reput.format import names
 from reput.format.indexfile import IndexHeader
-from reput.sink.state import FILLED, HIDDEN, KEPT, MAX_FINDINGS, Batch, QueueState, Salvaged, State
+from reput.replay.state import FILLED, HIDDEN, KEPT, MAX_FINDINGS, Batch, QueueState, Salvaged, State
 
 SCHEMA = pa.schema(
     [

@@ -22,11 +22,11 @@ from reput.build.index import KeyRows, Put, put_keys
 from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, SLOT_LENGTH, IndexHeader
+from reput.replay.key_spill import Spill
+from reput.replay.target import Target
 from reput.sink import index_file
 from reput.sink.index_series import IndexSeries
 from reput.sink.index_task import from_key
-from reput.sink.spill import Spill
-from reput.sink.target import Target
 from reput.store import files
 
 

@@ -1,7 +1,8 @@
 """Queues that are written in log order: batch queues, and those with units in consumequeue_ext.
 
-What is appended to them has no place of its own. So scan tasks only put it aside, in a
-:mod:`reput.sink.row_spill`, and here it is written when all parts of the batch are known, some queues a task.
+What is appended to them has no place of its own. So scan tasks only put it aside, in the files of
+:mod:`reput.replay.unit_spill`, and here it is written when all parts of the batch are known, some queues a
+task.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from reput.build.placement import Breaks, giving_way, is_unproven
 from reput.errors import Finding, ReputError
 from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
+from reput.replay.part_result import PartResult, QueueRows
+from reput.replay.placing import Redone, findings_of, path_of, pieces, placed_anew, unproven_of
+from reput.replay.salvaged import hidden_of, salvaged_of
+from reput.replay.state import LoneZero, QueueState
+from reput.replay.target import Target
+from reput.replay.unit_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
 from reput.scan.part import Part
 from reput.sink.opened import opened
-from reput.sink.part_result import PartResult, QueueRows
-from reput.sink.placing import Redone, findings_of, path_of, pieces, placed_anew, unproven_of
 from reput.sink.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
 from reput.sink.redo import clear_from, clear_series
-from reput.sink.row_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
-from reput.sink.salvaged import hidden_of, salvaged_of
-from reput.sink.state import LoneZero, QueueState
-from reput.sink.target import Target
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.system_errors import unwritten

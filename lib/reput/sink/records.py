@@ -15,7 +15,7 @@ from zlib import crc32
 
 from reput.errors import Finding
 from reput.format.indexfile import IndexHeader
-from reput.sink.state import Batch, Opening, QueueState, Salvaged, State
+from reput.replay.state import Batch, Opening, QueueState, Salvaged, State
 
 #: 1: queues in a list, no snapshots; still read. 2: queues by topic.
 FORMAT = 2

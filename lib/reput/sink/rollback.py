@@ -11,11 +11,11 @@ from pathlib import Path
 
 from reput.format import names
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader
+from reput.replay.state import State
+from reput.replay.target import Target
 from reput.sink import index_file
 from reput.sink.opened import opened
 from reput.sink.redo import clear_from, clear_series
-from reput.sink.state import State
-from reput.sink.target import Target
 from reput.store import files
 from reput.store.outside import refuse_links
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from reput.errors import Finding
 from reput.format import names
 from reput.log.segments import CommitLog, is_zero, map_segment
-from reput.sink.state import HIDDEN, KEPT, Salvaged
-from reput.sink.target import Target
+from reput.replay.state import HIDDEN, KEPT, Salvaged
+from reput.replay.target import Target
 from reput.store import files
 from reput.store.space import check_free
 

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from reput.build.units import UnitColumns, by_queue, joined, pack_columns
 from reput.errors import ReputError
 from reput.log.segments import map_segment
+from reput.replay.key_spill import SpillWriter
+from reput.replay.part_result import PartResult, pass_over
+from reput.replay.selection import Selection
+from reput.replay.target import Target
+from reput.replay.unit_spill import ROW, Queue, RowSpillWriter
 from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
 from reput.scan.part import Part
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-from reput.sink.part_result import PartResult, pass_over
 from reput.sink.queue_files import QueueFiles
-from reput.sink.row_spill import ROW, Queue, RowSpillWriter
-from reput.sink.selection import Selection
-from reput.sink.spill import SpillWriter
-from reput.sink.target import Target
 from reput.store.lock import OutputLock
 from reput.store.system_errors import unwritten
 

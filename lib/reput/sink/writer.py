@@ -20,6 +20,12 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.log.parts import batch_end, cut
 from reput.log.segments import CommitLog, without_unwritten_end
+from reput.replay.part_result import PartResult
+from reput.replay.placing import Redone
+from reput.replay.queues import BatchQueues
+from reput.replay.runner import InlineRunner, Runner
+from reput.replay.state import Batch, State
+from reput.replay.target import Target
 from reput.scan.part import Part
 from reput.sink import ordered, presence, redo, retention
 from reput.sink.audit import audit_batch
@@ -29,16 +35,10 @@ from reput.sink.index_builder import BatchIndex, IndexBuilder
 from reput.sink.journal import Journal
 from reput.sink.ledger import Ledger
 from reput.sink.live_index import LiveIndex
-from reput.sink.part_result import PartResult
-from reput.sink.placing import Redone
 from reput.sink.queue_files import QueueFiles
-from reput.sink.queues import BatchQueues
 from reput.sink.rollback import roll_back
-from reput.sink.runner import InlineRunner, Runner
 from reput.sink.salvage import bounded, keep_ranges
-from reput.sink.state import Batch, State
 from reput.sink.step_back import fingerprint
-from reput.sink.target import Target
 from reput.store import files
 from reput.store.filecache import FileCache
 from reput.store.lock import OutputLock

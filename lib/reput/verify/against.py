@@ -23,8 +23,8 @@ from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.indexfile import FIRST_ORDINAL
 from reput.log.segments import discover, without_unwritten_end
-from reput.sink.runner import Runner
-from reput.sink.selection import Selection
+from reput.replay.runner import Runner
+from reput.replay.selection import Selection
 from reput.store.holes import extents
 from reput.store.witness import store_seen
 from reput.verify.batch_check import find_batch_units

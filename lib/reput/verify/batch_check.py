@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reput.errors import Finding
 from reput.format import names
-from reput.sink.runner import Runner
+from reput.replay.runner import Runner
 from reput.verify.batch_files import BatchFiles, BatchRun
 from reput.verify.batch_units import BatchRange, add_batch_ranges
 from reput.verify.explain import Explainer

@@ -14,9 +14,9 @@ from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.format.consumequeue import PHYSICAL_OFFSET, SIZE, TAGS_CODE, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.log.segments import map_segment
+from reput.replay.selection import is_known
+from reput.replay.state import QueueState
 from reput.scan.reference import Frame, frame
-from reput.sink.selection import is_known
-from reput.sink.state import QueueState
 from reput.verify.batch_files import BatchFiles
 from reput.verify.batch_units import BLANK, REPEATED, BatchRange, BatchUnit
 from reput.verify.batch_units import UNORDERED as UNORDERED_UNIT

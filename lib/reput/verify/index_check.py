@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from reput.format.indexfile import FIRST_ORDINAL
-from reput.sink.runner import Runner
+from reput.replay.runner import Runner
 from reput.verify.batch_check import uncovered
 from reput.verify.entries import EntriesCompared, joined, joined_problems
 from reput.verify.explain import Explainer

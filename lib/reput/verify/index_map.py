@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.sink.runner import Runner
+from reput.replay.runner import Runner
 from reput.verify.entries import BlockRun
 from reput.verify.index_file import IndexInfo, block_starts
 from reput.verify.tasks import BlocksTask

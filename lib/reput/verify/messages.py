@@ -12,11 +12,11 @@ from reput.build.units import by_queue
 from reput.errors import Finding
 from reput.format.batchconsumequeue import NOT_COMPACTED
 from reput.log.segments import map_segment
+from reput.replay.part_result import QueueRows
 from reput.scan.fields import RecordFields, fields_of_queue, record_fields
 from reput.scan.output import OutputArrays
 from reput.scan.part import Part
 from reput.scan.table import QueueTable
-from reput.sink.part_result import QueueRows
 from reput.verify.batch_units import UNIT
 from reput.verify.ext import OfMessages
 

@@ -12,8 +12,8 @@ from reput.config.topics import batch_queue_topics, known_topics
 from reput.errors import StoreError
 from reput.format import names
 from reput.log.segments import CommitLog, discover, without_unwritten_end
-from reput.sink.selection import Selection
-from reput.sink.target import Target
+from reput.replay.selection import Selection
+from reput.replay.target import Target
 from reput.store import files
 from reput.store.lock import is_broker_running
 from reput.store.swap import is_pending

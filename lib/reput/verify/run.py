@@ -17,12 +17,12 @@ from reput.build.placement import Breaks
 from reput.errors import Finding, SettingsError
 from reput.format import names
 from reput.log.parts import cut
+from reput.replay.chain import Chain
+from reput.replay.part_result import PartResult, witnessed
+from reput.replay.queues import BatchQueues
+from reput.replay.runner import Runner
+from reput.replay.state import QueueState
 from reput.scan.part import Part
-from reput.sink.chain import Chain
-from reput.sink.part_result import PartResult, witnessed
-from reput.sink.queues import BatchQueues
-from reput.sink.runner import Runner
-from reput.sink.state import QueueState
 from reput.store.left_alone import left_alone
 from reput.store.witness import config_seen, store_seen
 from reput.verify.batch_check import BatchCheck

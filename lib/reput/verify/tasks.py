@@ -15,15 +15,15 @@ from reput.build.units import pack
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, ReputError, StoreError
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.replay.key_spill import SpillWriter
+from reput.replay.part_result import PartResult, collect, pass_over
+from reput.replay.placing import Redone, findings_of, pieces, placed_anew, unproven_of
+from reput.replay.state import QueueState
+from reput.replay.target import Target
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.part import Part
 from reput.scan.table import QueueTable
-from reput.sink.part_result import PartResult, collect, pass_over
-from reput.sink.placing import Redone, findings_of, pieces, placed_anew, unproven_of
-from reput.sink.spill import SpillWriter
-from reput.sink.state import QueueState
-from reput.sink.target import Target
 from reput.verify import index_file
 from reput.verify.batch_files import BatchFiles, BatchRun, look_at, read_runs
 from reput.verify.batch_units import UNIT, BatchRange, Found, add_batch_ranges, begins_anew, compare_batch

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from reput.errors import ReputError
-from reput.sink import runner as runners
-from reput.sink.runner import Runner
+from reput.replay import runner as runners
+from reput.replay.runner import Runner
 from reput.verify.tasks import work
 
 
@@ -27,7 +27,7 @@ def done(runner: Runner, tasks: Sequence[Callable[[], object]]) -> list[Any]:
 
 
 def in_waves(runner: Runner, tasks: Sequence[Callable[[], object]]) -> Generator[Any]:
-    """The results of many tasks in order; see :func:`reput.sink.runner.in_waves`.
+    """The results of many tasks in order; see :func:`reput.replay.runner.in_waves`.
 
     Raises:
         ReputError: one failed.

@@ -24,7 +24,7 @@ from reput.watch.endpoint import MetricsServer
 from reput.watch.lag import Lag, LagProbe
 
 if TYPE_CHECKING:
-    from reput.sink.state import State
+    from reput.replay.state import State
 
 #: Upper bounds of batch durations, s: around what a tail promises, and up to a backlog's batches.
 _SECONDS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)

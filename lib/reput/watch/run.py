@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from reput.config.settings import StoreSettings
-    from reput.sink.state import State
+    from reput.replay.state import State
     from reput.watch.metrics import Endpoint, Metrics
 
 

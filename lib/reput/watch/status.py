@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, OutputError, ReputError, counts
 from reput.format import names
+from reput.replay.state import Opening
 from reput.sink.journal import read_state
-from reput.sink.state import Opening
 from reput.store.lock import Holder, output_holder
 from reput.watch import table
 from reput.watch.note import RunNote

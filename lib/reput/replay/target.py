@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.config.settings import StoreSettings
+from reput.replay.consumer_filters import FiltersNow
+from reput.replay.selection import Selection
 from reput.scan.rules import Rules, rules
 from reput.scan.table import QueueTable
-from reput.sink.filters import FiltersNow
-from reput.sink.selection import Selection
 from reput.store.ownership import Owner
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from reput.build.placement import Breaks, Oddity, Placement, giving_way, is_unproven, last_is_lone_zero, place
 from reput.errors import Finding
 from reput.format.consumequeue import unit
+from reput.replay.part_result import QueueRows
+from reput.replay.state import LoneZero, QueueState, Salvaged
 from reput.scan.part import Part
-from reput.sink.part_result import QueueRows
-from reput.sink.state import LoneZero, QueueState, Salvaged
 
 _EXPECTED = "the queueOffset that is due"
 

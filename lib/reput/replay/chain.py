@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from reput.errors import Finding
 from reput.log.segments import map_segment
+from reput.replay.part_result import PartResult
 from reput.scan.part import Part, missing_range, torn_tail
 from reput.scan.status import Status
-from reput.sink.part_result import PartResult
 
 
 @dataclass(frozen=True, slots=True)

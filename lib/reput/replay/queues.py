@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from reput.build.placement import Breaks
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.sink.part_result import PartResult
-from reput.sink.placing import Redone
-from reput.sink.state import QueueState
+from reput.replay.part_result import PartResult
+from reput.replay.placing import Redone
+from reput.replay.state import QueueState
 
 
 class BatchQueues:

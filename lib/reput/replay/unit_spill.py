@@ -2,8 +2,8 @@
 
 A unit's place in an ordinary queue is its queueOffset. In a batch queue and in consumequeue_ext it is what
 was appended before, which a task that scans one part of the log doesn't know. Such units wait here until the
-parts before are known: in a scratch file, as index keys do (:mod:`reput.sink.spill`), or in memory where one
-process does it all.
+parts before are known: in a scratch file, as index keys do (:mod:`reput.replay.key_spill`), or in memory
+where one process does it all.
 """
 
 from __future__ import annotations

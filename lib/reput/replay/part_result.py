@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.log.segments import map_segment
+from reput.replay.key_spill import Spill
+from reput.replay.runner import Runner
+from reput.replay.selection import Selection
+from reput.replay.target import Target
+from reput.replay.unit_spill import RowSpill
 from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.table import QueueTable
-from reput.sink.row_spill import RowSpill
-from reput.sink.runner import Runner
-from reput.sink.selection import Selection
-from reput.sink.spill import Spill
-from reput.sink.target import Target
 from reput.store import witness
 
 

@@ -10,7 +10,7 @@ from reput.build.batch import units_fit
 from reput.config.topics import TopicsNow
 from reput.errors import SettingsError
 from reput.format.commitlog import SCHEDULE_TOPIC
-from reput.sink.state import QueueState
+from reput.replay.state import QueueState
 
 # Topics that brokers make for themselves, not all of them in topics.json (TopicValidator, 4.9.7 to 5.3.3).
 SYSTEM_TOPICS = frozenset(

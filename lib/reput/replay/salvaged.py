@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reput.build.placement import Oddity, Placement
-from reput.sink.part_result import QueueRows
-from reput.sink.state import FILLED, HIDDEN, Salvaged
+from reput.replay.part_result import QueueRows
+from reput.replay.state import FILLED, HIDDEN, Salvaged
 
 #: Messages of one queue and batch that are listed one by one; one more row stands for the rest.
 MOST_HIDDEN = 4096

@@ -1,0 +1,1 @@
+"""What the log says of queues and index: scanned, put together and placed. Nothing but scratch is written."""
