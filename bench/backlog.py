@@ -25,7 +25,7 @@ from bench.process import run
 from bench.warm import rebuilds
 from reput.job.options import TailOptions
 from reput.job.tail import tail
-from reput.sink.writer import BatchWriter
+from reput.output.writer import BatchWriter
 from reput.spark.sessions import session
 from reput.store.compare import compare
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reput.format import names
+from reput.output.journal.journal import Journal
+from reput.output.ledger.ledger import Ledger
+from reput.output.ledger.ledger_upkeep import LedgerUpkeep
 from reput.replay.state import Batch, Opening, QueueState
-from reput.sink.journal import Journal
-from reput.sink.ledger import Ledger
-from reput.sink.ledger_upkeep import LedgerUpkeep
 from reput.store.space import human
 
 _WINDOW = 100

@@ -29,7 +29,7 @@ from bench.memory import MemorySampler
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
-from reput.sink.journal import read
+from reput.output.journal.journal import read
 from reput.store.compare import compare
 from tests.compat.jars import VERSIONS, JarsUnavailableError
 from tests.compat.java_store import JavaStore

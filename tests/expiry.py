@@ -9,8 +9,8 @@ from reput.format.batchconsumequeue import UNIT as BATCH_UNIT
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_LENGTH
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
+from reput.output.writer import BatchWriter
 from reput.replay.state import State
-from reput.sink.writer import BatchWriter
 from reput.store import files
 from tests.local import NoLedger, Runner, Store, opened_output, parts_of, target_of
 

@@ -15,14 +15,14 @@ from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
+from reput.output.journal.journal import Journal
+from reput.output.rollback import roll_back
+from reput.output.writer import BatchWriter
 from reput.replay.consumer_filters import FiltersNow
 from reput.replay.selection import Selection
 from reput.replay.state import Opening, State
 from reput.replay.target import Target
 from reput.scan.part import Part
-from reput.sink.journal import Journal
-from reput.sink.rollback import roll_back
-from reput.sink.writer import BatchWriter
 from reput.store import files
 from reput.store.lock import OutputLock
 

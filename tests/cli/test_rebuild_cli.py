@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from reput.format import names
-from reput.sink.journal import read
+from reput.output.journal.journal import read
 from reput.store import swap
 from tests.rebuilds import (
     LIB,

@@ -26,8 +26,8 @@ from reput.errors import ReputError, SparkError
 from reput.format import names
 from reput.log.end import LogEnd
 from reput.log.segments import discover
+from reput.output.journal.journal import read_state
 from reput.replay.state import State
-from reput.sink.journal import read_state
 from reput.store.compare import compare
 from reput.watch import stop as watch_stop
 from tests.compat.broker import Broker

@@ -15,8 +15,8 @@ from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.log.end import LogEnd
+from reput.output.writer import BatchWriter
 from reput.replay.state import State
-from reput.sink.writer import BatchWriter
 from reput.store import files
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS

@@ -18,11 +18,11 @@ from reput.format import names
 from reput.job import RebuildOptions, rebuild, undo
 from reput.job import run as rebuilding
 from reput.job.plan import Plan
+from reput.output.rollback import roll_back
+from reput.output.writer import BatchWriter
 from reput.recovery.mending import MendOptions, mend
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
-from reput.sink.rollback import roll_back
-from reput.sink.writer import BatchWriter
 from reput.store.lock import OutputLock
 from reput.store.swap import KEPT, is_pending
 from tests.local import NoLedger, parts_of, tree

@@ -40,11 +40,11 @@ from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.lag import lag
 from reput.log import committed
 from reput.log.parts import LogPart
+from reput.output.journal import journal
+from reput.output.ledger.ledger import Ledger
 from reput.recovery.check import problems
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
-from reput.sink import journal
-from reput.sink.ledger import Ledger
 from reput.sink.spark_checkpoint import last_planned, planned_end
 from reput.source import messages
 from reput.source.options import NAMES, Options

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from reput.format import commitlog
 from reput.format.commitlog import Record
+from reput.output.index import index_series
 from reput.replay.state import State
-from reput.sink import index_series
 from tests import slow_rebuild
 from tests.local import (
     Store,

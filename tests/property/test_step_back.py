@@ -10,9 +10,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from reput.format import names
+from reput.output.journal.journal import Journal
+from reput.output.step_back import last_standing, step_back
 from reput.replay.state import State
-from reput.sink.journal import Journal
-from reput.sink.step_back import last_standing, step_back
 from reput.store.lock import OutputLock
 from tests.local import Store, outputs, rebuild_locally, target_of
 from tests.property.test_rebuild import Run, Spec, lay_out, runs, scratch, specs, store_of

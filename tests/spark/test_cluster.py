@@ -23,8 +23,8 @@ from reput.cluster.standalone import Submitted
 from reput.cluster.trial import default_store, entry_point, open_store
 from reput.errors import SparkError, StoreError
 from reput.format import names
+from reput.output.journal.journal import read_state
 from reput.replay.state import State
-from reput.sink.journal import read_state
 from reput.store.compare import compare
 from tests.compat import story
 from tests.golden.store import GoldenStore, unpack

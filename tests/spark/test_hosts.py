@@ -20,7 +20,7 @@ import pytest
 from reput.cluster import Cluster
 from reput.cluster.standalone import _WORKER_READY, Submitted, _await
 from reput.format import names
-from reput.sink.journal import read_state
+from reput.output.journal.journal import read_state
 from reput.spark import sessions as reput_spark
 from tests.golden.store import GoldenStore, unpack
 from tests.live import live_store

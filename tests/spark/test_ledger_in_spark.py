@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reput.config.settings import StoreSettings
-from reput.sink.ledger_rows import SCHEMA
+from reput.output.ledger.ledger_rows import SCHEMA
 from reput.spark import sessions as reput_spark
 from tests.golden.store import unpack
 from tests.local import Store, rebuild_locally

@@ -19,9 +19,9 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import unit
 from reput.job import RebuildOptions, rebuild
 from reput.job.staging import staging_of
+from reput.output.batch_scan import Gathering
+from reput.output.journal.journal import read
 from reput.sink import cut_short
-from reput.sink.gathering import Gathering
-from reput.sink.journal import read
 from reput.store import files, swap
 from reput.store.compare import compare
 from tests.golden.store import GoldenStore

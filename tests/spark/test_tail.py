@@ -18,11 +18,11 @@ from reput.errors import OutputError, ReputError, SettingsError, SparkError, Sto
 from reput.format import names
 from reput.job import Summary, TailOptions
 from reput.job.tail import tail
+from reput.output.batch_scan import Gathering
+from reput.output.journal.journal import read_state
+from reput.output.writer import BatchWriter
 from reput.replay.state import State
 from reput.scan.part import Part
-from reput.sink.gathering import Gathering
-from reput.sink.journal import read_state
-from reput.sink.writer import BatchWriter
 from reput.store.compare import compare
 from reput.store.lock import output_holder
 from reput.watch.progress import StreamFacts, facts
@@ -173,7 +173,7 @@ def test_a_backlog_is_begun_before_spark_asks(
         begun.append(look(writer, parts))
         return begun[-1]
 
-    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    monkeypatch.setattr("reput.output.writer._INLINE_BYTES", 0)
     monkeypatch.setattr(BatchWriter, "_begun", remember)
     live.finish()
     size = live.segments[0].stat().st_size
@@ -193,7 +193,7 @@ def test_a_limited_rate_reads_nothing_ahead(
     live: Live, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[list[Part]] = []
-    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    monkeypatch.setattr("reput.output.writer._INLINE_BYTES", 0)
     monkeypatch.setattr(BatchWriter, "begin_ahead", lambda _writer, parts: begun.append(parts))
     live.finish()
     size = live.segments[0].stat().st_size
@@ -210,7 +210,7 @@ def test_what_was_begun_ahead_ends_when_the_query_does_not_start(
     def fail(*_: object) -> None:
         raise SparkError("the query doesn't start")
 
-    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    monkeypatch.setattr("reput.output.writer._INLINE_BYTES", 0)
     monkeypatch.setattr("reput.job.follow.Following", fail)
     live.finish()
     size = live.segments[0].stat().st_size

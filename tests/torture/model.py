@@ -7,8 +7,8 @@ from pathlib import Path
 
 from reput.format import names
 from reput.log.segments import discover
+from reput.output.writer import BatchWriter
 from reput.replay.state import State
-from reput.sink.writer import BatchWriter
 from reput.store import files
 from tests.local import NoLedger, Runner, Store, opened_output, parts_of, target_of
 from tests.property.test_rebuild import Log

@@ -118,12 +118,14 @@ def doom(text: str) -> None:
     doomed = Doom(**json.loads(text))
     then: dict[str, list[Callable[[Any], None]]] = {"reput.spark.sessions": [_tell_all]}
     if doomed.in_spark:
-        then["reput.sink.writer"] = [lambda writer: setattr(writer, "_INLINE_BYTES", 0)]
+        then["reput.output.writer"] = [lambda writer: setattr(writer, "_INLINE_BYTES", 0)]
         then["reput.job.follow"] = [_small_parts]
     if doomed.step is not None:
         end = _End(BY_NAME[doomed.step], doomed)
         then.setdefault("reput.store.files", []).append(end.replace_system)
-        then.setdefault("reput.sink.writer", []).append(lambda writer: end.wrap(writer.BatchWriter, "write"))
+        then.setdefault("reput.output.writer", []).append(
+            lambda writer: end.wrap(writer.BatchWriter, "write")
+        )
     sys.meta_path.insert(0, _AfterImport(then))
 
 

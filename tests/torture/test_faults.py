@@ -19,7 +19,7 @@ from reput.errors import OutputError, ReputError
 from reput.format import names
 from reput.job import TailOptions
 from reput.job.tail import tail
-from reput.sink.writer import BatchWriter
+from reput.output.writer import BatchWriter
 from reput.store import files
 from reput.store.system import System
 from tests.golden.store import GoldenStore

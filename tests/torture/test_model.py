@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from reput.errors import ReputError
+from reput.output import scan_task, writer
 from reput.replay.state import State
-from reput.sink import scan_task, writer
 from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, Failing, LosingPower, died

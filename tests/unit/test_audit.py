@@ -10,13 +10,13 @@ import pytest
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError
 from reput.format import names
+from reput.output.audit import audit, audit_batch
+from reput.output.journal.journal import read_state
+from reput.output.scan_task import Floors, scan
 from reput.replay.part_result import PartResult
 from reput.replay.state import QueueState, State
 from reput.replay.target import Target
 from reput.scan.part import Part
-from reput.sink.audit import audit, audit_batch
-from reput.sink.journal import read_state
-from reput.sink.scan_task import Floors, scan
 from tests.golden.store import unpack
 from tests.local import Store, in_log_order, rebuild_locally, target_of
 
@@ -139,8 +139,8 @@ def test_a_batch_whose_files_are_elsewhere_is_not_committed(
         (tmp_path / "far").mkdir(exist_ok=True)
         return scan(replace(target, root=tmp_path / "far"), part, attempt, floors)
 
-    monkeypatch.setattr("reput.sink.scan_task.scan", scan_elsewhere)
-    monkeypatch.setattr("reput.sink.writer.BatchWriter._flush", lambda *_: None)  # tasks have flushed
+    monkeypatch.setattr("reput.output.scan_task.scan", scan_elsewhere)
+    monkeypatch.setattr("reput.output.writer.BatchWriter._flush", lambda *_: None)  # tasks have flushed
     with pytest.raises(OutputError, match="the driver doesn't see a file that was written"):
         rebuild_locally(Store(golden.root, settings), tmp_path / "out")
     state = read_state(tmp_path / "out" / names.REPUT / names.JOURNAL)[1]

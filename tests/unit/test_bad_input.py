@@ -19,12 +19,12 @@ from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.format.consumequeue import MAX_QUEUE_OFFSET, PRE_BLANK, unit
 from reput.log.segments import discover
+from reput.output import salvage
 from reput.replay import salvaged
 from reput.replay.state import FILLED, HIDDEN, KEPT, Salvaged, State
 from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.status import Status
-from reput.sink import salvage
 from reput.store import space
 from tests import slow_rebuild
 from tests.local import Store, index_of, kinds, queues, rebuild_locally, target_of, tree, units, write_store

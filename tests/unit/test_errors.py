@@ -11,9 +11,9 @@ import pytest
 
 from reput.errors import Finding, JournalError, OutputError, ReputError, StoreError
 from reput.log import segments
+from reput.output import retention, step_back, writer
 from reput.replay import placing
 from reput.scan import part
-from reput.sink import retention, step_back, writer
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from reput.format import names
 from reput.format.indexfile import IndexHeader
+from reput.output.ledger import delta_table, ledger_rows, ledger_upkeep
+from reput.output.ledger.delta_table import LOG
+from reput.output.ledger.ledger import APPLICATION, Ledger
+from reput.output.ledger.ledger_rows import merged, rows
+from reput.output.ledger.ledger_upkeep import LedgerUpkeep, step
 from reput.replay.state import Batch, QueueState
-from reput.sink import delta_table, ledger_rows, ledger_upkeep
-from reput.sink.delta_table import LOG
-from reput.sink.ledger import APPLICATION, Ledger
-from reput.sink.ledger_rows import merged, rows
-from reput.sink.ledger_upkeep import LedgerUpkeep, step
 from reput.store import files
 from tests.crash import Dying, LosingPower, died
 from tests.property.test_rebuild import scratch

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
+from reput.output import writer
+from reput.output.index import index_task
+from reput.output.index.index_builder import BatchIndex, IndexBuilder
+from reput.output.index.live_index import LiveIndex
+from reput.output.rollback import roll_back
 from reput.replay.key_spill import Spill
 from reput.replay.state import State
 from reput.replay.target import Target
-from reput.sink import index_task, writer
-from reput.sink.index_builder import BatchIndex, IndexBuilder
-from reput.sink.live_index import LiveIndex
-from reput.sink.rollback import roll_back
 from reput.store import files
 from reput.store.system import System
 from tests import slow_rebuild

@@ -14,9 +14,9 @@ from reput.errors import OutputError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
+from reput.output.step_back import last_standing, step_back
+from reput.output.writer import BatchWriter
 from reput.replay.state import State
-from reput.sink.step_back import last_standing, step_back
-from reput.sink.writer import BatchWriter
 from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, LosingPower, died
@@ -109,7 +109,7 @@ def test_the_head_expires_while_a_batch_is_begun_ahead(
     looked: bool, store: Store, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was begun with the old first queueOffsets must not be committed over the new ones."""
-    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    monkeypatch.setattr("reput.output.writer._INLINE_BYTES", 0)
     out = place / "out"
     read_to(store, out, 6 * SEGMENT)
     log = store.log

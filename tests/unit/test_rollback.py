@@ -17,9 +17,9 @@ from reput.errors import JournalError, OutputError, ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.job.output_directory import output_root
+from reput.output.journal import journal_records
+from reput.output.rollback import roll_back
 from reput.replay.state import State
-from reput.sink import records
-from reput.sink.rollback import roll_back
 from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, Failing, KilledError, LosingPower, died
@@ -299,7 +299,7 @@ def test_a_journal_with_records_moved_is_refused(store: Store, place: Path, orde
     rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS)
     path = out / names.REPUT / JOURNAL
     data = path.read_bytes()
-    ends = [at + records.length_of(payload) for at, payload in records.whole_frames(data)]
+    ends = [at + journal_records.length_of(payload) for at, payload in journal_records.whole_frames(data)]
     head, *batches = [data[start:end] for start, end in pairwise([0, *ends])]
     assert len(batches) == len(ENDS) + 1
     before = tree(out)

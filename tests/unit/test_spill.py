@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from reput.errors import OutputError
 from reput.format.indexfile import IndexHeader, file_length
+from reput.output.index import index_task
+from reput.output.index.index_task import IndexTask, message_of_key
 from reput.replay.key_spill import Spill, SpillWriter, read
 from reput.scan import output
-from reput.sink import index_task
-from reput.sink.index_task import IndexTask, message_of_key
 from tests import slow_rebuild
 from tests.property.test_rebuild import scratch
 

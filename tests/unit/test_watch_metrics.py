@@ -27,8 +27,8 @@ import reput
 from reput.errors import Finding, OutputError, SettingsError
 from reput.format import names
 from reput.format.commitlog import Record
+from reput.output.journal.journal import read_state
 from reput.replay.state import State
-from reput.sink.journal import read_state
 from reput.watch.endpoint import MOST_CONNECTIONS
 from reput.watch.lag import LagProbe
 from reput.watch.metrics import Metrics, TableMetrics, served

@@ -15,10 +15,10 @@ from reput.format import commitlog, names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.job.run import bytes_per_batch
+from reput.output.journal.journal import Journal
+from reput.output.writer import BatchWriter, Progress
 from reput.replay.part_result import PartResult
 from reput.scan.part import Part
-from reput.sink.journal import Journal
-from reput.sink.writer import BatchWriter, Progress
 from tests.local import (
     NoLedger,
     Runner,
@@ -280,7 +280,7 @@ def tail_of(store: Store, out: Path, journal: Journal) -> BatchWriter:
 def test_a_tail_begins_ahead_where_the_log_does_not_change(
     beyond: int, is_sure: bool, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    monkeypatch.setattr("reput.output.writer._INLINE_BYTES", 0)
     with opened_output(target_of(store, tmp_path / "out"), store.log) as journal:
         writer = tail_of(store, tmp_path / "out", journal)
         writer.begin_backlog(store.log.segments[-1].base + beyond, 150)
@@ -291,7 +291,7 @@ def test_a_tail_begins_ahead_where_the_log_does_not_change(
 def test_a_tail_that_ends_before_its_first_batch_leaves_nothing_begun(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.sink.writer._INLINE_BYTES", 0)
+    monkeypatch.setattr("reput.output.writer._INLINE_BYTES", 0)
     out = tmp_path / "out"
     with opened_output(target_of(store, out), store.log) as journal:
         writer = tail_of(store, out, journal)

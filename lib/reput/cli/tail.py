@@ -32,7 +32,7 @@ from reput.spark.sessions import check_java, is_submitted, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from reput.sink.writer import BatchWriter
+    from reput.output.writer import BatchWriter
 
 EXAMPLES = """**Examples**
 

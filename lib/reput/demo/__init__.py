@@ -14,7 +14,7 @@ from reput.store.compare import Comparison, compare
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from reput.sink.writer import Progress
+    from reput.output.writer import Progress
 
 VERSION = "5.5.0"
 ARCHIVE = Path(__file__).with_name(f"store-{VERSION}.tar.xz")

@@ -13,9 +13,9 @@ from reput.log.segments import CommitLog
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
     from reput.job.options import RebuildOptions
+    from reput.output.journal.journal import Journal
     from reput.replay.selection import Selection
     from reput.replay.state import Opening, State
-    from reput.sink.journal import Journal
 
 _LONGEST_VALUE = 60
 _KNOWN, _BATCH = "known_topics", "batch_topics"
@@ -58,7 +58,7 @@ def check_continues(
     Raises:
         OutputError: it was not.
     """
-    from reput.sink.step_back import fingerprint
+    from reput.output.step_back import fingerprint
 
     begun, state = journal.opening, journal.state
     moved = begun.store != now.store
@@ -146,7 +146,7 @@ def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
     Raises:
         OutputError: it does not.
     """
-    from reput.sink.step_back import stands
+    from reput.output.step_back import stands
 
     state = journal.state
     if state.cursor < log.start:

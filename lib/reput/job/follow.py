@@ -15,14 +15,14 @@ from reput.job.options import TailOptions
 from reput.job.plan import Plan
 from reput.job.sharing import shared
 from reput.log.segments import CommitLog, discover
+from reput.output.journal.journal import Journal
+from reput.output.ledger.ledger_upkeep import LedgerUpkeep
+from reput.output.rollback import roll_back
+from reput.output.step_back import last_standing, stands, step_back, too_far
+from reput.output.writer import BatchWriter
 from reput.replay.target import Target
 from reput.sink.following import Following
-from reput.sink.journal import Journal
-from reput.sink.ledger_upkeep import LedgerUpkeep
-from reput.sink.rollback import roll_back
 from reput.sink.spark_checkpoint import last_planned, set_aside
-from reput.sink.step_back import last_standing, stands, step_back, too_far
-from reput.sink.writer import BatchWriter
 from reput.spark import kernels
 from reput.spark.runner import SparkRunner
 from reput.store.lock import OutputLock

@@ -26,9 +26,9 @@ from reput.store.space import check_free
 from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_movable, is_pending
 
 if TYPE_CHECKING:
+    from reput.output.journal.journal import Journal
     from reput.replay.consumer_filters import FiltersNow
     from reput.replay.target import Target
-    from reput.sink.journal import Journal
 
 
 @dataclass(slots=True)
@@ -95,9 +95,9 @@ def prepare(
         ReputError: the run is refused; nothing was changed.
     """
     from reput.log.end import LogEnd
+    from reput.output.journal.journal import Journal
     from reput.replay.consumer_filters import FiltersNow
     from reput.replay.state import Opening
-    from reput.sink.journal import Journal
 
     with files.reporting("the store can't be looked at", options.store):
         is_store, is_file = options.store.is_dir(), options.store.exists()
@@ -240,7 +240,7 @@ def _enter_store(
 
 
 def _opening_fingerprint(journal: Path) -> str | None:
-    from reput.sink.journal import read
+    from reput.output.journal.journal import read
 
     try:
         return read(journal)[0].fingerprint

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reput.catalog.run import Catalog
-    from reput.sink.writer import BatchWriter, Progress
+    from reput.output.writer import BatchWriter, Progress
     from reput.spark.runner import SparkRunner
 
 
@@ -134,11 +134,11 @@ def _run(
     plan: Plan, spark: SparkSession, runner: SparkRunner, listener: Callable[[Progress, int], None]
 ) -> BatchWriter:
     from reput.log.parts import batch_end, cut
+    from reput.output.ledger.ledger_upkeep import LedgerUpkeep
+    from reput.output.rollback import roll_back
+    from reput.output.writer import BatchWriter
     from reput.scan.part import Part
-    from reput.sink.ledger_upkeep import LedgerUpkeep
-    from reput.sink.rollback import roll_back
     from reput.sink.streaming import run_available
-    from reput.sink.writer import BatchWriter
 
     target = plan.target(flush_in_tasks=not runner.is_local)
     with OutputLock(plan.root, plan.owner).exclusive():
@@ -242,8 +242,8 @@ def catch_up(plan: Plan) -> None:
     Raises:
         OutputError: they can't be written.
     """
+    from reput.output.writer import BatchWriter
     from reput.replay.runner import InlineRunner
-    from reput.sink.writer import BatchWriter
 
     target = plan.target(flush_in_tasks=False)
     writer = BatchWriter(target, plan.journal, plan.log, InlineRunner(), abort_present=plan.abort_present)
@@ -257,7 +257,7 @@ def _verify(plan: Plan) -> None:
     Raises:
         OutputError: a file is missing or doesn't end as the journal says.
     """
-    from reput.sink.audit import audit
+    from reput.output.audit import audit
 
     problem = audit(plan.target(flush_in_tasks=False), plan.journal.state)
     if problem is not None:

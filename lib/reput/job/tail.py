@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reput.catalog.beside import CatalogBeside
-    from reput.sink.writer import BatchWriter
+    from reput.output.writer import BatchWriter
 
 
 def tail(

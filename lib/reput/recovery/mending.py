@@ -38,7 +38,7 @@ from reput.store.swap import Swap, SwapOvertakenError, abandon, is_pending, new_
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from reput.sink.writer import Progress
+    from reput.output.writer import Progress
 
 #: Where segments are copied to when nothing is rebuilt; else a rebuild's staging is that.
 _MENDING = "mending"

@@ -132,7 +132,7 @@ class Batch:
         without_unit: messages that got no unit, by topic.
         breaks: physical offsets where something was passed over, so that messages may be missing.
         log_start: where the log began when retention last followed it, physical offset; see
-            reput.sink.retention. 0: as before.
+            reput.output.retention. 0: as before.
         dropped_index: names of the index files that retention removed.
         dropped_index_timestamp: endTimestamp of the last one of them, ms; 0: as before.
         last_record: by what the last record so far is known again; empty: as before.

@@ -50,7 +50,7 @@ class Target:
         return self.settings.recovery.queue_ext
 
     def is_ordered(self, topic: str) -> bool:
-        """Whether a topic's queues are written in log order; see reput.sink.ordered."""
+        """Whether a topic's queues are written in log order; see reput.output.queues.appended_queues."""
         return self.queue_ext or self.selection.is_batch(topic)
 
     def _excludes_lmq(self, topic: str) -> bool:

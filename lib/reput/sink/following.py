@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from reput.errors import LogWentBackError, OutputError, ReputError, SparkError
+from reput.output.writer import BatchWriter, part_of
 from reput.sink.cut_short import in_few_words, stop
 from reput.sink.spark_checkpoint import planned_end
-from reput.sink.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark.sessions import scratch_places, spark_error
 from reput.store import files

@@ -104,7 +104,7 @@ class Metrics:
 
         Args:
             state: the journal's, after the batch.
-            stages: wall time by stage since the start, s, as :class:`reput.sink.writer.Stages` adds it up.
+            stages: wall time by stage since the start, s, as :class:`reput.output.writer.Stages` adds it up.
             seconds: wall time of the batch; None for the sum of its stages.
         """
         spent = {name: total - self._stages.get(name, 0.0) for name, total in stages.items()}

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, OutputError, ReputError, counts
 from reput.format import names
+from reput.output.journal.journal import read_state
 from reput.replay.state import Opening
-from reput.sink.journal import read_state
 from reput.store.lock import Holder, output_holder
 from reput.watch import table
 from reput.watch.note import RunNote
@@ -213,7 +213,7 @@ def _measure_lag(status: Status, opening: Opening, broker_conf: Path | None) -> 
 
 
 def _ledger(root: Path) -> tuple[int | None, str | None]:
-    from reput.sink.ledger import Ledger
+    from reput.output.ledger.ledger import Ledger
 
     try:
         return Ledger(root).version(), None

@@ -20,6 +20,9 @@ from reput.build.placement import Breaks, giving_way, is_unproven
 from reput.errors import Finding, ReputError
 from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
+from reput.output.open_file import opened
+from reput.output.queues.irregular_queues import clear_from, clear_series
+from reput.output.queues.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
 from reput.replay.part_result import PartResult, QueueRows
 from reput.replay.placing import Redone, findings_of, path_of, pieces, placed_anew, unproven_of
 from reput.replay.salvaged import hidden_of, salvaged_of
@@ -27,9 +30,6 @@ from reput.replay.state import LoneZero, QueueState
 from reput.replay.target import Target
 from reput.replay.unit_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
 from reput.scan.part import Part
-from reput.sink.opened import opened
-from reput.sink.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
-from reput.sink.redo import clear_from, clear_series
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.system_errors import unwritten

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 from reput.errors import ReputError
 from reput.format import names
 from reput.format.indexfile import FIRST_ORDINAL, IndexHeader
+from reput.output.index import index_file
+from reput.output.index.index_series import IndexSeries
+from reput.output.index.index_task import IndexTask, message_of_key
 from reput.replay.key_spill import Spill
 from reput.replay.target import Target
-from reput.sink import index_file
-from reput.sink.index_series import IndexSeries
-from reput.sink.index_task import IndexTask, message_of_key
 
 # Building starts when this many keys wait: enough to be worth a task, few enough to start early.
 _KEYS_AT_ONCE = 2_000_000

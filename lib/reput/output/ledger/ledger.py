@@ -6,7 +6,7 @@ once, under the transaction ``reput`` with the batch's number in the journal, fr
 whatever is missing is written from the journal at the next start. (The end offset would not do: a batch that
 only found damage at the log's end moves no offset.)
 
-:mod:`reput.sink.ledger_upkeep` keeps it small beside the stream.
+:mod:`reput.output.ledger.ledger_upkeep` keeps it small beside the stream.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from reput.errors import OutputError
 from reput.format import names
+from reput.output.journal.journal import Journal
+from reput.output.ledger.delta_table import Table, TableError
+from reput.output.ledger.ledger_rows import SCHEMA, rows, state_rows
 from reput.replay.state import Batch
-from reput.sink.delta_table import Table, TableError
-from reput.sink.journal import Journal
-from reput.sink.ledger_rows import SCHEMA, rows, state_rows
 from reput.store import files
 from reput.store.system_errors import shortage_in
 

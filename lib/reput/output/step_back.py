@@ -13,12 +13,12 @@ from reput.format import commitlog
 from reput.format.commitlog import BLANK_LENGTH
 from reput.log.segments import CommitLog, Segment, map_segment
 from reput.log.walk_kernel import walk
+from reput.output.journal.journal import Journal
+from reput.output.retention import still_gone
+from reput.output.rollback import roll_back
 from reput.replay.state import Batch, State
 from reput.replay.target import Target
 from reput.scan.reference import Frame, frame
-from reput.sink.journal import Journal
-from reput.sink.retention import still_gone
-from reput.sink.rollback import roll_back
 from reput.store import files
 
 _LEAST = -(1 << 63)

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from reput.output.index.index_builder import BatchIndex
+from reput.output.scanning import Scanning
+from reput.output.task_runner import Crew
 from reput.replay.chain import Chain
 from reput.replay.part_result import PartResult
 from reput.replay.queues import BatchQueues
 from reput.replay.state import State
 from reput.scan.part import Part
-from reput.sink.crew import Crew
-from reput.sink.index_builder import BatchIndex
-from reput.sink.scanning import Scanning
 
 
 class Gathering:

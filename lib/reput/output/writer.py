@@ -20,6 +20,19 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.log.parts import batch_end, cut
 from reput.log.segments import CommitLog, without_unwritten_end
+from reput.output import committed_files, retention
+from reput.output.audit import audit_batch
+from reput.output.batch_scan import Gathering
+from reput.output.index.index_builder import BatchIndex, IndexBuilder
+from reput.output.index.live_index import LiveIndex
+from reput.output.journal.journal import Journal
+from reput.output.ledger.ledger import Ledger
+from reput.output.queues import appended_queues, irregular_queues
+from reput.output.queues.queue_files import QueueFiles
+from reput.output.rollback import roll_back
+from reput.output.salvage import bounded, keep_ranges
+from reput.output.step_back import fingerprint
+from reput.output.task_runner import Crew, StateFloors
 from reput.replay.part_result import PartResult
 from reput.replay.placing import Redone
 from reput.replay.queues import BatchQueues
@@ -27,18 +40,6 @@ from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import Batch, State
 from reput.replay.target import Target
 from reput.scan.part import Part
-from reput.sink import ordered, presence, redo, retention
-from reput.sink.audit import audit_batch
-from reput.sink.crew import Crew, StateFloors
-from reput.sink.gathering import Gathering
-from reput.sink.index_builder import BatchIndex, IndexBuilder
-from reput.sink.journal import Journal
-from reput.sink.ledger import Ledger
-from reput.sink.live_index import LiveIndex
-from reput.sink.queue_files import QueueFiles
-from reput.sink.rollback import roll_back
-from reput.sink.salvage import bounded, keep_ranges
-from reput.sink.step_back import fingerprint
 from reput.store import files
 from reput.store.filecache import FileCache
 from reput.store.lock import OutputLock
@@ -240,7 +241,7 @@ class BatchWriter:
             queues.doubt_heads(breaks.places)
         queues.doubt(breaks, self._target.settings.largest_record)
         redone = self._redo(crew, queues, [result.part for result in accepted], breaks)
-        waiting = ordered.waiting(crew.target, accepted, state.queues)
+        waiting = appended_queues.waiting(crew.target, accepted, state.queues)
         parts_taken = [result.part for result in accepted]
         appended = crew.order(waiting, parts_taken, breaks, from_zero=state.log_start == 0)
         for each in appended:
@@ -279,15 +280,15 @@ class BatchWriter:
         if batch.end == batch.start and not self._has_news(batch):
             self._leave_scratch()
             return
-        presence.check_queues(self._target, state.queues, queues.going_on())
+        committed_files.check_queues(self._target, state.queues, queues.going_on())
         if not crew.is_here:  # else this process wrote all of it itself
             self._audit(queues, batch)
         dropped = list(queues.restarted())
         self._journal.append(batch)
         self._target.selection.remember(batch.queues)
         for queue, before, now in dropped:
-            redo.drop_rest(self._target, queue, before, now)
-            ordered.drop_rest(self._target, queue, before, now)
+            irregular_queues.drop_rest(self._target, queue, before, now)
+            appended_queues.drop_rest(self._target, queue, before, now)
         at = self.stages.add("journal", at)
         self._ledger.catch_up(self._journal)
         at = self.stages.add("ledger", at)
@@ -302,7 +303,7 @@ class BatchWriter:
             ReputError: it could not be done.
         """
         retention.begin(self._target, self._journal.state)
-        presence.check_all(self._target, self._journal.state)
+        committed_files.check_all(self._target, self._journal.state)
         self._retain(at_start=True)
 
     def _retain(self, *, at_start: bool = False) -> None:

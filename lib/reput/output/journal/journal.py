@@ -1,8 +1,8 @@
 """The journal: the commit point of every batch.
 
-``.reput/journal`` in the output is a sequence of records (:mod:`reput.sink.records`): the :class:`Opening`,
-then each :class:`Batch` whose outputs were on disk before it was appended. Its end offset is the cursor,
-whatever Spark's checkpoint says. A record that is cut short or has a wrong CRC at the journal's end was never
+``.reput/journal`` in the output is a sequence of :mod:`reput.output.journal.journal_records`: the
+:class:`Opening`, then each :class:`Batch` whose outputs were on disk before it was appended. Its end offset is
+the cursor, whatever Spark's checkpoint says. A record that is cut short or has a wrong CRC at the journal's end was never
 committed, and is cut off.
 
 A journal that has grown is rewritten, so that its length goes by the store and by how much is done in
@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from reput.errors import JournalError, OutputError
+from reput.output.journal import journal_records
 from reput.replay.state import Batch, Opening, State
-from reput.sink import records
 from reput.store import files
 from reput.store.ownership import Owner
 
@@ -101,7 +101,7 @@ class Journal:
         Raises:
             OutputError: it can't be written.
         """
-        data = records.opening(opening, None)
+        data = journal_records.opening(opening, None)
         files.write_atomically(path, data, owner)
         return cls(path, data)
 
@@ -150,7 +150,7 @@ class Journal:
         self._check_usable()
         now = int(time.time() * 1000)
         self._rewrite_if_grown(now)
-        data = records.batch(batch, self.state.batches + 1, now)
+        data = journal_records.batch(batch, self.state.batches + 1, now)
         files.pwrite_all(self._fd, data, self._length)
         files.fsync_file(self._fd, data_only=True)
         self._length += len(data)
@@ -194,7 +194,7 @@ class Journal:
             return self.state
         state = self.state_after(number)
         end, now = self._end_of(number), int(time.time() * 1000)
-        tail = records.batch(told, number + 1, now) if told else b""
+        tail = journal_records.batch(told, number + 1, now) if told else b""
         self._replace(os.pread(self._fd, end, 0) + tail)
         del self._kept[number + 1 - self.first_number :]
         self._length = end
@@ -216,7 +216,9 @@ class Journal:
         dropped = self._end_of(self._base.batches) - self._snapshot_end
         if dropped < _WORTH_IT + self._length - dropped:
             return
-        head = records.opening(self.opening, self._base.batches) + records.snapshot(self._base)
+        head = journal_records.opening(self.opening, self._base.batches) + journal_records.snapshot(
+            self._base
+        )
         start = self._end_of(self._base.batches)
         self._replace(head + os.pread(self._fd, self._length - start, start))
         moved = len(head) - start
@@ -272,8 +274,8 @@ class Journal:
         place = self._place(number)
         start = self._end_of(number - 1)
         data = os.pread(self._fd, self._kept[place].end - start, start)
-        for _, payload in records.whole_frames(data):
-            return records.to_batch(payload)[0]
+        for _, payload in journal_records.whole_frames(data):
+            return journal_records.to_batch(payload)[0]
         raise _damaged(self.path, start, "bytes that changed since it was written")
 
     def _snapshot(self) -> State:
@@ -282,7 +284,7 @@ class Journal:
 
 
 def _next_step(found: object) -> str:
-    if isinstance(found, int) and found > records.FORMAT:
+    if isinstance(found, int) and found > journal_records.FORMAT:
         return "A newer reput wrote it: go on with that version, or choose another output directory"
     return "Choose another output directory, or remove this one"
 
@@ -292,27 +294,27 @@ class _Content:
 
     def __init__(self, path: Path, data: bytes) -> None:
         self._path, self._data = path, data
-        self._frames = records.whole_frames(data)
+        self._frames = journal_records.whole_frames(data)
         at, payload = next(self._frames, (0, b"{}"))
         head: dict[str, Any] = _taken_apart(path, _to_object, payload)
-        if head.get("format") not in records.READABLE:
+        if head.get("format") not in journal_records.READABLE:
             raise JournalError(
                 "this is no journal that can be continued",
                 path=path,
-                expected=f"an opening record of format {' or '.join(map(str, records.READABLE))}",
+                expected=f"an opening record of format {' or '.join(map(str, journal_records.READABLE))}",
                 found=head.get("format", "none"),
                 next_step=_next_step(head.get("format")),
             )
-        self.opening = _taken_apart(path, records.to_opening, head)
-        self.snapshot_end = at + records.length_of(payload)
+        self.opening = _taken_apart(path, journal_records.to_opening, head)
+        self.snapshot_end = at + journal_records.length_of(payload)
         self.base = State(cursor=self.opening.start, log_start=self.opening.start)
         if "snapshot" in head:
             # It was written and flushed together with the opening: a crash doesn't take it away.
             at, payload = next(self._frames, (self.snapshot_end, b""))
             if not payload:
                 raise _damaged(path, at, "none")
-            self.base = _taken_apart(path, records.to_state, payload)
-            self.snapshot_end = at + records.length_of(payload)
+            self.base = _taken_apart(path, journal_records.to_state, payload)
+            self.snapshot_end = at + journal_records.length_of(payload)
 
     def batches(self) -> Iterator[tuple[Batch, _Kept]]:
         """The batches, each of which begins where the one before it ended.
@@ -322,7 +324,7 @@ class _Content:
         """
         end, cursor, due = self.snapshot_end, self.base.cursor, self.base.batches + 1
         for at, payload in self._frames:
-            batch, number, committed = _taken_apart(self._path, records.to_batch, payload)
+            batch, number, committed = _taken_apart(self._path, journal_records.to_batch, payload)
             # Versions before this one wrote no numbers.
             if batch.start != cursor or batch.end < cursor or number not in (None, due):
                 told = "" if number is None else f"batch {number}, "
@@ -334,9 +336,9 @@ class _Content:
                     found=f"{told}from {batch.start} to {batch.end}",
                     next_step=_UNKNOWN,
                 )
-            end, cursor, due = at + records.length_of(payload), batch.end, due + 1
+            end, cursor, due = at + journal_records.length_of(payload), batch.end, due + 1
             yield batch, _Kept(end, committed)
-        following = records.batch_after(self._data, end)
+        following = journal_records.batch_after(self._data, end)
         if following is not None:
             raise _damaged(self._path, end, f"another whole record at {following}")
 

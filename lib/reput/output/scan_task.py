@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from reput.build.units import UnitColumns, by_queue, joined, pack_columns
 from reput.errors import ReputError
 from reput.log.segments import map_segment
+from reput.output.queues.queue_files import QueueFiles
 from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, pass_over
 from reput.replay.selection import Selection
@@ -25,7 +26,6 @@ from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
 from reput.scan.part import Part
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-from reput.sink.queue_files import QueueFiles
 from reput.store.lock import OutputLock
 from reput.store.system_errors import unwritten
 

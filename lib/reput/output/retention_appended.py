@@ -17,9 +17,9 @@ from reput.format.batchconsumequeue import UNIT, UNIT_LENGTH
 from reput.format.consumequeue import UNIT as QUEUE_UNIT
 from reput.format.consumequeue import UNIT_LENGTH as QUEUE_UNIT_LENGTH
 from reput.format.consumequeueext import place_of
+from reput.output.queues.queue_files import series
 from reput.replay.state import QueueState
 from reput.replay.target import Target
-from reput.sink.queue_files import series
 from reput.store import files
 
 Queues = Mapping[tuple[str, int], QueueState]

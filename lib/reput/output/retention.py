@@ -27,11 +27,11 @@ from reput.errors import Finding, OutputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.log.segments import CommitLog
+from reput.output import retention_appended
+from reput.output.journal.journal import Journal
+from reput.output.queues.queue_files import series
 from reput.replay.state import Batch, QueueState, State
 from reput.replay.target import Target
-from reput.sink import retention_appended
-from reput.sink.journal import Journal
-from reput.sink.queue_files import series
 from reput.store import files, system_errors
 
 Queues = Mapping[tuple[str, int], QueueState]

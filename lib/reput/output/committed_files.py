@@ -13,9 +13,9 @@ from pathlib import Path
 from reput.errors import OutputError
 from reput.format import batchconsumequeue, consumequeueext, names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.output.index import index_file
 from reput.replay.state import QueueState, State
 from reput.replay.target import Target
-from reput.sink import index_file
 
 _NEXT_STEP = "Put it back and run the same command again, or remove the output and start anew"
 

@@ -8,14 +8,16 @@ from typing import Any
 
 from reput.build.placement import Breaks
 from reput.errors import ReputError
+from reput.output import scan_task
+from reput.output.index import index_task
+from reput.output.queues import appended_queues, irregular_queues
+from reput.output.scan_task import Floors
 from reput.replay.part_result import PartResult, witnessed
 from reput.replay.placing import Redone
 from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.scan.part import Part
-from reput.sink import index_task, ordered, redo, scan_task
-from reput.sink.scan_task import Floors
 
 #: Queues differ in size; a task that is done early leaves room for another one.
 _SHARES_A_SLOT = 2
@@ -53,7 +55,7 @@ class Crew:
         return isinstance(self.runner, InlineRunner)
 
     def scan(self, parts: list[Part]) -> list[PartResult]:
-        """Scan parts and place their units; see :func:`reput.sink.scan_task.scan`.
+        """Scan parts and place their units; see :func:`reput.output.scan_task.scan`.
 
         Raises:
             ReputError: a part's.
@@ -69,7 +71,7 @@ class Crew:
         *,
         from_zero: bool,
     ) -> list[Redone]:
-        """Place some queues' units again, in log order; see :func:`reput.sink.redo.redo`.
+        """Place some queues' units again, in log order; see :mod:`reput.output.queues.irregular_queues`.
 
         Raises:
             ReputError: it could not be done.
@@ -79,9 +81,9 @@ class Crew:
         return list(done)
 
     def order(
-        self, queues: list[ordered.Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
+        self, queues: list[appended_queues.Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
     ) -> list[Redone]:
-        """Write the queues that are written in log order; see :func:`reput.sink.ordered.write`.
+        """Write the queues that are written in log order; see :mod:`reput.output.queues.appended_queues`.
 
         Raises:
             ReputError: it could not be done.
@@ -89,11 +91,11 @@ class Crew:
         if not queues:
             return []
         task = _OrderTask(self.target, parts, breaks, from_zero)
-        shares = ordered.shares(queues, 1 if self.is_here else _SHARES_A_SLOT * self.runner.slots)
+        shares = appended_queues.shares(queues, 1 if self.is_here else _SHARES_A_SLOT * self.runner.slots)
         return [redone for done in _checked(self.runner.map(task, list(shares))) for redone in done]
 
     def build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
-        """Build index files; see :func:`reput.sink.index_task.build`."""
+        """Build index files; see :func:`reput.output.index.index_task.build`."""
         return self.runner.map(index_task.build, list(tasks))
 
 
@@ -113,8 +115,8 @@ class _OrderTask:
     breaks: Breaks
     from_zero: bool
 
-    def __call__(self, queues: list[ordered.Waiting]) -> object:
-        return ordered.write(self.target, queues, self.parts, self.breaks, from_zero=self.from_zero)
+    def __call__(self, queues: list[appended_queues.Waiting]) -> object:
+        return appended_queues.write(self.target, queues, self.parts, self.breaks, from_zero=self.from_zero)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,9 @@ class _RedoTask:
     from_zero: bool
 
     def __call__(self, parts: list[Part]) -> object:
-        return redo.redo(self.target, parts, self.committed, self.breaks, from_zero=self.from_zero)
+        return irregular_queues.redo(
+            self.target, parts, self.committed, self.breaks, from_zero=self.from_zero
+        )
 
 
 def _checked(results: list[object]) -> list[Any]:

@@ -14,9 +14,9 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from reput.sink.delta_table import DataFile, Table
-from reput.sink.ledger import LEVEL_AS_ONE, LEVEL_BATCH, LEVEL_FULL, LEVEL_SOME, Ledger
-from reput.sink.ledger_rows import SCHEMA, merged
+from reput.output.ledger.delta_table import DataFile, Table
+from reput.output.ledger.ledger import LEVEL_AS_ONE, LEVEL_BATCH, LEVEL_FULL, LEVEL_SOME, Ledger
+from reput.output.ledger.ledger_rows import SCHEMA, merged
 
 #: Files of one batch that are merged to one.
 BATCHES = 64

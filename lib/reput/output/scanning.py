@@ -8,10 +8,10 @@ from concurrent.futures import CancelledError
 from contextlib import closing
 from queue import SimpleQueue
 
+from reput.output.task_runner import Crew
 from reput.replay.part_result import PartResult
 from reput.replay.runner import in_waves
 from reput.scan.part import Part
-from reput.sink.crew import Crew
 
 
 class Scanning:

@@ -5,7 +5,7 @@ and flushes them, then shows them to readers: the header, then the slots that ch
 may come at any moment; in this order no slot leads past the entries that the header counts.
 
 Slots and header of the last file aren't flushed while the tail lives. They follow from the entries and the
-journal, and :mod:`reput.sink.rollback` makes them anew as long as scratch is there, which is as long as the
+journal, and :mod:`reput.output.rollback` makes them anew as long as scratch is there, which is as long as the
 tail lives. A file that is full is flushed whole, before the journal can name another: docs/adr/0018.
 """
 
@@ -22,18 +22,18 @@ from reput.build.index import KeyRows, Put, put_keys
 from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, SLOT_LENGTH, IndexHeader
+from reput.output.index import index_file
+from reput.output.index.index_series import IndexSeries
+from reput.output.index.index_task import from_key
 from reput.replay.key_spill import Spill
 from reput.replay.target import Target
-from reput.sink import index_file
-from reput.sink.index_series import IndexSeries
-from reput.sink.index_task import from_key
 from reput.store import files
 
 
 class LiveIndex:
     """Keeps the last index file open between the batches of a tail.
 
-    Batches may be built by tasks in between (:class:`reput.sink.index_builder.IndexBuilder`), if
+    Batches may be built by tasks in between (:class:`reput.output.index.index_builder.IndexBuilder`), if
     :meth:`release` is called before. Not for use by several threads.
 
     Args:
@@ -119,7 +119,7 @@ class LiveIndex:
 
 
 class LiveBatch:
-    """Puts one batch's keys; a :class:`reput.sink.index_builder.BatchIndex`.
+    """Puts one batch's keys; a :class:`reput.output.index.index_builder.BatchIndex`.
 
     Attributes:
         series: the index files, those of this batch included.
@@ -134,13 +134,13 @@ class LiveBatch:
         self.changed: dict[str, IndexHeader] = {}
 
     def offer(self, spill: Spill | None, first_timestamp: int) -> None:
-        """Take the next part's keys. See :class:`reput.sink.index_builder.BatchIndex`."""
+        """Take the next part's keys. See :class:`reput.output.index.index_builder.BatchIndex`."""
         self.series.see(first_timestamp)
         if spill is not None:
             self._waiting.append(spill)
 
     def finish(self, last_position: int) -> None:
-        """Put what was taken, and flush. See :class:`reput.sink.index_builder.BatchIndex`."""
+        """Put what was taken, and flush. See :class:`reput.output.index.index_builder.BatchIndex`."""
         if self._waiting:
             self._live.put(self, (rows for spill in self._waiting for rows in spill.chunks()))
         empty = self.series.for_last_message(last_position)
@@ -149,7 +149,7 @@ class LiveBatch:
             self.moved(*empty)
 
     def give_up(self) -> None:
-        """Nothing is under way. See :class:`reput.sink.index_builder.BatchIndex`."""
+        """Nothing is under way. See :class:`reput.output.index.index_builder.BatchIndex`."""
 
     def moved(self, name: str, header: IndexHeader) -> None:
         """Say that a file is the last one now, with this header."""

@@ -1,0 +1,1 @@
+"""What a run writes: queues, index files, ledger and journal, committed batch by batch."""

@@ -1,0 +1,1 @@
+"""Index files, whole ones by tasks and the last one put key by key."""

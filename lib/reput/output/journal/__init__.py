@@ -1,0 +1,1 @@
+"""The commit point of every batch."""

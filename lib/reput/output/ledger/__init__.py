@@ -1,0 +1,1 @@
+"""What every batch did, as a Delta table."""
