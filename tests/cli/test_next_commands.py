@@ -90,18 +90,18 @@ def report(store: GoldenStore, **more: object) -> Report:
 def test_a_plan(reput: Command, store: GoldenStore) -> None:
     shutil.rmtree(store.root / names.INDEX)
     shown = reput("recover", *options(store), "--plan").stdout
-    assert store.command(shown) == ["recover", "undo", "rebuild", "undo", "verify"]
+    assert about(store, shown) == ["recover", "undo", "rebuild", "undo", "verify"]
 
 
 def test_a_check(reput: Command, store: GoldenStore) -> None:
     (store.root / names.CHECKPOINT).write_bytes(bytes(48))
-    assert store.command(reput("check", *options(store)).stdout) == ["recover"]
+    assert about(store, reput("check", *options(store)).stdout) == ["recover"]
 
 
 def test_a_plan_that_cant_be_made(reput: Command, store: GoldenStore) -> None:
     with broker_conf(store).open("a", encoding="utf-8") as file:
         file.write("enableControllerMode=true\n")
-    assert store.command(reput("recover", *options(store), "--plan").stderr) == ["check"]
+    assert about(store, reput("recover", *options(store), "--plan").stderr) == ["check"]
 
 
 def test_a_repair_of_a_log_elsewhere(store: GoldenStore) -> None:
@@ -109,7 +109,7 @@ def test_a_repair_of_a_log_elsewhere(store: GoldenStore) -> None:
     copies = LogCopies(settings, store.root / "staged", 1, Owner.default())
     with pytest.raises(ReputError) as refused:
         copies.name(store.root.parent / "log" / names.offset_name(0))
-    assert store.command(str(refused.value)) == ["rebuild"]
+    assert about(store, str(refused.value)) == ["rebuild"]
 
 
 def test_a_repair_that_isnt_enough(store: GoldenStore) -> None:
@@ -117,7 +117,7 @@ def test_a_repair_that_isnt_enough(store: GoldenStore) -> None:
     settings = StoreSettings.load(store.root, broker_conf(store), store.version)
     with pytest.raises(ReputError) as refused:
         _refuse_unproven(plan(take(settings)), settings)
-    assert store.command(str(refused.value)) == ["rebuild", "rebuild"]
+    assert about(store, str(refused.value)) == ["rebuild", "rebuild"]
 
 
 @pytest.mark.parametrize("queue", [True, False])
@@ -131,7 +131,7 @@ def test_a_verification(store: GoldenStore, *, queue: bool) -> None:
     assert name == "rebuild"
     assert given["in_place"]
     assert [one.rpartition(":")[0] for one in given["queue"] or ()] == ([topic.name] if queue else [])
-    assert store.command("\n".join(report(store).next)) == ["rebuild"]
+    assert about(store, "\n".join(report(store).next)) == ["rebuild"]
 
 
 def test_two_stores(store: GoldenStore, tmp_path: Path) -> None:
@@ -140,16 +140,16 @@ def test_two_stores(store: GoldenStore, tmp_path: Path) -> None:
     shutil.rmtree(other / names.INDEX)
     asked = VerifyOptions(store.root, other, broker_conf(store), store.version)
     first, second = compare_pair(prepare_pair(asked), InlineRunner()).next
-    assert store.command(first) == store.command(second, other) == ["verify"]
+    assert about(store, first) == about(store, second, other) == ["verify"]
 
 
 def test_a_report(reput: Command, store: GoldenStore) -> None:
     (store.root / names.CHECKPOINT).write_bytes(bytes(48))
     write_at(min((store.root / names.COMMIT_LOG).iterdir()), 4, b"\xff\xff\xff\xff")
     shown = reput("report", *options(store), "--json").stdout
-    found = store.command("\n".join(json.loads(shown)["verdict"]["next"]))
+    found = about(store, "\n".join(json.loads(shown)["verdict"]["next"]))
     assert found == ["check", "recover", "verify"]
-    assert store.command(reput("report", *options(store), "-o", store.root.parent / "x.html").stdout) == found
+    assert about(store, reput("report", *options(store), "-o", store.root.parent / "x.html").stdout) == found
 
 
 def test_an_output_in_use(store: GoldenStore) -> None:
@@ -163,7 +163,7 @@ def test_an_output_in_use(store: GoldenStore) -> None:
 
 def test_a_chain_without_an_end(store: GoldenStore) -> None:
     settings = StoreSettings.load(store.root, broker_conf(store), store.version)
-    assert store.command(f"`{IndexReader(settings)._verify}`") == ["verify"]
+    assert about(store, f"`{IndexReader(settings)._verify}`") == ["verify"]
 
 
 def test_a_dump_of_files_of_another_sort(reput: Command, store: GoldenStore) -> None:

@@ -45,16 +45,16 @@ from reput.output.ledger.ledger import Ledger
 from reput.recovery.check import problems
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
-from reput.sink.spark_checkpoint import last_planned, planned_end
 from reput.source import messages
 from reput.source.options import NAMES, Options
 from reput.store import swap
+from reput.stream.progress import _offset
+from reput.stream.spark_checkpoint import last_planned, planned_end
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
 from reput.verify.run import check
 from reput.verify.units import units_of
 from reput.watch.note import RunNote, TableNote
-from reput.watch.progress import _offset
 from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike
 from tests.golden.store import unpack

@@ -51,7 +51,7 @@ PROBE = """
 import json, os, sys
 from pathlib import Path
 from reput.cli import main
-from reput.sink.streaming import SparkRunner
+from reput.stream.rebuild_query import SparkRunner
 from reput.spark.sessions import session
 
 def look(_):

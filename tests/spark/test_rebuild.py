@@ -21,9 +21,9 @@ from reput.job import RebuildOptions, rebuild
 from reput.job.staging import staging_of
 from reput.output.batch_scan import Gathering
 from reput.output.journal.journal import read
-from reput.sink import cut_short
 from reput.store import files, swap
 from reput.store.compare import compare
+from reput.stream import query_stop
 from tests.golden.store import GoldenStore
 from tests.rebuilds import (
     Command,
@@ -639,6 +639,6 @@ def test_spark_logs_again_once_a_query_was_stopped(spark: SparkSession) -> None:
     root = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager.getRootLogger()  # type: ignore[union-attr]
     before, levels = root.getLevel().name(), []
     query = SimpleNamespace(stop=lambda: levels.append(root.getLevel().name()))
-    cut_short.stop(spark.sparkContext, query)  # type: ignore[arg-type]
+    query_stop.stop(spark.sparkContext, query)  # type: ignore[arg-type]
     assert (levels, root.getLevel().name()) == (["OFF"], before)
     assert before != "OFF"

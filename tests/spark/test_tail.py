@@ -25,7 +25,7 @@ from reput.replay.state import State
 from reput.scan.part import Part
 from reput.store.compare import compare
 from reput.store.lock import output_holder
-from reput.watch.progress import StreamFacts, facts
+from reput.stream.progress import StreamFacts, facts
 from tests.live import Live, live_store
 from tests.rebuilds import broker_conf, golden
 

@@ -15,11 +15,11 @@ from py4j.protocol import Py4JError
 from reput.catalog.appending import Appending
 from reput.catalog.options import CatalogOptions
 from reput.catalog.standing import Standing
-from reput.sink import cut_short, following, streaming
-from reput.sink.cut_short import in_few_words
-from reput.sink.following import Following
-from reput.sink.streaming import run_available
 from reput.spark.runner import SparkRunner
+from reput.stream import query_stop, rebuild_query, tail_query
+from reput.stream.query_stop import in_few_words
+from reput.stream.rebuild_query import run_available
+from reput.stream.tail_query import Following
 from tests.local import open_store
 from tests.stores import LogWriter
 
@@ -77,9 +77,9 @@ class Query:
 @pytest.fixture
 def query(monkeypatch: pytest.MonkeyPatch) -> Query:
     query = Query()
-    for module in (streaming, following):
+    for module in (rebuild_query, tail_query):
         monkeypatch.setattr(module, "register", lambda _: None)
-    monkeypatch.setattr(following, "observed", lambda stream: stream)
+    monkeypatch.setattr(tail_query, "observed", lambda stream: stream)
     return query
 
 
@@ -89,7 +89,7 @@ def _interrupted(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
         query.begun.wait()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cut_short, "_await", interrupt)
+    monkeypatch.setattr(query_stop, "_await", interrupt)
 
 
 @pytest.mark.usefixtures("_interrupted")

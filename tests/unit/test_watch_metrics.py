@@ -29,11 +29,11 @@ from reput.format import names
 from reput.format.commitlog import Record
 from reput.output.journal.journal import read_state
 from reput.replay.state import State
+from reput.stream.progress import TriggerCollector, facts
 from reput.watch.endpoint import MOST_CONNECTIONS
 from reput.watch.lag import LagProbe
 from reput.watch.metrics import Metrics, TableMetrics, served
 from reput.watch.note import RunNote, TableNote
-from reput.watch.progress import TriggerCollector, facts
 from reput.watch.run import watching
 from tests.local import open_store, rebuild_locally
 from tests.stores import LogWriter

@@ -76,8 +76,8 @@ class Appending:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        from reput.sink.cut_short import in_few_words, until_it_ends
         from reput.source import NAME, register
+        from reput.stream.query_stop import in_few_words, until_it_ends
 
         register(spark)
         # What an earlier run left says where its batches ended, and nothing of what was committed.

@@ -21,11 +21,11 @@ from reput.output.rollback import roll_back
 from reput.output.step_back import last_standing, stands, step_back, too_far
 from reput.output.writer import BatchWriter
 from reput.replay.target import Target
-from reput.sink.following import Following
-from reput.sink.spark_checkpoint import last_planned, set_aside
 from reput.spark import kernels
 from reput.spark.runner import SparkRunner
 from reput.store.lock import OutputLock
+from reput.stream.spark_checkpoint import last_planned, set_aside
+from reput.stream.tail_query import Following
 from reput.watch.run import Watch
 
 _LOG = logging.getLogger(__name__)

@@ -138,7 +138,7 @@ def _run(
     from reput.output.rollback import roll_back
     from reput.output.writer import BatchWriter
     from reput.scan.part import Part
-    from reput.sink.streaming import run_available
+    from reput.stream.rebuild_query import run_available
 
     target = plan.target(flush_in_tasks=not runner.is_local)
     with OutputLock(plan.root, plan.owner).exclusive():

@@ -50,9 +50,9 @@ class Watch:
         TableNote.remove(root)
         self._root = root
         if self._endpoint is not None:
+            from reput.stream.progress import TriggerCollector
             from reput.watch.lag import LagProbe
             from reput.watch.metrics import Metrics
-            from reput.watch.progress import TriggerCollector
 
             registry, dialect = self._endpoint.registry, settings.dialect.name
             self._metrics = Metrics(registry, settings.root, root, dialect, state, LagProbe(settings))

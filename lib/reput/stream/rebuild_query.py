@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from reput.errors import ReputError
 from reput.log.segments import CommitLog
 from reput.output.writer import BatchWriter, part_of
-from reput.sink.cut_short import in_few_words, until_it_ends
 from reput.source import CommitLogDataSource, register
 from reput.spark.sessions import scratch_places, spark_error
 from reput.store.system_errors import unwritten
+from reput.stream.query_stop import in_few_words, until_it_ends
 
 
 def run_available(

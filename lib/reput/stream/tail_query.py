@@ -16,13 +16,13 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from reput.errors import LogWentBackError, OutputError, ReputError, SparkError
 from reput.output.writer import BatchWriter, part_of
-from reput.sink.cut_short import in_few_words, stop
-from reput.sink.spark_checkpoint import planned_end
 from reput.source import CommitLogDataSource, register
 from reput.spark.sessions import scratch_places, spark_error
 from reput.store import files
 from reput.store.system_errors import unwritten
-from reput.watch.progress import observed
+from reput.stream.progress import observed
+from reput.stream.query_stop import in_few_words, stop
+from reput.stream.spark_checkpoint import planned_end
 
 _LOOK_SECONDS = 0.05
 #: How often the log's start is looked at while no batch comes.
