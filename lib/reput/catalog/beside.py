@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.run import Catalog
@@ -18,14 +18,22 @@ from reput.catalog.run import Catalog
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from reput.watch.table import TableWatch
-
 #: From the end of one run to the next, seconds.
 EVERY_SECONDS = 60.0
 #: Bytes of log in one step: a tail that is asked to end waits for the one that is under way.
 MOST_BYTES = 1 << 30
 
 _LOG = logging.getLogger(__name__)
+
+
+class Watch(Protocol):
+    """Who is told how the table fares."""
+
+    def succeeded(self) -> None:
+        """After a step that brought the table up to date, and kept it up."""
+
+    def failed(self, error: BaseException) -> None:
+        """After a step that didn't."""
 
 
 class CatalogBeside:
@@ -46,7 +54,7 @@ class CatalogBeside:
         self._catalog = Catalog(options, is_told=True)
         self._committed: Callable[[], int] = lambda: 0
         self._start_spark: Callable[[], SparkSession] | None = None
-        self._watch: TableWatch | None = None
+        self._watch: Watch | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reput-catalog", daemon=True)
         self._done: Cataloged | None = None
@@ -69,7 +77,7 @@ class CatalogBeside:
         """Physical offset up to which the table holds the log."""
         return self._catalog.reached()
 
-    def start(self, spark: SparkSession, committed: Callable[[], int], watch: TableWatch) -> None:
+    def start(self, spark: SparkSession, committed: Callable[[], int], watch: Watch) -> None:
         """Begin to follow.
 
         Args:

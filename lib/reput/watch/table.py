@@ -36,13 +36,13 @@ class TableWatch:
         self._note.write(root)
 
     def succeeded(self) -> None:
-        """After a step that brought the table up to date, and kept it up."""
+        """See :class:`reput.catalog.beside.Watch`."""
         self._write(replace(self._note, last_success_ms=int(time.time() * 1000)))
         if self._metrics is not None:
             self._metrics.succeeded()
 
     def failed(self, error: BaseException) -> None:
-        """After a step that didn't."""
+        """See :class:`reput.catalog.beside.Watch`."""
         failures = self._note.failures + 1
         self._write(replace(self._note, failures=failures, last_failure=" ".join(str(error).split())))
         if self._metrics is not None:

@@ -2,8 +2,8 @@
 
 ``.reput/journal`` in the output is a sequence of :mod:`reput.output.journal.journal_records`: the
 :class:`Opening`, then each :class:`Batch` whose outputs were on disk before it was appended. Its end offset
-is the cursor, whatever Spark's checkpoint says. A record that is cut short or has a wrong CRC at the
-journal's end was never committed, and is cut off.
+is the cursor, whatever Spark's checkpoint says. A record that is cut short or has a wrong CRC at the end of
+the journal was never committed, and is cut off.
 
 A journal that has grown is rewritten, so that its length goes by the store and by how much is done in
 :data:`KEEP_SECONDS`, not by its age: a snapshot stands in for the oldest batches, and the newest are kept as
