@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.estimate import Estimate, estimate
 from reput.format.commitlog import Record
+from reput.replay.estimate import Estimate, estimate
 from tests.local import Store, in_log_order, rebuild_locally, tree, write_store
 from tests.property.logs import lay_out
 

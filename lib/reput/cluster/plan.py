@@ -26,7 +26,7 @@ _MIB = 1 << 20
 _GIB = 1 << 30
 #: RocketMQ's defaults, ``maxIndexNum`` and ``maxHashSlotNum`` (``MessageStoreConfig``).
 _INDEX_KEYS, _INDEX_SLOTS = 20_000_000 - 1, 5_000_000
-#: What a batch keeps until it is committed, as ``reput.estimate`` reckons it: bytes a message and a key.
+#: Bytes a message and a key of a batch until it is committed, as :mod:`reput.replay.estimate` reckons them.
 _SPILL_MESSAGE, _SPILL_KEY = 20, 4
 _BATCH = 4 * _GIB
 

@@ -14,9 +14,9 @@ from reput.config.topics import batch_queue_topics
 from reput.doctor.check import Check, ok, warning, wrong
 from reput.doctor.machine import maps, open_files
 from reput.errors import ReputError
-from reput.estimate import estimate
 from reput.format import names
 from reput.log.segments import CommitLog, discover, without_unwritten_end
+from reput.replay.estimate import estimate
 from reput.store.lock import store_holder
 from reput.store.space import free_bytes, human
 
