@@ -176,7 +176,9 @@ def test_a_file_system_that_takes_no_more(tmp_path: Path, out: Path, reput: Comm
 _KILLED_IN_SWAP = """
 import os, signal, sys
 from reput.cli import main
-from reput.sink import audit, ledger_upkeep, rollback, streaming, writer  # else each child loads them anew
+from reput.output import audit, rollback, writer  # else each child loads them anew
+from reput.output.ledger import ledger_upkeep
+from reput.stream import rebuild_query
 from reput.store import files
 
 left = 0

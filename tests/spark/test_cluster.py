@@ -41,7 +41,7 @@ JOBS = LIB.parent / "jobs"
 LARGE = """
 import sys
 from reput.cli import main
-from reput.sink import writer
+from reput.output import writer
 
 writer._INLINE_BYTES = 0
 main(["tail", *sys.argv[1:]])
@@ -51,7 +51,7 @@ PROBE = """
 import json, os, sys
 from pathlib import Path
 from reput.cli import main
-from reput.stream.rebuild_query import SparkRunner
+from reput.spark.runner import SparkRunner
 from reput.spark.sessions import session
 
 def look(_):

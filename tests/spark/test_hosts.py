@@ -198,7 +198,7 @@ def test_a_table_that_no_executor_shares_is_refused(
 TAIL = """
 import sys
 from reput.cli import main
-from reput.sink import writer
+from reput.output import writer
 
 writer._INLINE_BYTES = 0
 main(["tail", *sys.argv[1:]])
