@@ -43,7 +43,7 @@ from tests.fuzz.specimen import (
     VERSIONS,
     Specimen,
 )
-from tests.property.test_rebuild import scratch
+from tests.memory import scratch
 from tests.rebuilds import record_starts
 
 #: Changes of each part that go through everything; of the log they cost most.

@@ -59,8 +59,8 @@ from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike
 from tests.golden.store import unpack
 from tests.local import rebuild_locally, write_store
+from tests.memory import scratch
 from tests.property.logs import lay_out, records, segments
-from tests.property.test_rebuild import scratch
 
 SIZE = 1000
 _DEEP = b'{"a":' + b"[" * 3_000

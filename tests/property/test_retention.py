@@ -6,8 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.expiry import cleaned, expire, min_offsets, read_to
+from tests.laid_out import Spec, lay_out, store_of
 from tests.local import outputs, rebuild_locally
-from tests.property.test_rebuild import Spec, lay_out, scratch, store_of
+from tests.memory import scratch
 
 specs = st.builds(
     Spec,

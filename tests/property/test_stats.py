@@ -13,8 +13,8 @@ from reput.log.parts import LogPart
 from reput.source import messages
 from reput.statistics import By, Span, count
 from tests.local import write_store
+from tests.memory import scratch
 from tests.property.logs import segments
-from tests.property.test_rebuild import scratch
 
 _DELAYS = {"DELAY", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_DELAY_MS"}
 

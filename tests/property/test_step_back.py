@@ -14,8 +14,9 @@ from reput.output.journal.journal import Journal
 from reput.output.step_back import last_standing, step_back
 from reput.replay.state import State
 from reput.store.lock import OutputLock
+from tests.laid_out import Run, Spec, lay_out, runs, specs, store_of
 from tests.local import Store, outputs, rebuild_locally, target_of
-from tests.property.test_rebuild import Run, Spec, lay_out, runs, scratch, specs, store_of
+from tests.memory import scratch
 
 SEGMENT_SIZE = 1500
 

@@ -16,7 +16,8 @@ from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report
 from reput.verify.run import check
 from tests import slow_rebuild, slow_verify
-from tests.property.test_rebuild import VERSIONS, Log, Spec, lay_out, odd_specs, scratch, specs_of_any_time
+from tests.laid_out import VERSIONS, Log, Spec, lay_out, odd_specs, specs_of_any_time
+from tests.memory import scratch
 from tests.stores import tree_of
 
 CONF = """mappedFileSizeConsumeQueue=100

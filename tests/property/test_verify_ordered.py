@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from reput.format import names
 from tests import slow_rebuild, slow_verify
+from tests.laid_out import RESTART, TOPICS, VERSIONS, Log, Spec, lay_out, specs
 from tests.local import in_log_order, outputs, rebuild_locally, write_store
-from tests.property.test_rebuild import RESTART, TOPICS, VERSIONS, Log, Spec, lay_out, scratch, specs
+from tests.memory import scratch
 from tests.property.test_verify import CONF, QUEUE_FILES, Blow, expanded, verified
 from tests.slow_verify import InOrder
 

@@ -10,8 +10,8 @@ from reput.log.segments import discover
 from reput.output.writer import BatchWriter
 from reput.replay.state import State
 from reput.store import files
+from tests.laid_out import Log
 from tests.local import NoLedger, Runner, Store, opened_output, parts_of, target_of
-from tests.property.test_rebuild import Log
 
 
 class GrowingLog:

@@ -15,8 +15,9 @@ from reput.replay.state import State
 from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, Failing, LosingPower, died
+from tests.laid_out import Damage, Log, lay_out, store_of
 from tests.local import Store, in_log_order, outputs, rebuild_locally
-from tests.property.test_rebuild import Damage, Log, lay_out, scratch, store_of
+from tests.memory import scratch
 from tests.torture.model import GrowingLog, tail_locally
 from tests.unit.test_rollback import LOG, check, known
 

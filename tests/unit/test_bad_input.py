@@ -28,8 +28,8 @@ from reput.scan.status import Status
 from reput.store import space
 from tests import slow_rebuild
 from tests.local import Store, index_of, kinds, queues, rebuild_locally, target_of, tree, units, write_store
+from tests.memory import scratch
 from tests.property.logs import with_property_crc
-from tests.property.test_rebuild import scratch
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from reput.replay import state as state_module
 from reput.replay.state import Batch, Opening, QueueState, State
 from reput.store import files
 from tests.crash import Dying, Failing, LosingPower, died
-from tests.property.test_rebuild import scratch
+from tests.memory import scratch
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from reput.output.ledger.ledger_rows import merged, rows
 from reput.replay.state import FILLED, HIDDEN, KEPT, Batch, Opening, QueueState, Salvaged
 from reput.store import files
 from tests.crash import Dying, LosingPower, died
-from tests.property.test_rebuild import scratch
+from tests.memory import scratch
 
 
 @pytest.fixture

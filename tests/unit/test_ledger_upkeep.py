@@ -25,7 +25,7 @@ from reput.output.ledger.ledger_upkeep import LedgerUpkeep, step
 from reput.replay.state import Batch, QueueState
 from reput.store import files
 from tests.crash import Dying, LosingPower, died
-from tests.property.test_rebuild import scratch
+from tests.memory import scratch
 from tests.unit.test_ledger import batch, catch_up, contents, expected, identity, journal_of
 
 

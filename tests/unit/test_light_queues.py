@@ -10,7 +10,7 @@ import pytest
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from tests.local import kinds, rebuild_locally, write_store
-from tests.property.test_rebuild import scratch
+from tests.memory import scratch
 
 OWN_ID = 3
 PLAIN, RETRY, SCHEDULE = "orders", "%RETRY%group", "SCHEDULE_TOPIC_XXXX"

@@ -30,6 +30,7 @@ from reput.store import files
 from reput.store.system import System
 from tests import slow_rebuild
 from tests.crash import Dying, LosingPower, died
+from tests.laid_out import Spec, lay_out, store_of
 from tests.local import (
     NoLedger,
     Runner,
@@ -42,8 +43,8 @@ from tests.local import (
     rebuild_locally,
     target_of,
 )
+from tests.memory import scratch
 from tests.property.test_build import key_rows
-from tests.property.test_rebuild import Spec, lay_out, scratch, store_of
 
 #: A message: how many ms after the one before it, and its key hashes.
 Message = tuple[int, list[int]]

@@ -20,7 +20,7 @@ from reput.format import names
 from reput.format.commitlog import Record
 from tests import slow_rebuild
 from tests.local import in_log_order, open_store, rebuild_locally, tree
-from tests.property.test_rebuild import scratch
+from tests.memory import scratch
 from tests.stores import LogWriter
 
 LIGHT, A_MESSAGE, ROUNDS = 20_000, 20, 3

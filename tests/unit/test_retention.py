@@ -21,6 +21,7 @@ from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, LosingPower, died
 from tests.expiry import cleaned, expire, min_offsets, read_to
+from tests.laid_out import RESTART, Spec, lay_out, store_of
 from tests.local import (
     NoLedger,
     Runner,
@@ -37,7 +38,7 @@ from tests.local import (
     tree,
     units,
 )
-from tests.property.test_rebuild import RESTART, Spec, lay_out, scratch, store_of
+from tests.memory import scratch
 
 #: Queue files hold 5 units, index files 8 keys. TopicA:1 ends with a full file, B:0 in the middle of one.
 EARLY = [Spec(queue=1)] * 5 + [Spec(topic=1, keys=2)] * 13 + [Spec(keys=2)] * 8

@@ -23,6 +23,7 @@ from reput.replay.state import State
 from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, Failing, KilledError, LosingPower, died
+from tests.laid_out import RESTART, Damage, Spec, lay_out, store_of
 from tests.local import (
     JOURNAL,
     Store,
@@ -35,7 +36,7 @@ from tests.local import (
     tree,
     units,
 )
-from tests.property.test_rebuild import RESTART, Damage, Spec, lay_out, scratch, store_of
+from tests.memory import scratch
 
 ENDS = (300, 700, 1500)
 PART_BYTES = 200

@@ -16,7 +16,7 @@ from reput.output.index.index_task import IndexTask, message_of_key
 from reput.replay.key_spill import Spill, SpillWriter, read
 from reput.scan import output
 from tests import slow_rebuild
-from tests.property.test_rebuild import scratch
+from tests.memory import scratch
 
 Row = tuple[int, int, list[int]]
 

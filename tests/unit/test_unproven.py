@@ -14,7 +14,7 @@ from reput.format import commitlog
 from reput.format.commitlog import Record
 from tests.hostile import NOW, fake
 from tests.local import Store, in_log_order, kinds, outputs, rebuild_locally, units, write_store
-from tests.property.test_rebuild import scratch
+from tests.memory import scratch
 
 EVIL = b"\x04Evil\x00\x07KEYS\x01k\x02"  # what stands behind a hostile body
 ORDERS = {

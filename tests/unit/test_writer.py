@@ -19,6 +19,7 @@ from reput.output.journal.journal import Journal
 from reput.output.writer import BatchWriter, Progress
 from reput.replay.part_result import PartResult
 from reput.scan.part import Part
+from tests.laid_out import Spec, lay_out, store_of
 from tests.local import (
     NoLedger,
     Runner,
@@ -33,7 +34,7 @@ from tests.local import (
     units,
     write_store,
 )
-from tests.property.test_rebuild import Spec, lay_out, scratch, store_of
+from tests.memory import scratch
 
 
 @pytest.fixture
