@@ -19,7 +19,7 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import unit
 from reput.job import RebuildOptions, rebuild
 from reput.job.staging import staging_of
-from reput.output.batch_scan import Gathering
+from reput.output.batch_scan import BatchScan
 from reput.output.journal.journal import read
 from reput.store import files, swap
 from reput.store.compare import compare
@@ -368,14 +368,14 @@ def test_damage_in_the_middle(reput: Command, store: GoldenStore, out: Path) -> 
 def test_what_spark_asks_for_was_begun_before(
     store: GoldenStore, out: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Gathering] = []
-    make = Gathering.__init__
+    made: list[BatchScan] = []
+    make = BatchScan.__init__
 
-    def remember(gathering: Gathering, *arguments: Any) -> None:
-        made.append(gathering)
-        make(gathering, *arguments)
+    def remember(batch_scan: BatchScan, *arguments: Any) -> None:
+        made.append(batch_scan)
+        make(batch_scan, *arguments)
 
-    monkeypatch.setattr(Gathering, "__init__", remember)
+    monkeypatch.setattr(BatchScan, "__init__", remember)
     options = RebuildOptions(store.root, out, broker_conf(store), store.version, part_bytes=20_000)
     rebuild(options, lambda: spark)
     assert_same(store.root, out)

@@ -12,7 +12,7 @@ import pytest
 
 from reput.errors import SettingsError
 from reput.source import INDEX, NAME, QUEUES, read, register
-from reput.source.touched import total
+from reput.source.read_statistics import total
 from tests.golden.store import GoldenStore, unpack
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from reput.errors import OutputError, ReputError, SettingsError, SparkError, Sto
 from reput.format import names
 from reput.job import Summary, TailOptions
 from reput.job.tail import tail
-from reput.output.batch_scan import Gathering
+from reput.output.batch_scan import BatchScan
 from reput.output.journal.journal import read_state
 from reput.output.writer import BatchWriter
 from reput.replay.state import State
@@ -166,10 +166,10 @@ def test_it_goes_on_whatever_became_of_sparks_checkpoint(
 def test_a_backlog_is_begun_before_spark_asks(
     live: Live, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun: list[Gathering | None] = []
+    begun: list[BatchScan | None] = []
     look = BatchWriter._begun
 
-    def remember(writer: BatchWriter, parts: list[Part]) -> Gathering | None:
+    def remember(writer: BatchWriter, parts: list[Part]) -> BatchScan | None:
         begun.append(look(writer, parts))
         return begun[-1]
 
@@ -211,7 +211,7 @@ def test_what_was_begun_ahead_ends_when_the_query_does_not_start(
         raise SparkError("the query doesn't start")
 
     monkeypatch.setattr("reput.output.writer._INLINE_BYTES", 0)
-    monkeypatch.setattr("reput.job.follow.Following", fail)
+    monkeypatch.setattr("reput.job.follow.TailQuery", fail)
     live.finish()
     size = live.segments[0].stat().st_size
     with tailing(replace(live.options, max_bytes_per_trigger=2 * size), spark) as running:

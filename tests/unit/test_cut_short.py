@@ -19,7 +19,7 @@ from reput.spark.runner import SparkRunner
 from reput.stream import query_stop, rebuild_query, tail_query
 from reput.stream.query_stop import in_few_words
 from reput.stream.rebuild_query import run_available
-from reput.stream.tail_query import Following
+from reput.stream.tail_query import TailQuery
 from tests.local import open_store
 from tests.stores import LogWriter
 
@@ -119,7 +119,7 @@ def test_a_table_that_is_interrupted(query: Query, tmp_path: Path, monkeypatch: 
 
 
 def test_a_tail_that_fails_in_a_batch(query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tail = Following(query, SimpleNamespace(), tmp_path / "spark", {"stopFile": str(tmp_path / "stop")})  # type: ignore[arg-type]
+    tail = TailQuery(query, SimpleNamespace(), tmp_path / "spark", {"stopFile": str(tmp_path / "stop")})  # type: ignore[arg-type]
     query.begun.wait()
     monkeypatch.setattr(tail, "_check", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reput.replay.runner import InlineRunner
-from reput.store.left_alone import left_alone
+from reput.store.ignored_features import ignored_features
 from reput.verify import VerifyOptions
 from reput.verify.plan import prepare
 from reput.verify.run import check
@@ -14,16 +14,16 @@ from tests.stores import add_left_alone, tree_of
 
 
 def test_only_what_holds_something_is_named(tmp_path: Path) -> None:
-    assert left_alone(tmp_path) == []
+    assert ignored_features(tmp_path) == []
     # What a 5.5 store makes without being asked.
     (tmp_path / "compaction" / "compactionLog").mkdir(parents=True)
     (tmp_path / "compaction" / "position-checkpoint").write_text("{}")
     (tmp_path / "timerlog").mkdir()
-    assert left_alone(tmp_path) == []
+    assert ignored_features(tmp_path) == []
     (tmp_path / "timerwheel").write_bytes(b"")
-    assert left_alone(tmp_path) == ["timerwheel"]
-    assert left_alone(tmp_path / "timerwheel") == []
-    assert left_alone(tmp_path / "nowhere") == []
+    assert ignored_features(tmp_path) == ["timerwheel"]
+    assert ignored_features(tmp_path / "timerwheel") == []
+    assert ignored_features(tmp_path / "nowhere") == []
 
 
 def test_verify_says_that_it_did_not_look(tmp_path: Path) -> None:

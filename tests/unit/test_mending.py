@@ -26,7 +26,7 @@ from reput.recovery.mending import Mended, MendOptions, mend
 from reput.recovery.plan import plan
 from reput.recovery.stand_in import stand_ins
 from reput.store import files
-from reput.store.left_alone import left_alone
+from reput.store.ignored_features import ignored_features
 from reput.store.ownership import Owner
 from reput.store.swap import KEPT, is_pending
 from reput.store.system import System
@@ -93,7 +93,7 @@ def without_kept(root: Path) -> dict[str, str]:
 
 def test_half_a_message_goes_and_comes_back(case: Case) -> None:
     beside = add_left_alone(case.root)
-    assert left_alone(case.root) == beside
+    assert ignored_features(case.root) == beside
     before, last = tree(case.root, *OURS), case.last
     assert case.exit_code() == 1
     mended = case.mend()

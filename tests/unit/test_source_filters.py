@@ -41,7 +41,7 @@ from reput.format import consumequeue, names
 from reput.format.commitlog import Record
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource
 from reput.source.filters import Wanted
-from reput.source.touched import Touched, total
+from reput.source.read_statistics import ReadStatistics, total
 from reput.source.where import text_of
 from tests.golden.store import unpack
 from tests.stores import LogWriter
@@ -293,14 +293,14 @@ def audited(root: Path) -> Iterator[list[str]]:
 
 def read_with_report(
     kind: type[DataSource], root: Path, report: Path, *filters: Filter, **options: object
-) -> tuple[list[dict[str, Any]], Touched, list[str]]:
+) -> tuple[list[dict[str, Any]], ReadStatistics, list[str]]:
     """The rows, what the source says that it read, and the files that were opened."""
     with audited(root) as files:
         rows = rows_of(reader_of(kind, root, readReport=report, **options), *filters)
-    touched = total(report)
-    assert touched.files == len(files)
-    assert touched.rows == len(rows)
-    return rows, touched, files
+    reads = total(report)
+    assert reads.files == len(files)
+    assert reads.rows == len(rows)
+    return rows, reads, files
 
 
 @pytest.fixture
@@ -327,7 +327,7 @@ def at(seconds: float) -> datetime:
 
 def test_an_offset_opens_one_segment_and_reads_one_record(log: LogWriter, tmp_path: Path) -> None:
     middle = log.records[len(log.records) // 2]
-    rows, touched, files = read_with_report(
+    rows, reads, files = read_with_report(
         CommitLogDataSource,
         log.root,
         tmp_path / "report",
@@ -340,8 +340,8 @@ def test_an_offset_opens_one_segment_and_reads_one_record(log: LogWriter, tmp_pa
         names.offset_name(base),
         names.offset_name(base + 10_000),
     }
-    assert touched.read == rows[0]["size"]
-    assert touched.read + touched.passed < 10_000 + 200
+    assert reads.read == rows[0]["size"]
+    assert reads.read + reads.passed < 10_000 + 200
     every, all_touched, _ = read_with_report(CommitLogDataSource, log.root, tmp_path / "all")
     assert len(every) == len(log.records)
     # All of the log but what BLANKs leave of each segment, and the last segment twice, for the log's end.
@@ -351,7 +351,7 @@ def test_an_offset_opens_one_segment_and_reads_one_record(log: LogWriter, tmp_pa
 
 def test_a_time_opens_the_segments_that_can_hold_it(log: LogWriter, tmp_path: Path) -> None:
     first, last = 300, 330
-    rows, touched, _ = read_with_report(
+    rows, reads, _ = read_with_report(
         CommitLogDataSource,
         log.root,
         tmp_path / "report",
@@ -361,10 +361,10 @@ def test_a_time_opens_the_segments_that_can_hold_it(log: LogWriter, tmp_path: Pa
     )
     assert [row["queueOffset"] for row in rows] == list(range(first, last))
     within = {record.physical_offset // 10_000 for record in log.records[first:last]}
-    assert touched.tasks == len(within) < 4
-    assert touched.read <= len(within) * 10_000
+    assert reads.tasks == len(within) < 4
+    assert reads.read <= len(within) * 10_000
     # One look at each segment's first record, and one at the next one's again.
-    assert touched.passed <= 21 * 200
+    assert reads.passed <= 21 * 200
     rows, slack, _ = read_with_report(
         CommitLogDataSource,
         log.root,
@@ -373,7 +373,7 @@ def test_a_time_opens_the_segments_that_can_hold_it(log: LogWriter, tmp_path: Pa
         timeSlack="60s",
     )
     assert [row["queueOffset"] for row in rows] == [first]
-    assert touched.tasks < slack.tasks < 20
+    assert reads.tasks < slack.tasks < 20
 
 
 def test_a_clock_that_went_back_loses_no_message(log: LogWriter, tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ def test_first_records_that_tell_no_time_prune_nothing_wrongly(log: LogWriter, t
         log.overwrite(base, b"\xff" * 60)
     every = rows_of(reader_of(CommitLogDataSource, log.root))
     for seconds in range(0, len(log.records), 37):
-        found, touched, _ = read_with_report(
+        found, reads, _ = read_with_report(
             CommitLogDataSource,
             log.root,
             tmp_path / str(seconds),
@@ -404,7 +404,7 @@ def test_first_records_that_tell_no_time_prune_nothing_wrongly(log: LogWriter, t
             timeSlack="0ms",
         )
         assert found == [row for row in every if row["storeTimestamp"] <= at(seconds)]
-        assert touched.tasks <= seconds // 20 + 4
+        assert reads.tasks <= seconds // 20 + 4
 
 
 def test_nothing_wanted_reads_nothing(log: LogWriter, tmp_path: Path) -> None:
@@ -416,18 +416,18 @@ def test_nothing_wanted_reads_nothing(log: LogWriter, tmp_path: Path) -> None:
         )
     ):
         report = tmp_path / str(number)
-        rows, touched, _ = read_with_report(CommitLogDataSource, log.root, report, *filters)
-        assert (rows, touched) == ([], Touched())
+        rows, reads, _ = read_with_report(CommitLogDataSource, log.root, report, *filters)
+        assert (rows, reads) == ([], ReadStatistics())
 
 
 def test_an_end_that_is_not_wanted_is_not_looked_for(log: LogWriter, tmp_path: Path) -> None:
     last = log.root / names.COMMIT_LOG / names.offset_name(190_000)
-    _, touched, files = read_with_report(
+    _, reads, files = read_with_report(
         CommitLogDataSource, log.root, tmp_path / "report", LessThan(("physicalOffset",), 15_000)
     )
     assert str(last) not in files
-    assert touched.tasks == 2
-    assert touched.read < 15_500  # the last record goes on behind it
+    assert reads.tasks == 2
+    assert reads.read < 15_500  # the last record goes on behind it
     for base in (30_000, 40_000):
         # No record begins there: then it can't be known that the log goes on, and its end is looked for.
         log.overwrite(base, bytes(60))
@@ -442,14 +442,14 @@ def test_an_end_that_is_not_wanted_is_not_looked_for(log: LogWriter, tmp_path: P
 
 def test_topics_and_queues_are_chosen_before_anything_is_copied(log: LogWriter, tmp_path: Path) -> None:
     wanted = [EqualTo(("topic",), "payments"), EqualTo(("queueId",), 2), LessThan(("queueOffset",), 100)]
-    rows, touched, _ = read_with_report(CommitLogDataSource, log.root, tmp_path / "report", *wanted)
+    rows, reads, _ = read_with_report(CommitLogDataSource, log.root, tmp_path / "report", *wanted)
     chosen = [record for record in log.records if record.topic == b"payments" and record.queue_id == 2]
     chosen = [record for record in chosen if record.queue_offset < 100]
     assert [row["queueOffset"] for row in rows] == [record.queue_offset for record in chosen]
     assert 0 < len(rows) < 10
     _, every, _ = read_with_report(CommitLogDataSource, log.root, tmp_path / "every")
     # Topics are copied to be compared, where the numbers fit; all else of the chosen messages alone.
-    assert touched.copied < every.copied / 40
+    assert reads.copied < every.copied / 40
 
 
 @pytest.fixture
@@ -465,7 +465,7 @@ def test_a_body_that_is_not_asked_for_is_not_touched(small_pages: Path) -> None:
     body = bytes(range(256)) * (2 << 10)
     log.append(*(Record(topic=b"big", body=body, queue_offset=number) for number in range(20)))
     segment = log.root / names.COMMIT_LOG / names.offset_name(0)
-    touched, resident = {}, {}
+    reads, resident = {}, {}
     for column, kind in (("topic", StringType()), ("body", BinaryType())):
         report = small_pages / column
         source = CommitLogDataSource({"path": str(log.root), "readReport": str(report)})
@@ -476,9 +476,9 @@ def test_a_body_that_is_not_asked_for_is_not_touched(small_pages: Path) -> None:
             resident[column] = max(resident[column], _resident(segment))
             assert isinstance(batch, pa.RecordBatch)
             assert batch.num_rows
-        touched[column] = total(report)
-    assert touched["topic"].copied == 20 * len("big")
-    assert touched["body"].copied == 20 * len(body)
+        reads[column] = total(report)
+    assert reads["topic"].copied == 20 * len("big")
+    assert reads["body"].copied == 20 * len(body)
     assert resident["body"] > 18 * len(body)
     # The last record's CRC is looked at: nothing whole follows it.
     assert resident["topic"] < 8 * len(body)
@@ -504,7 +504,7 @@ def test_a_queue_offset_reads_only_its_units(tmp_path: Path) -> None:
     every = rows_of(reader_of(ConsumeQueueDataSource, store.root, brokerConf=conf))
     picked = max(every, key=lambda row: row["queueOffset"])
     wanted = [EqualTo((column,), picked[column]) for column in ("topic", "queueId")]
-    rows, touched, files = read_with_report(
+    rows, reads, files = read_with_report(
         ConsumeQueueDataSource, store.root, tmp_path / "queue", *wanted, brokerConf=conf
     )
     queue = store.root / names.CONSUME_QUEUE / picked["topic"] / str(picked["queueId"])
@@ -513,21 +513,21 @@ def test_a_queue_offset_reads_only_its_units(tmp_path: Path) -> None:
     assert len(rows) == picked["queueOffset"] + 1 - rows[0]["queueOffset"]
     low = picked["queueOffset"] - 9
     wanted += [GreaterThanOrEqual(("queueOffset",), low)]
-    rows, touched, _ = read_with_report(
+    rows, reads, _ = read_with_report(
         ConsumeQueueDataSource, store.root, tmp_path / "offsets", *wanted, brokerConf=conf
     )
     assert [row["queueOffset"] for row in rows] == list(range(low, low + 10))
     length = max(queue.iterdir()).stat().st_size
-    assert 10 * consumequeue.UNIT_LENGTH <= touched.read <= length
+    assert 10 * consumequeue.UNIT_LENGTH <= reads.read <= length
     # A plain queue knows no time.
-    (*_, touched, files) = read_with_report(
+    (*_, reads, files) = read_with_report(
         ConsumeQueueDataSource,
         store.root,
         tmp_path / "time",
         IsNotNull(("storeTimestamp",)),
         brokerConf=conf,
     )
-    assert touched == Touched()
+    assert reads == ReadStatistics()
 
 
 def test_index_files_are_chosen_by_their_headers(tmp_path: Path) -> None:
@@ -542,15 +542,15 @@ def test_index_files_are_chosen_by_their_headers(tmp_path: Path) -> None:
     for number, wanted in enumerate(
         (EqualTo(("physicalOffset",), picked["physicalOffset"]), EqualTo(("file",), picked["file"]))
     ):
-        rows, touched, _ = read_with_report(
+        rows, reads, _ = read_with_report(
             IndexDataSource, store.root, tmp_path / str(number), wanted, brokerConf=conf
         )
         column = wanted.attribute[0]
         assert rows == [row for row in every if row[column] == picked[column]]
-        assert len(third) * 20 <= touched.read < (len(third) + 400) * 20
+        assert len(third) * 20 <= reads.read < (len(third) + 400) * 20
     first, last = every[0]["storeTimestamp"], every[-1]["storeTimestamp"]
     for number, moment in enumerate((first, first + (last - first) / 2, last)):
-        rows, touched, _ = read_with_report(
+        rows, reads, _ = read_with_report(
             IndexDataSource,
             store.root,
             tmp_path / f"time {number}",
@@ -559,4 +559,4 @@ def test_index_files_are_chosen_by_their_headers(tmp_path: Path) -> None:
             timeSlack="0ms",
         )
         assert rows == [row for row in every if row["storeTimestamp"] >= moment]
-    assert touched.read < all_touched.read
+    assert reads.read < all_touched.read

@@ -12,7 +12,7 @@ from reput.dump import checkpoint
 from reput.dump.reading import read_bytes
 from reput.errors import SegmentGoneError, StoreError
 from reput.source.ranges import opened
-from reput.source.touched import Touched
+from reput.source.read_statistics import ReadStatistics
 from reput.store.unreadable import unreadable
 
 
@@ -21,7 +21,7 @@ def dumped(path: Path) -> None:
 
 
 def queried(path: Path) -> None:
-    with opened(path, "the queue", Touched()) as descriptor:
+    with opened(path, "the queue", ReadStatistics()) as descriptor:
         os.pread(descriptor, 20, 0)
 
 

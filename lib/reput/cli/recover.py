@@ -16,7 +16,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import next_command
 from reput.spark.sessions import check_java, is_submitted
-from reput.store.left_alone import left_alone
+from reput.store.ignored_features import ignored_features
 from reput.store.space import human
 from reput.words import counted
 
@@ -237,7 +237,7 @@ def _checked(snapshot: Snapshot, found: list[Problem]) -> dict[str, object]:
         "queues": len(snapshot.queues) + len(snapshot.batch_queues),
         "queue_files": _queue_files(snapshot),
         "index_files": len(snapshot.index),
-        "left_alone": left_alone(snapshot.settings.root),
+        "left_alone": ignored_features(snapshot.settings.root),
         "checkpoint": None
         if not snapshot.checkpoint_exists
         else {name: getattr(checkpoint, name) for name in checkpoint.__dataclass_fields__},
@@ -272,7 +272,7 @@ def _check_lines(snapshot: Snapshot, found: list[Problem]) -> Iterator[str]:
         )
     else:
         yield "  checkpoint none"
-    if beside := left_alone(settings.root):
+    if beside := ignored_features(settings.root):
         yield f"  left alone {', '.join(beside)}: the commit log alone doesn't hold them"
     stops = sum(problem.stops for problem in found)
     yield f"  starts     no: {counted(stops, 'thing')} to see to first" if stops else "  starts     yes"

@@ -25,7 +25,7 @@ from reput.spark import kernels
 from reput.spark.runner import SparkRunner
 from reput.store.lock import OutputLock
 from reput.stream.spark_checkpoint import last_planned, set_aside
-from reput.stream.tail_query import Following
+from reput.stream.tail_query import TailQuery
 from reput.watch.run import Watch
 
 _LOG = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def _follow(
             # What a limited rate lets a batch take is not known before, and is not to be read ahead either.
             if begins and _max_rate(plan) is None:
                 writer.begin_backlog(plan.options.max_bytes_per_trigger, plan.options.part_bytes)
-            following = Following(spark, writer, checkpoint, _source(plan), batch_done)
+            following = TailQuery(spark, writer, checkpoint, _source(plan), batch_done)
             watch.follow(following.last_progress)
             with LedgerUpkeep(writer.ledger):
                 following.run(stopping)

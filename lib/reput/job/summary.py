@@ -11,8 +11,8 @@ from reput.errors import Finding
 from reput.job.carry import gone_queues
 from reput.replay.selection import Selection, is_known
 from reput.replay.state import FILLED, HIDDEN, KEPT
+from reput.store.ignored_features import ignored_features
 from reput.store.last_file import LastFile
-from reput.store.left_alone import left_alone
 
 if TYPE_CHECKING:
     from reput.catalog.options import Cataloged
@@ -144,7 +144,7 @@ def summarize(
             for kind in (KEPT, FILLED, HIDDEN)
         },
         findings=list(state.findings),
-        left_alone=left_alone(plan.settings.root) if plan.in_place else [],
+        left_alone=ignored_features(plan.settings.root) if plan.in_place else [],
         kept=kept,
         stages=stages,
         basis=plan.settings.basis,

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from reput.output.batch_tasks import BatchTasks
 from reput.output.index.index_builder import BatchIndex
 from reput.output.scanning import Scanning
-from reput.output.task_runner import Crew
 from reput.replay.chain import Chain
 from reput.replay.part_result import PartResult
 from reput.replay.queues import BatchQueues
@@ -16,18 +16,18 @@ from reput.replay.state import State
 from reput.scan.part import Part
 
 
-class Gathering:
+class BatchScan:
     """The work of one batch up to what is told of it, done by whoever calls :meth:`work`, or beside him.
 
     Args:
-        crew: does the work.
+        tasks: does the work.
         parts: from the cursor on, in log order, at least one.
         state: what is committed.
         index: takes the keys, None where no index is wanted.
         listener: is told each part that counts, in log order; called by the thread that works.
 
     Attributes:
-        crew, parts: the arguments.
+        tasks, parts: the arguments.
         batches: how many batches were committed when it was begun: it stands on what those left.
         accepted: the parts' results that count.
         chain, queues, index: what they came to.
@@ -38,13 +38,13 @@ class Gathering:
 
     def __init__(
         self,
-        crew: Crew,
+        tasks: BatchTasks,
         parts: list[Part],
         state: State,
         index: BatchIndex | None,
         listener: Callable[[PartResult], None],
     ) -> None:
-        self.crew = crew
+        self.tasks = tasks
         self.parts = parts
         self.batches = state.batches
         self.accepted: list[PartResult] = []
@@ -61,7 +61,7 @@ class Gathering:
     def begin(self) -> None:
         """Work beside the caller, who calls :meth:`finish` or :meth:`stop` later."""
         # Not to be begun by the thread: what is stopped at once has to be there to be stopped.
-        self._scanning = Scanning(self.crew, self.parts)
+        self._scanning = Scanning(self.tasks, self.parts)
         pool = ThreadPoolExecutor(1, "reput-gather")
         self._ahead = pool.submit(self._work)
         pool.shutdown(wait=False)
@@ -105,10 +105,10 @@ class Gathering:
             raise
 
     def _scan(self) -> Iterator[PartResult]:
-        if self.crew.is_here:
-            yield from self.crew.scan(self.parts)
+        if self.tasks.is_here:
+            yield from self.tasks.scan(self.parts)
             return
-        scanning = self._scanning or Scanning(self.crew, self.parts)
+        scanning = self._scanning or Scanning(self.tasks, self.parts)
         try:
             yield from scanning.results()
         finally:
@@ -121,5 +121,5 @@ class Gathering:
             return
         self.queues.distrust(result)
         if verdict.again is not None:
-            (again,) = self.crew.scan([verdict.again])
+            (again,) = self.tasks.scan([verdict.again])
             yield from self._fit(again)

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 from contextlib import closing
 from queue import SimpleQueue
 
-from reput.output.task_runner import Crew
+from reput.output.batch_tasks import BatchTasks
 from reput.replay.part_result import PartResult
 from reput.replay.runner import in_waves
 from reput.scan.part import Part
@@ -18,12 +18,12 @@ class Scanning:
     """Scans parts in waves of as many as run at once; begins when it is made.
 
     Args:
-        crew: scans.
+        tasks: scans.
         parts: in log order.
     """
 
-    def __init__(self, crew: Crew, parts: list[Part]) -> None:
-        self.crew = crew
+    def __init__(self, tasks: BatchTasks, parts: list[Part]) -> None:
+        self.tasks = tasks
         self.parts = parts
         self._results: SimpleQueue[PartResult | BaseException | None] = SimpleQueue()
         self._closing = threading.Event()
@@ -49,7 +49,7 @@ class Scanning:
 
     def _run(self) -> None:
         try:
-            with closing(in_waves(self.crew.runner, self.crew.scan, self.parts)) as results:
+            with closing(in_waves(self.tasks.runner, self.tasks.scan, self.parts)) as results:
                 for result in results:
                     self._results.put(result)
                     if self._closing.is_set():

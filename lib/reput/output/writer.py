@@ -22,7 +22,8 @@ from reput.log.parts import batch_end, cut
 from reput.log.segments import CommitLog, without_unwritten_end
 from reput.output import committed_files, retention
 from reput.output.audit import audit_batch
-from reput.output.batch_scan import Gathering
+from reput.output.batch_scan import BatchScan
+from reput.output.batch_tasks import BatchTasks, StateFloors
 from reput.output.index.index_builder import BatchIndex, IndexBuilder
 from reput.output.index.live_index import LiveIndex
 from reput.output.journal.journal import Journal
@@ -32,9 +33,8 @@ from reput.output.queues.queue_files import QueueFiles
 from reput.output.rollback import roll_back
 from reput.output.salvage import bounded, keep_ranges
 from reput.output.step_back import fingerprint
-from reput.output.task_runner import Crew, StateFloors
 from reput.replay.part_result import PartResult
-from reput.replay.placing import Redone
+from reput.replay.placing import QueueOutcome
 from reput.replay.queues import BatchQueues
 from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import Batch, State
@@ -126,7 +126,7 @@ class BatchWriter:
         self._abort_present = abort_present
         self._look = look
         self._live = LiveIndex(target)
-        self._ahead: Gathering | None = None
+        self._ahead: BatchScan | None = None
         self.progress = Progress()
         self.stages = Stages()
 
@@ -218,17 +218,22 @@ class BatchWriter:
         parts = self._from_cursor(parts)
         if not parts:
             return
-        gathering = self._begun(parts)
-        if gathering is None:
+        batch_scan = self._begun(parts)
+        if batch_scan is None:
             self._empty_scratch()
-            gathering = self._gather(parts)
-        crew, chain, queues, accepted = gathering.crew, gathering.chain, gathering.queues, gathering.accepted
+            batch_scan = self._gather(parts)
+        tasks, chain, queues, accepted = (
+            batch_scan.tasks,
+            batch_scan.chain,
+            batch_scan.queues,
+            batch_scan.accepted,
+        )
         state = self._journal.state
         at = self.stages.add("prepare", at)
-        gathering.finish()
-        end, last_position = gathering.end, gathering.last_position
-        changed_index = {} if gathering.index is None else gathering.index.changed
-        at = self.stages.add("scan", at, max(gathering.scanned, at))
+        batch_scan.finish()
+        end, last_position = batch_scan.end, batch_scan.last_position
+        changed_index = {} if batch_scan.index is None else batch_scan.index.changed
+        at = self.stages.add("scan", at, max(batch_scan.scanned, at))
         at = self.stages.add("index", at)
         # A last segment that is cut short behind its last record ends where the parts do.
         findings = [*self._log_findings(state.cursor, max(end, parts[-1].end)), *chain.findings]
@@ -240,19 +245,19 @@ class BatchWriter:
         if state.log_start == 0:
             queues.doubt_heads(breaks.places)
         queues.doubt(breaks, self._target.settings.largest_record)
-        redone = self._redo(crew, queues, [result.part for result in accepted], breaks)
-        waiting = appended_queues.waiting(crew.target, accepted, state.queues)
+        outcomes = self._redo(tasks, queues, [result.part for result in accepted], breaks)
+        waiting = appended_queues.waiting(tasks.target, accepted, state.queues)
         parts_taken = [result.part for result in accepted]
-        appended = crew.order(waiting, parts_taken, breaks, from_zero=state.log_start == 0)
+        appended = tasks.order(waiting, parts_taken, breaks, from_zero=state.log_start == 0)
         for each in appended:
             queues.replace(each)
-        redone += appended
-        findings += [finding for each in redone for finding in each.findings]
+        outcomes += appended
+        findings += [finding for each in outcomes for finding in each.findings]
         salvaged = keep_ranges(self._target, self._log, chain.findings, chain.breaks)
-        salvaged += bounded(each.salvaged for each in redone)
+        salvaged += bounded(each.salvaged for each in outcomes)
         at = self.stages.add("irregular queues", at)
-        self._pre_blank(crew, queues)
-        if not crew.target.flush_in_tasks:
+        self._pre_blank(tasks, queues)
+        if not tasks.target.flush_in_tasks:
             self._flush(queues, changed_index)
         at = self.stages.add("flush", at)
         without_unit, unplaceable = _without_unit(accepted)
@@ -281,7 +286,7 @@ class BatchWriter:
             self._leave_scratch()
             return
         committed_files.check_queues(self._target, state.queues, queues.going_on())
-        if not crew.is_here:  # else this process wrote all of it itself
+        if not tasks.is_here:  # else this process wrote all of it itself
             self._audit(queues, batch)
         dropped = list(queues.restarted())
         self._journal.append(batch)
@@ -351,20 +356,20 @@ class BatchWriter:
         if self._look is None:
             shutil.rmtree(self._target.scratch, ignore_errors=True)
 
-    def _crew(self, parts: list[Part]) -> Crew:
+    def _tasks(self, parts: list[Part]) -> BatchTasks:
         queues = self._journal.state.queues
         if self._look is not None and sum(part.end - part.start for part in parts) <= _INLINE_BYTES:
             target = replace(self._target, flush_in_tasks=True, keys_in_memory=True)
-            return Crew(InlineRunner(), target, StateFloors(queues))
+            return BatchTasks(InlineRunner(), target, StateFloors(queues))
         floors = {queue: state.next for queue, state in queues.items()}
-        return Crew(self._runner, self._target, floors)
+        return BatchTasks(self._runner, self._target, floors)
 
-    def _index(self, crew: Crew) -> BatchIndex:
+    def _index(self, tasks: BatchTasks) -> BatchIndex:
         known = self._journal.state.index
-        if crew.is_here:
+        if tasks.is_here:
             return self._live.batch(known)
         self._live.release()
-        return IndexBuilder(crew.target, known, crew.build_index)
+        return IndexBuilder(tasks.target, known, tasks.build_index)
 
     def _from_cursor(self, parts: list[Part]) -> list[Part]:
         """The parts past the cursor, with what lies between cursor and batch put before them."""
@@ -394,7 +399,7 @@ class BatchWriter:
         parts[0] = replace(parts[0], after_timestamp=self._journal.state.last_timestamp)
         return parts
 
-    def _begun(self, parts: list[Part]) -> Gathering | None:
+    def _begun(self, parts: list[Part]) -> BatchScan | None:
         """What was begun ahead, if it is this batch's work; else it is undone."""
         if self._ahead is None:
             return None
@@ -405,31 +410,33 @@ class BatchWriter:
         self.undo_ahead()
         return None
 
-    def _gather(self, parts: list[Part]) -> Gathering:
-        crew = self._crew(parts)
-        index = self._index(crew) if self._target.index else None
-        return Gathering(crew, parts, self._journal.state, index, self._count)
+    def _gather(self, parts: list[Part]) -> BatchScan:
+        tasks = self._tasks(parts)
+        index = self._index(tasks) if self._target.index else None
+        return BatchScan(tasks, parts, self._journal.state, index, self._count)
 
     def _count(self, result: PartResult) -> None:
         self.progress.bytes_done += max(result.outcome.end - result.part.start, 0)
         self.progress.messages += result.messages
         self._listener(self.progress)
 
-    def _redo(self, crew: Crew, queues: BatchQueues, parts: list[Part], breaks: Breaks) -> list[Redone]:
+    def _redo(
+        self, tasks: BatchTasks, queues: BatchQueues, parts: list[Part], breaks: Breaks
+    ) -> list[QueueOutcome]:
         irregular = queues.irregular()
         if not irregular:
             return []
-        done = crew.redo(parts, irregular, breaks, from_zero=self._journal.state.log_start == 0)
-        for redone in done:
-            queues.replace(redone)
+        done = tasks.redo(parts, irregular, breaks, from_zero=self._journal.state.log_start == 0)
+        for outcome in done:
+            queues.replace(outcome)
         return done
 
-    def _pre_blank(self, crew: Crew, queues: BatchQueues) -> None:
+    def _pre_blank(self, tasks: BatchTasks, queues: BatchQueues) -> None:
         file_size = self._target.settings.consume_queue_file_size
         with QueueFiles(self._target.root, file_size, self._target.owner) as queue_files:
             for (topic, queue_id), state in queues.new():
                 queue_files.put_pre_blank(topic, queue_id, state.first)
-            if crew.target.flush_in_tasks:
+            if tasks.target.flush_in_tasks:
                 queue_files.flush()
 
     def _audit(self, queues: BatchQueues, batch: Batch) -> None:

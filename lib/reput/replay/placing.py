@@ -31,7 +31,7 @@ _FILL_AT_ONCE = 1 << 16  # units
 
 
 @dataclass(frozen=True, slots=True)
-class Redone:
+class QueueOutcome:
     """What came of one irregular queue.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from reput.build.placement import Breaks
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.replay.part_result import PartResult
-from reput.replay.placing import Redone
+from reput.replay.placing import QueueOutcome
 from reput.replay.state import QueueState
 
 
@@ -86,14 +86,14 @@ class BatchQueues:
         """The queues to place again, with what they were before the batch."""
         return {queue: self._committed.get(queue) for queue in sorted(self._irregular)}
 
-    def replace(self, redone: Redone) -> None:
+    def replace(self, outcome: QueueOutcome) -> None:
         """Take what the second placing made of a queue."""
-        queue = (redone.topic, redone.queue_id)
-        if redone.state is None or redone.state == self._committed.get(queue):
+        queue = (outcome.topic, outcome.queue_id)
+        if outcome.state is None or outcome.state == self._committed.get(queue):
             self._now.pop(queue, None)
         else:
-            self._now[queue] = redone.state
-        if redone.restarted:
+            self._now[queue] = outcome.state
+        if outcome.restarted:
             self._restarted.add(queue)
 
     def changed(self) -> dict[tuple[str, int], QueueState]:

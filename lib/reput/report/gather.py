@@ -32,7 +32,7 @@ from reput.report.queue_findings import answer
 from reput.report.queues import QueuesSeen, queue_facts
 from reput.report.tally import Tally
 from reput.report.verdict import verdict
-from reput.store.left_alone import left_alone
+from reput.store.ignored_features import ignored_features
 from reput.store.swap import is_pending
 from reput.verify.plan import may_be_running
 from reput.words import counted
@@ -160,7 +160,7 @@ class _Gathering:
         self._queue_check(scan, seen, looked=looked)
         facts.lag = self._attempt("the consumers' lag", lambda: group_lag(settings, self._say, facts.made_at))
         self._verify(verify)
-        for name in left_alone(settings.root):
+        for name in ignored_features(settings.root):
             facts.not_seen.append(f"{name}: the commit log alone doesn't hold it, and reput doesn't read it")
         facts.findings.sort(key=lambda one: (one.level != BROKEN, one.source))
         facts.verdict = verdict(facts, self._options.command, self._next)

@@ -39,8 +39,8 @@ from reput.source.columns import (
 from reput.source.filters import FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, Options
 from reput.source.rate import Rate
+from reput.source.read_statistics import ReadStatistics, reported
 from reput.source.segment_times import first_time, segments_within
-from reput.source.touched import Touched, reported
 from reput.spark import broken_pipe
 from reput.store.witness import Witness, missing, naming_host, witness
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
     from reput.log.end import LogEnd
     from reput.log.live import LiveLog
-    from reput.source.counted import Counted
+    from reput.source.message_count import Counted
 
 _LOG = logging.getLogger(__name__)
 _OFFSET = "offset"
@@ -167,23 +167,23 @@ class _Plan:
             self._log_end = LogEnd(self._settings)
         return self._log_end.find(log)
 
-    def end_after(self, log: CommitLog, kept: Sequence[Segment], touched: Touched) -> int:
+    def end_after(self, log: CommitLog, kept: Sequence[Segment], reads: ReadStatistics) -> int:
         """What :meth:`end` says; not looked for when nothing of the log's last part is wanted.
 
         Args:
             log: the log.
             kept: its segments that are wanted.
-            touched: where to count what is read.
+            reads: where to count what is read.
         """
         if not kept:
             return log.start
         # Behind a segment that begins with a record, the end can't lie before it.
         behind = [segment for segment in log.segments if segment.base > kept[-1].base]
-        if self._options.end_offset is None and not any(first_time(one, touched) for one in behind[:1]):
+        if self._options.end_offset is None and not any(first_time(one, reads) for one in behind[:1]):
             end = self.end(log)
             walked = [segment for segment in log.segments if segment.base + segment.length >= end]
-            touched.files += len(walked)
-            touched.passed += min(max(end - walked[0].base, 0), walked[0].length) if walked else 0
+            reads.files += len(walked)
+            reads.passed += min(max(end - walked[0].base, 0), walked[0].length) if walked else 0
             return end
         end = log.end if self._options.end_offset is None else self.end(log)
         return min(end, kept[-1].base + kept[-1].length)
@@ -209,7 +209,7 @@ class _Plan:
         end: int,
         kept: Sequence[Segment] | None = None,
         wanted: Wanted | None = None,
-        touched: Touched | None = None,
+        reads: ReadStatistics | None = None,
     ) -> list[InputPartition]:
         """A partition a part for messages, one for all parts else: those are a few bytes each.
 
@@ -218,7 +218,7 @@ class _Plan:
             start, end: physical offsets.
             kept: the segments that are wanted; None for all.
             wanted: which messages; None for all.
-            touched: where to count what is read.
+            reads: where to count what is read.
         """
         if start < min(log.start, end):
             _LOG.warning(
@@ -237,7 +237,7 @@ class _Plan:
             lead = dledger.HEADER_LENGTH if log.entries else 0
             parts = list(_clipped(parts, wanted.range_of("physicalOffset"), lead))
         if options.content == MESSAGES:
-            return [_MessagePartition(part, log.segments[-1], touched or Touched()) for part in parts]
+            return [_MessagePartition(part, log.segments[-1], reads or ReadStatistics()) for part in parts]
         return [InputPartition(parts)] if parts else []
 
     def discover(self) -> CommitLog:
@@ -248,7 +248,7 @@ class _Plan:
         self,
         partition: InputPartition,
         wanted: Wanted | None = None,
-        touched: Touched | None = None,
+        reads: ReadStatistics | None = None,
         *,
         follows: bool = False,
     ) -> Iterator[pa.RecordBatch]:
@@ -257,7 +257,7 @@ class _Plan:
         Args:
             partition: one of :meth:`partitions`.
             wanted: which messages; None for all.
-            touched: where to count what is read.
+            reads: where to count what is read.
             follows: a segment that has expired since it was planned is left out, and said.
         """
         if isinstance(partition, _MessagePartition):
@@ -267,7 +267,7 @@ class _Plan:
             try:
                 with naming_host(partition.host), partition.expiring():
                     yield from messages.read(
-                        part, self._settings, self._names, wanted, touched, partition.witness
+                        part, self._settings, self._names, wanted, reads, partition.witness
                     )
             except SegmentGoneError:
                 if not follows:
@@ -281,7 +281,7 @@ class _Plan:
             yield _part_rows(parts, self._counted(parts), self._names)
 
     def _counted(self, parts: list[LogPart]) -> list[Counted]:
-        from reput.source.counted import Counted, count
+        from reput.source.message_count import Counted, count
 
         if not self._options.live:
             return [Counted()] * len(parts)
@@ -299,7 +299,7 @@ class _MessagePartition(InputPartition):
         witness: of the part; None where its segment has expired since the log was listed.
     """
 
-    def __init__(self, part: LogPart, newest: Segment, touched: Touched) -> None:
+    def __init__(self, part: LogPart, newest: Segment, reads: ReadStatistics) -> None:
         super().__init__([part])
         self.part = part
         self.store = 0
@@ -310,8 +310,8 @@ class _MessagePartition(InputPartition):
             data = map_segment(part.path, part.segment_length)
             start, stop = part.start - part.base, part.end - part.base
             self.witness = witness(part.path, data, start, stop, grows=True)
-            touched.files += 1
-            touched.passed += self.witness.read
+            reads.files += 1
+            reads.passed += self.witness.read
 
     @contextmanager
     def expiring(self) -> Iterator[None]:
@@ -340,15 +340,13 @@ class _BatchReader(FilteredReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """From startOffset or the log's start to endOffset or its last whole record, of each store."""
-        with reported(self._shared.read_report, tasks=0) as touched:
+        with reported(self._shared.read_report, tasks=0) as reads:
             wanted = tuple(
                 (number, plan)
                 for number, plan in enumerate(self._plans)
                 if self.wanted.wants_text("store", plan.store)
             )
-            planned = stores.each(
-                wanted, lambda one: self._planned(one[1], touched), skips=self._shared.skips
-            )
+            planned = stores.each(wanted, lambda one: self._planned(one[1], reads), skips=self._shared.skips)
             found = []
             for (number, _), partitions in planned:
                 for partition in partitions:
@@ -359,15 +357,15 @@ class _BatchReader(FilteredReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows."""
-        with reported(self._shared.read_report, tasks=1) as touched:
+        with reported(self._shared.read_report, tasks=1) as reads:
             plan = self._plans[partition.store if isinstance(partition, _MessagePartition) else 0]
-            yield from plan.read(partition, self.wanted, touched)
+            yield from plan.read(partition, self.wanted, reads)
 
-    def _planned(self, plan: _Plan, touched: Touched) -> list[InputPartition]:
+    def _planned(self, plan: _Plan, reads: ReadStatistics) -> list[InputPartition]:
         log = plan.discover()
-        kept = segments_within(log, self.wanted, self._shared.time_slack_ms, touched)
-        start, end = plan.start(log), plan.end_after(log, kept, touched)
-        return plan.partitions(log, start, end, kept, self.wanted, touched)
+        kept = segments_within(log, self.wanted, self._shared.time_slack_ms, reads)
+        start, end = plan.start(log), plan.end_after(log, kept, reads)
+        return plan.partitions(log, start, end, kept, self.wanted, reads)
 
 
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -24,7 +24,7 @@ from reput.source.columns import (
 from reput.source.filters import FilteredReader, Wanted
 from reput.source.options import QueueOptions, Shared
 from reput.source.ranges import Sized, gathered
-from reput.source.touched import Touched, reported
+from reput.source.read_statistics import ReadStatistics, reported
 from reput.spark import broken_pipe
 from reput.store.witness import FileSeen, file_seen, naming_host
 
@@ -102,16 +102,16 @@ class IndexDataSource(DataSource):
 class _SeenPartition(InputPartition):
     """Ranges of files, and what the planner read of the first and of the last one."""
 
-    def __init__(self, ranges: Sequence[Sized], touched: Touched) -> None:
+    def __init__(self, ranges: Sequence[Sized], reads: ReadStatistics) -> None:
         super().__init__(ranges)
         self.seen = [file_seen(one.path, *one.span) for one in {*ranges[:1], *ranges[-1:]}]
         for seen in self.seen:
-            _count(seen, touched)
+            _count(seen, reads)
 
 
-def _count(seen: FileSeen, touched: Touched) -> None:
-    touched.files += 1
-    touched.passed += seen.read
+def _count(seen: FileSeen, reads: ReadStatistics) -> None:
+    reads.files += 1
+    reads.passed += seen.read
 
 
 class _FilesReader(FilteredReader, Generic[_R]):
@@ -130,32 +130,32 @@ class _FilesReader(FilteredReader, Generic[_R]):
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges of about ``partBytes`` bytes together."""
         shared = self._shared
-        with reported(shared.read_report, tasks=0) as touched:
+        with reported(shared.read_report, tasks=0) as reads:
             wanted = tuple(
                 settings for settings in shared.stores if self.wanted.wants_text("store", str(settings.root))
             )
-            planned = stores.each(wanted, lambda one: list(self._ranges(one, touched)), skips=shared.skips)
+            planned = stores.each(wanted, lambda one: list(self._ranges(one, reads)), skips=shared.skips)
             found = (one for _, ranges in planned for one in ranges)
-            return [_SeenPartition(ranges, touched) for ranges in gathered(found, shared.part_bytes)]
+            return [_SeenPartition(ranges, reads) for ranges in gathered(found, shared.part_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows. Spark makes an empty partition up when there are none."""
-        with reported(self._shared.read_report, tasks=1) as touched:
+        with reported(self._shared.read_report, tasks=1) as reads:
             if not isinstance(partition, _SeenPartition):
                 return
             with naming_host(partition.seen[0].host):
                 for seen in partition.seen:
                     seen.check()
-                    _count(seen, touched)
+                    _count(seen, reads)
                 for one in partition.value:
-                    yield from self._rows(one, touched)
+                    yield from self._rows(one, reads)
 
     @abstractmethod
-    def _ranges(self, settings: StoreSettings, touched: Touched) -> Iterator[_R]:
+    def _ranges(self, settings: StoreSettings, reads: ReadStatistics) -> Iterator[_R]:
         """What of a store can be wanted."""
 
     @abstractmethod
-    def _rows(self, one: _R, touched: Touched) -> Iterator[Any]:
+    def _rows(self, one: _R, reads: ReadStatistics) -> Iterator[Any]:
         """The rows of a range."""
 
 
@@ -165,17 +165,17 @@ class _QueueReader(_FilesReader["UnitRange"]):
         self._blanks = options.blanks
         self._names = names
 
-    def _ranges(self, settings: StoreSettings, touched: Touched) -> Iterator[UnitRange]:
+    def _ranges(self, settings: StoreSettings, reads: ReadStatistics) -> Iterator[UnitRange]:
         from reput.source import queue_files
 
         return queue_files.ranges(
-            settings, self.wanted, self._shared.part_bytes, blanks=self._blanks, touched=touched
+            settings, self.wanted, self._shared.part_bytes, blanks=self._blanks, reads=reads
         )
 
-    def _rows(self, one: UnitRange, touched: Touched) -> Iterator[pa.RecordBatch]:
+    def _rows(self, one: UnitRange, reads: ReadStatistics) -> Iterator[pa.RecordBatch]:
         from reput.source import queue_units
 
-        return queue_units.read(one, self._names, self.wanted, touched, blanks=self._blanks)
+        return queue_units.read(one, self._names, self.wanted, reads, blanks=self._blanks)
 
 
 class _IndexReader(_FilesReader["EntryRange"]):
@@ -183,14 +183,14 @@ class _IndexReader(_FilesReader["EntryRange"]):
         super().__init__(shared, INDEX_FILTERS, asked)
         self._names = names
 
-    def _ranges(self, settings: StoreSettings, touched: Touched) -> Iterator[EntryRange]:
+    def _ranges(self, settings: StoreSettings, reads: ReadStatistics) -> Iterator[EntryRange]:
         from reput.source import index_entries
 
         return index_entries.ranges(
-            settings, self.wanted, self._shared.time_slack_ms, self._shared.part_bytes, touched
+            settings, self.wanted, self._shared.time_slack_ms, self._shared.part_bytes, reads
         )
 
-    def _rows(self, one: EntryRange, touched: Touched) -> Iterator[pa.RecordBatch]:
+    def _rows(self, one: EntryRange, reads: ReadStatistics) -> Iterator[pa.RecordBatch]:
         from reput.source import index_entries
 
-        return index_entries.read(one, self._names, self.wanted, touched)
+        return index_entries.read(one, self._names, self.wanted, reads)

@@ -20,7 +20,7 @@ from reput.source import arrow
 from reput.source.columns import INDEX_COLUMNS, arrow_schema
 from reput.source.filters import ALL, Range, Wanted
 from reput.source.ranges import opened, stretches
-from reput.source.touched import Touched
+from reput.source.read_statistics import ReadStatistics
 
 _ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _MS = 1000
@@ -60,7 +60,7 @@ class EntryRange:
 
 
 def ranges(
-    settings: StoreSettings, wanted: Wanted, slack_ms: int, part_bytes: int, touched: Touched
+    settings: StoreSettings, wanted: Wanted, slack_ms: int, part_bytes: int, reads: ReadStatistics
 ) -> Iterator[EntryRange]:
     """The entries of a store that can be wanted, by the files' names and headers.
 
@@ -69,7 +69,7 @@ def ranges(
         wanted: which entries.
         slack_ms: how far entries may be older or newer than what a header says.
         part_bytes: no range has more bytes.
-        touched: where to count what was read.
+        reads: where to count what was read.
 
     Raises:
         StoreError: a file can't be read, has a header that no broker writes, or isn't as long as the store's
@@ -96,12 +96,12 @@ def ranges(
     for entry in found:
         if not wanted.wants_text("file", entry.path.name):
             continue
-        with opened(entry.path, _WHAT, touched) as descriptor:
+        with opened(entry.path, _WHAT, reads) as descriptor:
             header = _header(descriptor, entry, settings)
             # A rolled file's first entry counts its seconds from the end of the file before.
             lead = HEADER_LENGTH + slots * SLOT_LENGTH + FIRST_ORDINAL * ENTRY_LENGTH
             first = np.frombuffer(os.pread(descriptor, ENTRY_LENGTH, lead).ljust(ENTRY_LENGTH, b"\0"), _ENTRY)
-            touched.passed += HEADER_LENGTH + ENTRY_LENGTH
+            reads.passed += HEADER_LENGTH + ENTRY_LENGTH
         if _can_hold(header, int(first["seconds"][0]), wanted, slack_ms):
             for at in range(FIRST_ORDINAL, header.index_count, most):
                 yield EntryRange(
@@ -115,7 +115,7 @@ def ranges(
 
 
 def read(
-    part: EntryRange, columns: tuple[str, ...], wanted: Wanted, touched: Touched
+    part: EntryRange, columns: tuple[str, ...], wanted: Wanted, reads: ReadStatistics
 ) -> Iterator[pa.RecordBatch]:
     """The wanted entries of a range, in their order.
 
@@ -123,21 +123,21 @@ def read(
         part: the range.
         columns: their names.
         wanted: which entries; its columns are those of :data:`reput.source.columns.INDEX_FILTERS`.
-        touched: where to count what was read.
+        reads: where to count what was read.
 
     Raises:
         StoreError: the file can't be read.
     """
     schema = arrow_schema(columns, INDEX_COLUMNS)
     start = HEADER_LENGTH + part.slots * SLOT_LENGTH
-    with opened(part.path, _WHAT, touched) as descriptor:
-        for ordinal, entries in stretches(descriptor, _ENTRY, part.first, part.last, start, touched):
+    with opened(part.path, _WHAT, reads) as descriptor:
+        for ordinal, entries in stretches(descriptor, _ENTRY, part.first, part.last, start, reads):
             ordinals = np.arange(ordinal, ordinal + len(entries), dtype=np.int32)
             which = _fits(part, entries, wanted)
             if not which.all():
                 ordinals, entries = ordinals[which], entries[which]
             if len(entries):
-                touched.rows += len(entries)
+                reads.rows += len(entries)
                 arrays = [_column(part, ordinals, entries, name) for name in columns]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 

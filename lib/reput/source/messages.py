@@ -24,7 +24,7 @@ from reput.scan.frames import ENTRIES, ROWS, Frames, FrameWalk, frames, gather
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
 from reput.source.filters import Range, Wanted
-from reput.source.touched import Touched
+from reput.source.read_statistics import ReadStatistics
 from reput.store.witness import Witness, check
 
 #: Bytes of records in one batch; a larger record is a batch of its own.
@@ -37,7 +37,7 @@ def read(
     settings: StoreSettings,
     names: tuple[str, ...] = tuple(MESSAGE_COLUMNS),
     wanted: Wanted | None = None,
-    touched: Touched | None = None,
+    reads: ReadStatistics | None = None,
     seen: Witness | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages that begin in ``part``, in log order.
@@ -47,18 +47,18 @@ def read(
         settings: the store's.
         names: the columns, ``store`` among them if it is wanted.
         wanted: which messages, by the columns of :data:`reput.source.columns.MESSAGE_FILTERS`; None for all.
-        touched: where to count what was read.
+        reads: where to count what was read.
         seen: what the planner read of the part; None doesn't ask.
 
     Raises:
         StoreError: the segment can't be read, or the planner has another one.
     """
-    wanted, touched = wanted or Wanted(), touched or Touched()
+    wanted, reads = wanted or Wanted(), reads or ReadStatistics()
     data = map_segment(part.path, part.segment_length)
-    touched.files += 1
+    reads.files += 1
     if seen is not None:
         check(seen, part.path, data, part.base)
-        touched.passed += seen.read
+        reads.passed += seen.read
     stop = part.end - part.base
     walk = FrameWalk.over(part, data, settings)
     schema = arrow_schema(names, {**STORE_COLUMN, **MESSAGE_COLUMNS})
@@ -66,19 +66,19 @@ def read(
     store = str(settings.root)
     walk.advance(part.start - part.base)
     at = min(walk.position, part.segment_length)
-    touched.passed += at
+    reads.passed += at
     more = True
     while more:
         out.counts.fill(0)
         more = walk.advance(stop, out, BATCH_BYTES)
-        touched.read += min(walk.position, part.segment_length) - at
+        reads.read += min(walk.position, part.segment_length) - at
         at = min(walk.position, part.segment_length)
-        block = _Block(data, part.base, out, int(out.counts[ROWS]), store, touched)
+        block = _Block(data, part.base, out, int(out.counts[ROWS]), store, reads)
         kept = _kept(block, wanted)
         if kept is not None:
             block = replace(block, rows=len(kept), kept=kept)
         if block.rows:
-            touched.rows += block.rows
+            reads.rows += block.rows
             yield pa.RecordBatch.from_arrays([_COLUMNS[name](block) for name in names], schema=schema)
 
 
@@ -89,7 +89,7 @@ class _Block:
     Attributes:
         rows: how many there are, after ``kept``.
         store: the store's directory.
-        touched: where copied bytes are counted.
+        reads: where copied bytes are counted.
         kept: int64[rows], the ordinals of those that are wanted; None for all.
     """
 
@@ -98,7 +98,7 @@ class _Block:
     frames: Frames
     rows: int
     store: str
-    touched: Touched
+    reads: ReadStatistics
     kept: NDArray[np.int64] | None = None
 
     def column(self, name: str) -> NDArray[Any]:
@@ -111,7 +111,7 @@ class _Block:
     ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """Pieces of the log, copied; see :func:`reput.scan.frames.gather`."""
         offsets, raw = gather(self.data, starts, lengths)
-        self.touched.copied += len(raw)
+        self.reads.copied += len(raw)
         return offsets, raw
 
 

@@ -13,7 +13,7 @@ from reput.errors import StoreError
 from reput.format import batchconsumequeue, consumequeue, names
 from reput.source.filters import Wanted
 from reput.source.ranges import opened
-from reput.source.touched import Touched
+from reput.source.read_statistics import ReadStatistics
 from reput.store.holes import extents
 
 PLAIN, BATCH = "plain", "batch"
@@ -59,7 +59,7 @@ class UnitRange:
 
 
 def ranges(
-    settings: StoreSettings, wanted: Wanted, part_bytes: int, *, blanks: bool, touched: Touched
+    settings: StoreSettings, wanted: Wanted, part_bytes: int, *, blanks: bool, reads: ReadStatistics
 ) -> Iterator[UnitRange]:
     """The units of a store that can be wanted, by topic, queueId and place.
 
@@ -68,7 +68,7 @@ def ranges(
         wanted: which units.
         part_bytes: no range has more bytes.
         blanks: places without a unit are wanted, too: it has to be known where a queue ends.
-        touched: where files that were opened are counted.
+        reads: where files that were opened are counted.
 
     Raises:
         StoreError: a directory can't be read, or a file has a name that no unit begins at.
@@ -82,7 +82,7 @@ def ranges(
         )
         if wants_kind:
             yield from _of_kind(
-                settings.root, settings.root / directory, wanted, part_bytes, blanks, touched, kind == BATCH
+                settings.root, settings.root / directory, wanted, part_bytes, blanks, reads, kind == BATCH
             )
 
 
@@ -92,7 +92,7 @@ def _of_kind(
     wanted: Wanted,
     part_bytes: int,
     blanks: bool,
-    touched: Touched,
+    reads: ReadStatistics,
     is_batch: bool,
 ) -> Iterator[UnitRange]:
     for topic in in_order(directory):
@@ -126,12 +126,12 @@ def _of_kind(
                 wanted,
                 part_bytes,
                 blanks,
-                touched,
+                reads,
             )
 
 
 def _of_queue(
-    directory: Path, queue: UnitRange, wanted: Wanted, part_bytes: int, blanks: bool, touched: Touched
+    directory: Path, queue: UnitRange, wanted: Wanted, part_bytes: int, blanks: bool, reads: ReadStatistics
 ) -> Iterator[UnitRange]:
     unit = batchconsumequeue.UNIT_LENGTH if queue.is_batch else consumequeue.UNIT_LENGTH
     found = [
@@ -139,7 +139,7 @@ def _of_queue(
         for entry in in_order(directory)
         if not entry.is_dir and (base := names.parse_offset_name(entry.path.name)) is not None
     ]
-    with_data = [base for base, entry in found if blanks and _has_data(entry, touched)]
+    with_data = [base for base, entry in found if blanks and _has_data(entry, reads)]
     most = max(part_bytes // unit, 1)
     for base, entry in found:
         if base % unit:
@@ -196,13 +196,13 @@ def _on_disk(path: Path) -> int:
         return 0  # gone just now; who reads it says so
 
 
-def _has_data(entry: Entry, touched: Touched) -> bool:
+def _has_data(entry: Entry, reads: ReadStatistics) -> bool:
     """Whether there is a byte in a file that isn't zero."""
-    with opened(entry.path, "a consume queue file", touched) as descriptor:
+    with opened(entry.path, "a consume queue file", reads) as descriptor:
         for begin, end in extents(descriptor, 0, entry.length):
             for at in range(begin, end, 1 << 20):
                 data = os.pread(descriptor, min(1 << 20, end - at), at)
-                touched.passed += len(data)
+                reads.passed += len(data)
                 if data.count(0) != len(data):
                     return True
     return False

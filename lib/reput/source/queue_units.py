@@ -21,7 +21,7 @@ from reput.source.filters import Range, Wanted
 from reput.source.queue_files import BATCH, DAMAGED, HOLE, PLAIN, PRE_BLANK, UnitRange
 from reput.source.ranges import BATCH as BATCH_UNITS
 from reput.source.ranges import opened, stretches
-from reput.source.touched import Touched
+from reput.source.read_statistics import ReadStatistics
 
 _UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
@@ -31,7 +31,7 @@ _NUMBER = {kind: np.int8(number) for number, kind in enumerate(_KINDS)}
 
 
 def read(
-    part: UnitRange, names_: tuple[str, ...], wanted: Wanted, touched: Touched, *, blanks: bool
+    part: UnitRange, names_: tuple[str, ...], wanted: Wanted, reads: ReadStatistics, *, blanks: bool
 ) -> Iterator[pa.RecordBatch]:
     """The wanted units of a range, in the order of the file.
 
@@ -39,7 +39,7 @@ def read(
         part: the range.
         names_: the columns.
         wanted: which units; its columns are those of :data:`reput.source.columns.QUEUE_FILTERS`.
-        touched: where to count what was read.
+        reads: where to count what was read.
         blanks: places without a unit are rows, too, up to the queue's last unit.
 
     Raises:
@@ -50,12 +50,12 @@ def read(
     needs_ext = part.ext is not None and bool(
         {"storeTimestamp", "extTagsCode", "bitMap"} & (set(names_) | wanted.columns)
     )
-    ext = _Ext(Path(part.ext), touched) if needs_ext and part.ext is not None else None
-    with opened(part.path, "a consume queue file", touched) as descriptor:
-        found = stretches(descriptor, kind, part.first, part.last, 0, touched)
+    ext = _Ext(Path(part.ext), reads) if needs_ext and part.ext is not None else None
+    with opened(part.path, "a consume queue file", reads) as descriptor:
+        found = stretches(descriptor, kind, part.first, part.last, 0, reads)
         if blanks:
             length = os.fstat(descriptor).st_size // kind.itemsize
-            end = part.last if part.goes_on else _end_of_units(descriptor, kind, part.first, length, touched)
+            end = part.last if part.goes_on else _end_of_units(descriptor, kind, part.first, length, reads)
             found = _with_holes(found, kind, part.first, min(end, part.last))
         for ordinal, units in found:
             rows = _rows(part, ordinal, units, blanks=blanks)
@@ -63,7 +63,7 @@ def read(
                 rows = replace(rows, ext=ext.look_up(rows))
             rows = rows.kept(_fits(rows, wanted))
             if len(rows.units):
-                touched.rows += len(rows.units)
+                reads.rows += len(rows.units)
                 columns = [_column(rows, name, ext) for name in names_]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -149,7 +149,7 @@ class _Rows:
 class _Ext:
     """A queue's files in consumequeue_ext: ``ConsumeQueueExt.get``, ``CqExtUnit.read``."""
 
-    def __init__(self, directory: Path, touched: Touched) -> None:
+    def __init__(self, directory: Path, reads: ReadStatistics) -> None:
         found = [
             (base, entry)
             for entry in in_order(directory)
@@ -158,7 +158,7 @@ class _Ext:
         self._bases = np.array([base for base, _ in found], np.int64)
         self._entries = [entry for _, entry in found]
         self._data: dict[int, NDArray[np.uint8]] = {}
-        self._touched = touched
+        self._touched = reads
 
     def look_up(self, rows: _Rows) -> _Found:
         """The units that these units lead to."""
@@ -309,10 +309,12 @@ def _zeros(kind: np.dtype[np.void], first: int, end: int) -> Iterator[tuple[int,
         yield at, np.zeros(min(BATCH_UNITS, end - at), kind)
 
 
-def _end_of_units(descriptor: int, kind: np.dtype[np.void], first: int, length: int, touched: Touched) -> int:
+def _end_of_units(
+    descriptor: int, kind: np.dtype[np.void], first: int, length: int, reads: ReadStatistics
+) -> int:
     """After the last unit of a file, from ``first`` on, that isn't all zeros; ``first`` if there is none."""
     end = first
-    for ordinal, units in stretches(descriptor, kind, first, length, 0, touched):
+    for ordinal, units in stretches(descriptor, kind, first, length, 0, reads):
         is_written = units.view(np.uint8).reshape(len(units), -1).any(axis=1)
         if is_written.any():
             end = ordinal + int(np.flatnonzero(is_written)[-1]) + 1

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.source.touched import Touched
+from reput.source.read_statistics import ReadStatistics
 from reput.store.holes import extents
 from reput.store.unreadable import unreadable
 
@@ -56,20 +56,20 @@ def gathered(pieces: Iterable[_S], part_bytes: int) -> Iterator[list[_S]]:
 
 
 @contextmanager
-def opened(path: str | Path, what: str, touched: Touched) -> Iterator[int]:
+def opened(path: str | Path, what: str, reads: ReadStatistics) -> Iterator[int]:
     """A file's descriptor, for reading.
 
     Args:
         path: the file.
         what: what is read, for the error.
-        touched: where it is counted.
+        reads: where it is counted.
 
     Raises:
         SegmentGoneError, StoreError: it can't be opened, or the block can't read it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
-        touched.files += 1
+        reads.files += 1
         try:
             yield descriptor
         finally:
@@ -79,7 +79,7 @@ def opened(path: str | Path, what: str, touched: Touched) -> Iterator[int]:
 
 
 def stretches(
-    descriptor: int, kind: np.dtype[np.void], first: int, last: int, start: int, touched: Touched
+    descriptor: int, kind: np.dtype[np.void], first: int, last: int, start: int, reads: ReadStatistics
 ) -> Iterator[tuple[int, NDArray[np.void]]]:
     """The elements [first, last) of a file that begin with ``start`` bytes of something else, in batches.
 
@@ -94,7 +94,7 @@ def stretches(
         while at < stop:
             count = min(BATCH, stop - at)
             data = os.pread(descriptor, count * size, start + at * size)
-            touched.read += len(data)
+            reads.read += len(data)
             if len(data) < size:
                 return  # shorter than it was
             yield at, np.frombuffer(data, kind, len(data) // size)

@@ -12,13 +12,13 @@ from reput.format.dledger import HEADER_LENGTH, record_at
 from reput.log.segments import CommitLog, Segment
 from reput.log.walk import store_timestamp
 from reput.source.filters import ALL, Wanted
-from reput.source.touched import Touched
+from reput.source.read_statistics import ReadStatistics
 
 #: From a frame's first byte to behind a record's storeTimestamp, at the most: an entry's header, IPv6 hosts.
 _HEAD = HEADER_LENGTH + 96
 
 
-def first_time(segment: Segment, touched: Touched) -> int | None:
+def first_time(segment: Segment, reads: ReadStatistics) -> int | None:
     """The storeTimestamp, ms, of the record that a segment begins with; None if it begins with none.
 
     Raises:
@@ -26,8 +26,8 @@ def first_time(segment: Segment, touched: Touched) -> int | None:
         StoreError: it can't be read.
     """
     head = _head(segment.path, min(_HEAD, segment.length))
-    touched.files += 1
-    touched.passed += len(head)
+    reads.files += 1
+    reads.passed += len(head)
     if len(head) < _HEAD:
         return None
     record = record_at(head, 0)
@@ -39,7 +39,7 @@ def first_time(segment: Segment, touched: Touched) -> int | None:
     return time if time > 0 else None
 
 
-def segments_within(log: CommitLog, wanted: Wanted, slack_ms: int, touched: Touched) -> list[Segment]:
+def segments_within(log: CommitLog, wanted: Wanted, slack_ms: int, reads: ReadStatistics) -> list[Segment]:
     """The segments that can hold a wanted message.
 
     Records are taken to lie between the first record of their segment and that of the next one, give and
@@ -54,7 +54,7 @@ def segments_within(log: CommitLog, wanted: Wanted, slack_ms: int, touched: Touc
     spans = [(segment.base, segment.base + segment.length - 1) for segment in log.segments]
     kept = [offsets.clip(*span) is not None for span in spans]
     if times != ALL and any(kept):
-        firsts = [first_time(segment, touched) for segment in log.segments]
+        firsts = [first_time(segment, reads) for segment in log.segments]
         known = [time for time in firsts if time is not None]
         if all(other >= one - slack_ms for one, other in pairwise(known)):
             before: int | None = None

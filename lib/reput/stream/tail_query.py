@@ -33,7 +33,7 @@ _LOOKS_AT_REST = 3
 _REST_SECONDS = 60.0
 
 
-class Following:
+class TailQuery:
     """A query over the parts of a log that grows, each batch written by a :class:`BatchWriter`.
 
     Args:

@@ -23,7 +23,7 @@ from reput.replay.queues import BatchQueues
 from reput.replay.runner import Runner
 from reput.replay.state import QueueState
 from reput.scan.part import Part
-from reput.store.left_alone import left_alone
+from reput.store.ignored_features import ignored_features
 from reput.store.witness import config_seen, store_seen
 from reput.verify.batch_check import BatchCheck
 from reput.verify.checkpoint import Reached, check_checkpoint
@@ -337,16 +337,16 @@ class _Verification:
         task = IrregularTask(self._target, tuple(parts), irregular, breaks, self._plan.queue_ext, from_zero)
         ((checked),) = done(self._runner, [task])
         for each in checked:
-            redone = each.redone
-            queue = (redone.topic, redone.queue_id)
-            queues.replace(redone)
+            outcome = each.outcome
+            queue = (outcome.topic, outcome.queue_id)
+            queues.replace(outcome)
             ranges[queue] = each.ranges
             self._ext += each.ext
             self._plain += each.plain
-            if redone.restarted:
+            if outcome.restarted:
                 self._ranges.pop(queue, None)
-                self._restarts[redone.topic] = max(self._restarts.get(redone.topic, -1), each.restarted_at)
-            for finding in redone.findings:
+                self._restarts[outcome.topic] = max(self._restarts.get(outcome.topic, -1), each.restarted_at)
+            for finding in outcome.findings:
                 if finding.kind in _LEGAL:
                     self._notes.append(
                         Note(finding.kind, str(finding), finding.topic, finding.queue_id, finding.count)
@@ -509,7 +509,7 @@ class _Verification:
             found.append(Note("index", "the index: broker.conf switches it off"))
         elif not plan.options.index:
             found.append(Note("index", "the index: --no-index"))
-        if beside := left_alone(plan.settings.root):
+        if beside := ignored_features(plan.settings.root):
             found.append(Note("not-in-log", f"{', '.join(beside)}: the commit log alone doesn't hold them"))
         if plan.running:
             found.append(Note("live", f"what the running broker wrote past {plan.end}, and the checkpoint"))

@@ -17,7 +17,7 @@ from reput.errors import Finding, ReputError, StoreError
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, collect, pass_over
-from reput.replay.placing import Redone, findings_of, pieces, placed_anew, unproven_of
+from reput.replay.placing import QueueOutcome, findings_of, pieces, placed_anew, unproven_of
 from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.scan import output
@@ -288,13 +288,13 @@ class QueueChecked:
     """What came of a queue whose queueOffsets don't simply go on.
 
     Attributes:
-        redone: the queue's state, and what is odd about it.
+        outcome: the queue's state, and what is odd about it.
         ranges: units that differ.
         ext, plain: as in :class:`PartChecked`.
         restarted_at: physical offset of the first message of the newest incarnation, -1.
     """
 
-    redone: Redone
+    outcome: QueueOutcome
     ranges: list[UnitRange]
     ext: int
     plain: int
@@ -330,7 +330,7 @@ class IrregularTask:
             for queue, state in self.committed.items():
                 mine = rows.get(queue)
                 if mine is None:
-                    done.append(QueueChecked(Redone(*queue, state, False, []), [], 0, 0, -1))
+                    done.append(QueueChecked(QueueOutcome(*queue, state, False, []), [], 0, 0, -1))
                     continue
                 mine, placement, after, hidden = placed_anew(
                     mine, state, self.breaks, from_zero=self.from_zero
@@ -353,8 +353,8 @@ class IrregularTask:
                 at = (
                     int(mine.position[placement.runs[0][1]]) if placement.restarted and placement.runs else -1
                 )
-                redone = Redone(*queue, after, placement.restarted, odd)
-                done.append(QueueChecked(redone, ranges, ext, plain, at))
+                outcome = QueueOutcome(*queue, after, placement.restarted, odd)
+                done.append(QueueChecked(outcome, ranges, ext, plain, at))
         return done
 
 

@@ -12,7 +12,7 @@ from reput.cli.dump.nothing import in_queues
 from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, in_order, queue_of
 from reput.cli.dump.text import queue_line
 from reput.dump.damage import Damage
-from reput.dump.whose import store_of
+from reput.dump.owning_store import store_of
 from reput.errors import SettingsError
 from reput.next_command import next_command
 

@@ -14,7 +14,7 @@ from reput.cli.dump.text import index_line
 from reput.cli.output import settings_told
 from reput.config.settings import StoreSettings
 from reput.dump.damage import Damage
-from reput.dump.whose import store_of
+from reput.dump.owning_store import store_of
 from reput.errors import SettingsError
 
 EXAMPLES = """**Examples**

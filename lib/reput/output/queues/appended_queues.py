@@ -24,7 +24,7 @@ from reput.output.open_file import opened
 from reput.output.queues.irregular_queues import clear_from, clear_series
 from reput.output.queues.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
 from reput.replay.part_result import PartResult, QueueRows
-from reput.replay.placing import Redone, findings_of, path_of, pieces, placed_anew, unproven_of
+from reput.replay.placing import QueueOutcome, findings_of, path_of, pieces, placed_anew, unproven_of
 from reput.replay.salvaged import hidden_of, salvaged_of
 from reput.replay.state import LoneZero, QueueState
 from reput.replay.target import Target
@@ -97,7 +97,7 @@ def _units(sized: tuple[int, Waiting]) -> int:
 
 def write(
     target: Target, queues: list[Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
-) -> list[Redone] | ReputError:
+) -> list[QueueOutcome] | ReputError:
     """Append what waits for some queues; on return it is on disk.
 
     Running it again from the same committed states writes the same bytes again.
@@ -156,7 +156,7 @@ def drop_rest(target: Target, queue: Queue, before: QueueState | None, now: Queu
 
 def _append(
     queue: Waiting, blocks: list[_Block], batch_files: SeriesFiles, parts: list[Part], breaks: Breaks
-) -> Redone:
+) -> QueueOutcome:
     """Append to a batch queue."""
     rows = _rows(blocks)
     gives_way = _gives_way(rows, "base_offset", queue.committed, breaks)
@@ -183,7 +183,9 @@ def _append(
         )
     key = queue.topic, queue.queue_id
     findings = [*_passed_over(queue, all_rows, parts), *unproven_of(parts, key, hidden)]
-    return Redone(*key, state, restarted=False, findings=findings, salvaged=list(hidden_of(key, hidden)))
+    return QueueOutcome(
+        *key, state, restarted=False, findings=findings, salvaged=list(hidden_of(key, hidden))
+    )
 
 
 def _gives_way(rows: Rows, offset: str, committed: QueueState | None, breaks: Breaks) -> NDArray[np.bool_]:
@@ -223,14 +225,14 @@ class _Placing:
         self._breaks = breaks
         self._from_zero = from_zero
 
-    def write(self, blocks: list[_Block], queue_files: QueueFiles, ext_files: SeriesFiles) -> Redone:
+    def write(self, blocks: list[_Block], queue_files: QueueFiles, ext_files: SeriesFiles) -> QueueOutcome:
         """Place its units, and append those that they point to."""
         topic, queue_id, before = self._queue.topic, self._queue.queue_id, self._queue.committed
         blocks, hidden = self._proven_first(blocks)
         findings = list(unproven_of(self._parts, (topic, queue_id), hidden))
         salvaged = list(hidden_of((topic, queue_id), hidden))
         if not blocks:
-            return Redone(topic, queue_id, before, False, findings, salvaged)
+            return QueueOutcome(topic, queue_id, before, False, findings, salvaged)
         last_row = blocks[-1][0][-1]
         last_map = blocks[-1][1][-1] if last_row["mapped"] else blocks[-1][1][-1, :0]
         rows, placement, state, _ = placed_anew(
@@ -264,7 +266,7 @@ class _Placing:
                 timestamp = int(last_row["timestamp"]) if last_row["own"] else -1
                 lone_zero = (*lone_zero[:3], timestamp, last_map.tobytes().hex())
             state = replace(state, appended=appended, lone_zero=lone_zero)
-        return Redone(
+        return QueueOutcome(
             topic,
             queue_id,
             state,

@@ -11,7 +11,7 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.output.open_file import opened
 from reput.output.queues.queue_files import QueueFiles, series
 from reput.replay.part_result import QueueRows, collect
-from reput.replay.placing import Redone, findings_of, pieces, placed_anew, unproven_of
+from reput.replay.placing import QueueOutcome, findings_of, pieces, placed_anew, unproven_of
 from reput.replay.salvaged import hidden_of, salvaged_of
 from reput.replay.state import QueueState
 from reput.replay.target import Target
@@ -28,7 +28,7 @@ def redo(
     breaks: Breaks,
     *,
     from_zero: bool,
-) -> list[Redone] | ReputError:
+) -> list[QueueOutcome] | ReputError:
     """Clear what a batch may have placed in some queues, and place it anew by the rules.
 
     Args:
@@ -107,12 +107,12 @@ def _redo_queue(
     breaks: Breaks,
     *,
     from_zero: bool,
-) -> Redone:
+) -> QueueOutcome:
     topic, queue_id = queue
     file_size = target.settings.consume_queue_file_size
     if rows is None:
         clear_from(target.root, file_size, topic, queue_id, committed.next if committed else 0)
-        return Redone(topic, queue_id, committed, False, [])
+        return QueueOutcome(topic, queue_id, committed, False, [])
     rows, placement, state, hidden = placed_anew(rows, committed, breaks, from_zero=from_zero)
     # A queue that begins anew keeps what is committed of it until the new one is: see drop_rest.
     begins = committed is None or (placement.restarted and committed.first == committed.next)
@@ -124,4 +124,4 @@ def _redo_queue(
         queue_files.put(topic, queue_id, queue_offset, data)
     findings = [*findings_of(parts, queue, rows, placement), *unproven_of(parts, queue, hidden)]
     salvaged = [*salvaged_of(queue, rows, placement), *hidden_of(queue, hidden)]
-    return Redone(topic, queue_id, state, placement.restarted, findings, salvaged)
+    return QueueOutcome(topic, queue_id, state, placement.restarted, findings, salvaged)

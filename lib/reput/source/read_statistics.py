@@ -17,7 +17,7 @@ _SUFFIX = ".read.json"
 
 
 @dataclass(slots=True)
-class Touched:
+class ReadStatistics:
     """Counts of one planner or task.
 
     Attributes:
@@ -36,33 +36,33 @@ class Touched:
     copied: int = 0
     rows: int = 0
 
-    def add(self, other: Touched) -> None:
+    def add(self, other: ReadStatistics) -> None:
         """Add another's counts to these."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 @contextmanager
-def reported(directory: Path | None, *, tasks: int) -> Iterator[Touched]:
+def reported(directory: Path | None, *, tasks: int) -> Iterator[ReadStatistics]:
     """Counts for the block to keep, written down when it ends, however it ends.
 
     Args:
         directory: where to; made when missing. None: nowhere.
         tasks: 1 for a task, 0 for the planner.
     """
-    touched = Touched(tasks)
+    reads = ReadStatistics(tasks)
     try:
-        yield touched
+        yield reads
     finally:
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / f"{uuid.uuid4().hex}{_SUFFIX}"
-            path.write_text(json.dumps(asdict(touched)), encoding="utf-8")
+            path.write_text(json.dumps(asdict(reads)), encoding="utf-8")
 
 
-def total(directory: str | Path) -> Touched:
+def total(directory: str | Path) -> ReadStatistics:
     """The counts of all planners and tasks that reported into a directory so far."""
-    found = Touched()
+    found = ReadStatistics()
     for path in Path(directory).glob(f"*{_SUFFIX}"):
-        found.add(Touched(**json.loads(path.read_text(encoding="utf-8"))))
+        found.add(ReadStatistics(**json.loads(path.read_text(encoding="utf-8"))))
     return found

@@ -13,7 +13,7 @@ from reput.output.index import index_task
 from reput.output.queues import appended_queues, irregular_queues
 from reput.output.scan_task import Floors
 from reput.replay.part_result import PartResult, witnessed
-from reput.replay.placing import Redone
+from reput.replay.placing import QueueOutcome
 from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import QueueState
 from reput.replay.target import Target
@@ -36,7 +36,7 @@ class StateFloors:
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class BatchTasks:
     """Who does a batch's work, and on what terms.
 
     Attributes:
@@ -70,7 +70,7 @@ class Crew:
         breaks: Breaks,
         *,
         from_zero: bool,
-    ) -> list[Redone]:
+    ) -> list[QueueOutcome]:
         """Place some queues' units again, in log order; see :mod:`reput.output.queues.irregular_queues`.
 
         Raises:
@@ -82,7 +82,7 @@ class Crew:
 
     def order(
         self, queues: list[appended_queues.Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
-    ) -> list[Redone]:
+    ) -> list[QueueOutcome]:
         """Write the queues that are written in log order; see :mod:`reput.output.queues.appended_queues`.
 
         Raises:
@@ -92,7 +92,7 @@ class Crew:
             return []
         task = _OrderTask(self.target, parts, breaks, from_zero)
         shares = appended_queues.shares(queues, 1 if self.is_here else _SHARES_A_SLOT * self.runner.slots)
-        return [redone for done in _checked(self.runner.map(task, list(shares))) for redone in done]
+        return [outcome for done in _checked(self.runner.map(task, list(shares))) for outcome in done]
 
     def build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
         """Build index files; see :func:`reput.output.index.index_task.build`."""

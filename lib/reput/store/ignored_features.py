@@ -16,7 +16,7 @@ COMPACTION = "compaction"
 _COMPACTION_LOG = "compactionLog"
 
 
-def left_alone(root: Path) -> list[str]:
+def ignored_features(root: Path) -> list[str]:
     """Which of these a store has, by their names below ``root``, sorted."""
     found = [name for name in (TIMER_LOG, TIMER_WHEEL) if _holds_something(root / name)]
     if _holds_something(root / COMPACTION / _COMPACTION_LOG):
