@@ -37,7 +37,7 @@ pytestmark = pytest.mark.spark
 
 LONGEST = 180.0
 #: Names of the threads that work ahead.
-AHEAD = {"reput-gather", "reput-scan", "reput-wave"}
+AHEAD = {"reput-batch", "reput-scan", "reput-wave"}
 
 
 @pytest.fixture

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import closing
+from queue import SimpleQueue
 
+from reput.format.indexfile import IndexHeader
 from reput.output.batch_tasks import BatchTasks
 from reput.output.index.index_builder import BatchIndex
-from reput.output.scanning import Scanning
 from reput.replay.chain import Chain
 from reput.replay.part_result import PartResult
 from reput.replay.queues import BatchQueues
+from reput.replay.runner import in_waves
 from reput.replay.state import State
 from reput.scan.part import Part
 
@@ -55,14 +59,19 @@ class BatchScan:
         self.end = parts[0].start
         self.scanned = 0.0
         self._listener = listener
-        self._scanning: Scanning | None = None
+        self._scanning: _PartScans | None = None
         self._ahead: Future[None] | None = None
+
+    @property
+    def changed_index(self) -> dict[str, IndexHeader]:
+        """The index files that the batch wrote to, by name."""
+        return {} if self.index is None else self.index.changed
 
     def begin(self) -> None:
         """Work beside the caller, who calls :meth:`finish` or :meth:`stop` later."""
         # Not to be begun by the thread: what is stopped at once has to be there to be stopped.
-        self._scanning = Scanning(self.tasks, self.parts)
-        pool = ThreadPoolExecutor(1, "reput-gather")
+        self._scanning = _PartScans(self.tasks, self.parts)
+        pool = ThreadPoolExecutor(1, "reput-batch")
         self._ahead = pool.submit(self._work)
         pool.shutdown(wait=False)
 
@@ -108,7 +117,7 @@ class BatchScan:
         if self.tasks.is_here:
             yield from self.tasks.scan(self.parts)
             return
-        scanning = self._scanning or Scanning(self.tasks, self.parts)
+        scanning = self._scanning or _PartScans(self.tasks, self.parts)
         try:
             yield from scanning.results()
         finally:
@@ -123,3 +132,49 @@ class BatchScan:
         if verdict.again is not None:
             (again,) = self.tasks.scan([verdict.again])
             yield from self._fit(again)
+
+
+class _PartScans:
+    """Scans parts in waves of as many as run at once; begins when it is made.
+
+    Args:
+        tasks: scans.
+        parts: in log order.
+    """
+
+    def __init__(self, tasks: BatchTasks, parts: list[Part]) -> None:
+        self.tasks = tasks
+        self.parts = parts
+        self._results: SimpleQueue[PartResult | BaseException | None] = SimpleQueue()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reput-scan", daemon=True)
+        self._thread.start()
+
+    def results(self) -> Iterator[PartResult]:
+        """What came of the parts, in their order, each as soon as it is known; to be called once.
+
+        Raises:
+            ReputError: a part could not be scanned.
+            CancelledError: :meth:`close` came first.
+        """
+        while (found := self._results.get()) is not None:
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+
+    def close(self) -> None:
+        """Begin no further task, and wait for those that run: none may write after its batch."""
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with closing(in_waves(self.tasks.runner, self.tasks.scan, self.parts)) as results:
+                for result in results:
+                    self._results.put(result)
+                    if self._closing.is_set():
+                        raise CancelledError
+        except BaseException as error:  # noqa: BLE001 - raised by results(), in the thread that wants them
+            self._results.put(error)
+        else:
+            self._results.put(None)

@@ -61,9 +61,9 @@ class BatchTasks:
             ReputError: a part's.
         """
         items: list[object] = [witnessed(self.runner, part) for part in parts]
-        return _checked(self.runner.map(_ScanTask(self.target, self.floors), items))
+        return _checked(self.runner.map(_Scan(self.target, self.floors), items))
 
-    def redo(
+    def place_again(
         self,
         parts: list[Part],
         committed: dict[tuple[str, int], QueueState | None],
@@ -76,11 +76,11 @@ class BatchTasks:
         Raises:
             ReputError: it could not be done.
         """
-        task = _RedoTask(self.target, committed, breaks, from_zero)
+        task = _PlaceAgain(self.target, committed, breaks, from_zero)
         ((done),) = _checked(self.runner.map(task, [parts]))
         return list(done)
 
-    def order(
+    def append(
         self, queues: list[appended_queues.Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
     ) -> list[QueueOutcome]:
         """Write the queues that are written in log order; see :mod:`reput.output.queues.appended_queues`.
@@ -90,7 +90,7 @@ class BatchTasks:
         """
         if not queues:
             return []
-        task = _OrderTask(self.target, parts, breaks, from_zero)
+        task = _Append(self.target, parts, breaks, from_zero)
         shares = appended_queues.shares(queues, 1 if self.is_here else _SHARES_A_SLOT * self.runner.slots)
         return [outcome for done in _checked(self.runner.map(task, list(shares))) for outcome in done]
 
@@ -100,7 +100,7 @@ class BatchTasks:
 
 
 @dataclass(frozen=True, slots=True)
-class _ScanTask:
+class _Scan:
     target: Target
     floors: Floors
 
@@ -109,7 +109,7 @@ class _ScanTask:
 
 
 @dataclass(frozen=True, slots=True)
-class _OrderTask:
+class _Append:
     target: Target
     parts: list[Part]
     breaks: Breaks
@@ -120,14 +120,14 @@ class _OrderTask:
 
 
 @dataclass(frozen=True, slots=True)
-class _RedoTask:
+class _PlaceAgain:
     target: Target
     committed: dict[tuple[str, int], QueueState | None]
     breaks: Breaks
     from_zero: bool
 
     def __call__(self, parts: list[Part]) -> object:
-        return irregular_queues.redo(
+        return irregular_queues.place_again(
             self.target, parts, self.committed, self.breaks, from_zero=self.from_zero
         )
 

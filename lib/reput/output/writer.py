@@ -17,7 +17,7 @@ from reput.errors import Finding
 from reput.format import names
 from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
 from reput.format.checkpoint import StoreCheckpoint
-from reput.format.indexfile import IndexHeader, file_length
+from reput.format.indexfile import file_length
 from reput.log.parts import batch_end, cut
 from reput.log.segments import CommitLog, without_unwritten_end
 from reput.output import committed_files, retention
@@ -79,12 +79,17 @@ class Stages:
     """Wall time of a run's stages in seconds, for the benchmark."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    _since: float = 0.0
 
-    def add(self, stage: str, since: float, until: float | None = None) -> float:
-        """Add the time from ``since`` to ``until``, or to now; returns that moment."""
-        now = time.perf_counter() if until is None else until
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - since
-        return now
+    def begin(self) -> None:
+        """The next stage begins now."""
+        self._since = time.perf_counter()
+
+    def end(self, stage: str, at: float | None = None) -> None:
+        """A stage ended, now or ``at`` a moment of time.perf_counter; the next one begins then."""
+        now = time.perf_counter() if at is None else max(at, self._since)
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._since
+        self._since = now
 
 
 def part_of(row: Row) -> Part:
@@ -182,7 +187,7 @@ class BatchWriter:
         parts = self._from_cursor(parts)
         if parts:
             self._empty_scratch()
-            self._ahead = self._gather(parts)
+            self._ahead = self._scan(parts)
             self._ahead.begin()
 
     def stop_ahead(self) -> None:
@@ -205,101 +210,105 @@ class BatchWriter:
         self.progress = Progress()
 
     def write(self, parts: list[Part], batch_id: int) -> None:
-        """Process the part of the batch that lies past the cursor, and commit it.
+        """Process what of the batch lies past the cursor, and commit it. docs/protocol.md has the steps.
 
         Raises:
             ReputError: it could not be written; the committed state is as it was.
         """
-        at = time.perf_counter()
+        scan = self._gather(parts)
+        if scan is None:
+            return
+        batch = self._settle(scan, batch_id)
+        if batch.end > batch.start or self._has_news(batch):
+            self._commit(scan, batch)
+        else:
+            self._leave_scratch()
+
+    def _gather(self, parts: list[Part]) -> BatchScan | None:
+        """Steps 1 to 6: the log is read, units are placed and keys put. None if there is nothing to do."""
+        self.stages.begin()
         self._ledger.catch_up(self._journal)
         if self._look is not None and not self._knows(parts):
             self._log = self._look()
         self._retain()
         parts = self._from_cursor(parts)
         if not parts:
-            return
-        batch_scan = self._begun(parts)
-        if batch_scan is None:
+            return None
+        scan = self._begun(parts)
+        if scan is None:
             self._empty_scratch()
-            batch_scan = self._gather(parts)
-        tasks, chain, queues, accepted = (
-            batch_scan.tasks,
-            batch_scan.chain,
-            batch_scan.queues,
-            batch_scan.accepted,
-        )
-        state = self._journal.state
-        at = self.stages.add("prepare", at)
-        batch_scan.finish()
-        end, last_position = batch_scan.end, batch_scan.last_position
-        changed_index = {} if batch_scan.index is None else batch_scan.index.changed
-        at = self.stages.add("scan", at, max(batch_scan.scanned, at))
-        at = self.stages.add("index", at)
-        # A last segment that is cut short behind its last record ends where the parts do.
-        findings = [*self._log_findings(state.cursor, max(end, parts[-1].end)), *chain.findings]
-        log_breaks = (finding.offset for finding in self._log.findings)
-        unproven = [(state.cursor, state.unproven_until)] if state.unproven_until > state.cursor else []
-        breaks = Breaks(
-            sorted([*state.breaks, *chain.breaks, *log_breaks]), sorted([*unproven, *chain.unproven])
-        )
-        if state.log_start == 0:
+            scan = self._scan(parts)
+        self.stages.end("prepare")
+        scan.finish()
+        self.stages.end("scan", scan.scanned)
+        self.stages.end("index")
+        return scan
+
+    def _settle(self, scan: BatchScan, batch_id: int) -> Batch:
+        """Steps 7 and 8: what has no place of its own gets one, and everything is flushed.
+
+        Returns:
+            What is to be committed.
+        """
+        state, chain, queues = self._journal.state, scan.chain, scan.queues
+        breaks = self._breaks(scan)
+        if self._from_zero:
             queues.doubt_heads(breaks.places)
         queues.doubt(breaks, self._target.settings.largest_record)
-        outcomes = self._redo(tasks, queues, [result.part for result in accepted], breaks)
-        waiting = appended_queues.waiting(tasks.target, accepted, state.queues)
-        parts_taken = [result.part for result in accepted]
-        appended = tasks.order(waiting, parts_taken, breaks, from_zero=state.log_start == 0)
-        for each in appended:
-            queues.replace(each)
-        outcomes += appended
-        findings += [finding for each in outcomes for finding in each.findings]
+        outcomes = [*self._place_again(scan, breaks), *self._append(scan, breaks)]
         salvaged = keep_ranges(self._target, self._log, chain.findings, chain.breaks)
-        salvaged += bounded(each.salvaged for each in outcomes)
-        at = self.stages.add("irregular queues", at)
-        self._pre_blank(tasks, queues)
-        if not tasks.target.flush_in_tasks:
-            self._flush(queues, changed_index)
-        at = self.stages.add("flush", at)
-        without_unit, unplaceable = _without_unit(accepted)
-        batch = Batch(
-            start=self._journal.state.cursor,
-            end=end,
+        salvaged += bounded(outcome.salvaged for outcome in outcomes)
+        self.stages.end("irregular queues")
+        self._pre_blank(scan)
+        if not scan.tasks.target.flush_in_tasks:
+            self._flush(scan)
+        self.stages.end("flush")
+        without_unit, unplaceable = _without_unit(scan.accepted)
+        return Batch(
+            start=state.cursor,
+            end=scan.end,
             batch_id=batch_id,
-            messages=sum(result.messages for result in accepted),
-            bytes=sum(result.message_bytes for result in accepted),
-            last_position=last_position,
+            messages=sum(result.messages for result in scan.accepted),
+            bytes=sum(result.message_bytes for result in scan.accepted),
+            last_position=scan.last_position,
             last_timestamp=chain.last_timestamp,
             last_unit_timestamp=(
                 queues.last_unit_timestamp if queues.last_unit_position >= 0 else state.last_unit_timestamp
             ),
             queues=queues.changed(),
-            index=list(changed_index.items()),
-            findings=findings + unplaceable,
+            index=list(scan.changed_index.items()),
+            findings=[
+                # A last segment that is cut short behind its last record ends where the parts do.
+                *self._log_findings(state.cursor, max(scan.end, scan.parts[-1].end)),
+                *chain.findings,
+                *(finding for outcome in outcomes for finding in outcome.findings),
+                *unplaceable,
+            ],
             without_unit=without_unit,
             breaks=chain.breaks,
             last_unit_position=max(queues.last_unit_position, state.last_unit_position),
-            last_record=fingerprint(self._log, last_position, end),
+            last_record=fingerprint(self._log, scan.last_position, scan.end),
             salvaged=salvaged,
             unproven_until=max((until for _, until in breaks.unproven), default=0),
         )
-        if batch.end == batch.start and not self._has_news(batch):
-            self._leave_scratch()
-            return
-        committed_files.check_queues(self._target, state.queues, queues.going_on())
-        if not tasks.is_here:  # else this process wrote all of it itself
-            self._audit(queues, batch)
-        dropped = list(queues.restarted())
+
+    def _commit(self, scan: BatchScan, batch: Batch) -> None:
+        """The end of step 8, and steps 9 to 12: all is there, the journal says so, and the rest follows."""
+        committed_files.check_queues(self._target, self._journal.state.queues, scan.queues.going_on())
+        if not scan.tasks.is_here:  # else this process wrote all of it itself
+            self._audit(scan.queues, batch)
+        dropped = list(scan.queues.restarted())
         self._journal.append(batch)
         self._target.selection.remember(batch.queues)
         for queue, before, now in dropped:
             irregular_queues.drop_rest(self._target, queue, before, now)
             appended_queues.drop_rest(self._target, queue, before, now)
-        at = self.stages.add("journal", at)
+        self.stages.end("journal")
         self._ledger.catch_up(self._journal)
-        at = self.stages.add("ledger", at)
+        self.stages.end("ledger")
         self._write_checkpoint()
         self._leave_scratch()
-        self.stages.add("checkpoint", at)
+        self.stages.end("checkpoint")
 
     def begin(self) -> None:
         """At the start of a run: see that all is there, follow the log's start, finish a removal.
@@ -410,7 +419,7 @@ class BatchWriter:
         self.undo_ahead()
         return None
 
-    def _gather(self, parts: list[Part]) -> BatchScan:
+    def _scan(self, parts: list[Part]) -> BatchScan:
         tasks = self._tasks(parts)
         index = self._index(tasks) if self._target.index else None
         return BatchScan(tasks, parts, self._journal.state, index, self._count)
@@ -420,23 +429,47 @@ class BatchWriter:
         self.progress.messages += result.messages
         self._listener(self.progress)
 
-    def _redo(
-        self, tasks: BatchTasks, queues: BatchQueues, parts: list[Part], breaks: Breaks
-    ) -> list[QueueOutcome]:
-        irregular = queues.irregular()
+    def _breaks(self, scan: BatchScan) -> Breaks:
+        state = self._journal.state
+        of_log = (finding.offset for finding in self._log.findings)
+        unproven = [(state.cursor, state.unproven_until)] if state.unproven_until > state.cursor else []
+        return Breaks(
+            sorted([*state.breaks, *scan.chain.breaks, *of_log]), sorted([*unproven, *scan.chain.unproven])
+        )
+
+    def _place_again(self, scan: BatchScan, breaks: Breaks) -> list[QueueOutcome]:
+        """Place irregular queues by the rules."""
+        irregular = scan.queues.irregular()
         if not irregular:
             return []
-        done = tasks.redo(parts, irregular, breaks, from_zero=self._journal.state.log_start == 0)
-        for outcome in done:
-            queues.replace(outcome)
-        return done
+        outcomes = scan.tasks.place_again(
+            [result.part for result in scan.accepted], irregular, breaks, from_zero=self._from_zero
+        )
+        for outcome in outcomes:
+            scan.queues.replace(outcome)
+        return outcomes
 
-    def _pre_blank(self, tasks: BatchTasks, queues: BatchQueues) -> None:
+    def _append(self, scan: BatchScan, breaks: Breaks) -> list[QueueOutcome]:
+        """Write queues in log order from their spills."""
+        waiting = appended_queues.waiting(scan.tasks.target, scan.accepted, self._journal.state.queues)
+        outcomes = scan.tasks.append(
+            waiting, [result.part for result in scan.accepted], breaks, from_zero=self._from_zero
+        )
+        for outcome in outcomes:
+            scan.queues.replace(outcome)
+        return outcomes
+
+    @property
+    def _from_zero(self) -> bool:
+        return self._journal.state.log_start == 0
+
+    def _pre_blank(self, scan: BatchScan) -> None:
+        """Put pre-blank units before the first unit of each new queue."""
         file_size = self._target.settings.consume_queue_file_size
         with QueueFiles(self._target.root, file_size, self._target.owner) as queue_files:
-            for (topic, queue_id), state in queues.new():
+            for (topic, queue_id), state in scan.queues.new():
                 queue_files.put_pre_blank(topic, queue_id, state.first)
-            if tasks.target.flush_in_tasks:
+            if scan.tasks.target.flush_in_tasks:
                 queue_files.flush()
 
     def _audit(self, queues: BatchQueues, batch: Batch) -> None:
@@ -450,16 +483,16 @@ class BatchWriter:
         if problem is not None:
             raise problem
 
-    def _flush(self, queues: BatchQueues, index: dict[str, IndexHeader]) -> None:
+    def _flush(self, scan: BatchScan) -> None:
         root, file_size = self._target.root, self._target.settings.consume_queue_file_size
         settings = self._target.settings
         index_size = file_length(settings.max_hash_slot_num, settings.max_index_num)
         with FileCache(self._target.owner) as cache:
-            for (topic, queue_id), (start, stop) in queues.ranges(file_size):
+            for (topic, queue_id), (start, stop) in scan.queues.ranges(file_size):
                 directory = names.queue_directory(root, topic, queue_id)
                 for at in range(start, stop, file_size):
                     cache.descriptor(directory / names.offset_name(at), file_size)
-            for name in index:
+            for name in scan.changed_index:
                 cache.descriptor(root / names.INDEX / name, index_size)
             cache.flush_all()
         for directory in (root / name for name in (*names.QUEUES, names.INDEX)):

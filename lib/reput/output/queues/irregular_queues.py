@@ -21,7 +21,7 @@ from reput.store.lock import OutputLock
 from reput.store.system_errors import unwritten
 
 
-def redo(
+def place_again(
     target: Target,
     parts: list[Part],
     committed: dict[tuple[str, int], QueueState | None],
@@ -49,7 +49,7 @@ def redo(
                 found = rows.get((topic, queue_id))
                 queue = (topic, queue_id)
                 result.append(
-                    _redo_queue(target, parts, queue_files, queue, state, found, breaks, from_zero=from_zero)
+                    _place_queue(target, parts, queue_files, queue, state, found, breaks, from_zero=from_zero)
                 )
             if target.flush_in_tasks:
                 queue_files.flush()
@@ -97,7 +97,7 @@ def clear_series(directory: Path, file_size: int, at: int) -> None:
             files.remove_tree(empty)
 
 
-def _redo_queue(
+def _place_queue(
     target: Target,
     parts: list[Part],
     queue_files: QueueFiles,
