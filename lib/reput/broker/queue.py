@@ -18,11 +18,11 @@ from reput.broker.files import LAST_FILES, StoreFile, mapped
 from reput.broker.problem import Problem, StartFailsError
 from reput.broker.queue_ext import ExtModel
 from reput.caches import CACHED
-from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
+from reput.format.consumequeue import FIELDS, PRE_BLANK, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.scan.load import i32, i64
 
-UNIT = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+UNIT = np.dtype(FIELDS)
 _BLANK = np.frombuffer(PRE_BLANK, UNIT)
 _CHUNK = 8192  # units
 
@@ -170,7 +170,7 @@ class QueueModel:
             if self._put_from is None:
                 self._put_from = int(places[taken[0]])
             units = np.empty(len(taken), UNIT)
-            units["offset"], units["size"], units["tags"] = position[taken], size[taken], tags[taken]
+            units["position"], units["size"], units["tags"] = position[taken], size[taken], tags[taken]
             self._write(places[taken], units)
         return np.where(places >= 0, places // UNIT_LENGTH, -1)
 
@@ -187,11 +187,11 @@ class QueueModel:
         while self.files:
             last = self.files[-1]
             first = self._units(last, 0, 1)[0]
-            if int(first["offset"]) >= physical:
+            if int(first["position"]) >= physical:
                 self._delete(last)
                 continue
             # The first unit is taken as it is, zeros too.
-            self.max_physical = int(first["offset"]) + int(first["size"])
+            self.max_physical = int(first["position"]) + int(first["size"])
             count, end = self._valid_prefix(last, 1, physical)
             if end is not None:
                 self.max_physical = end
@@ -216,7 +216,7 @@ class QueueModel:
             return
         first = self.files[0]
         for at, units in self._chunks(first, 0, first.wrote // UNIT_LENGTH):
-            found = np.flatnonzero(units["offset"] >= physical)
+            found = np.flatnonzero(units["position"] >= physical)
             if len(found):
                 self._set_min(first, at + int(found[0]))
                 return
@@ -234,7 +234,7 @@ class QueueModel:
             raise StartFailsError(_empty(last))
         if last.wrote >= UNIT_LENGTH:
             (unit,) = self._units(last, last.wrote // UNIT_LENGTH - 1, 1)
-            if int(unit["offset"]) < physical:
+            if int(unit["position"]) < physical:
                 self.min_logic = last.base + last.wrote
                 return
         start = self.min_logic - first.base
@@ -244,7 +244,7 @@ class QueueModel:
             return
         begin = start // UNIT_LENGTH
         count = first.wrote // UNIT_LENGTH - begin
-        offsets = self._units(first, begin, count)["offset"]
+        offsets = self._units(first, begin, count)["position"]
         if intact and int(offsets[0]) >= physical:
             return
         low, high = 0, count - 1
@@ -323,13 +323,13 @@ class QueueModel:
         end: int | None = None
         count = start
         for at, units in self._chunks(file, start, stop):
-            good = (units["offset"] >= 0) & (units["size"] > 0)
+            good = (units["position"] >= 0) & (units["size"] > 0)
             if before is not None:
-                good &= units["offset"] < before
+                good &= units["position"] < before
             bad = np.flatnonzero(~good)
             taken = int(bad[0]) if len(bad) else len(units)
             if taken:
-                end = int(units["offset"][taken - 1]) + int(units["size"][taken - 1])
+                end = int(units["position"][taken - 1]) + int(units["size"][taken - 1])
                 count = at + taken
             if len(bad):
                 break

@@ -147,7 +147,7 @@ def _held(model: QueueModel | None, offset: NDArray[np.int64]) -> NDArray[np.int
         return held
     for first, units in model.units(int(offset.min()) * UNIT_LENGTH):
         inside = (offset >= first) & (offset < first + len(units))
-        held[inside] = units["offset"][offset[inside] - first]
+        held[inside] = units["position"][offset[inside] - first]
     return held
 
 
@@ -157,5 +157,5 @@ def _displaced(model: QueueModel | None, position: NDArray[np.int64]) -> int:
         return 0
     found = np.zeros(len(position), bool)
     for _, units in model.units(model.files[-LAST_FILES:][0].base):
-        found |= np.isin(position, units["offset"].astype(np.int64))
+        found |= np.isin(position, units["position"].astype(np.int64))
     return int(found.sum())

@@ -24,7 +24,7 @@ from reput.dump.reading import pieces, read
 from reput.format import consumequeue, names
 from reput.format.consumequeueext import MAX_ADDRESS
 
-_UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+_UNIT = np.dtype(consumequeue.FIELDS)
 _CHUNK = 1 << 16  # units
 _LOOK_AGAIN_SECONDS = 0.05
 #: Past every queueOffset.

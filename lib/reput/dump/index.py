@@ -20,7 +20,7 @@ from reput.errors import StoreError
 from reput.format import indexfile, javastring
 from reput.store.unreadable import unreadable
 
-_ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
 _SLOT = np.dtype(">i4")
 _CHUNK = 1 << 16  # entries
 _SLOTS_CHUNK = 1 << 20

@@ -73,7 +73,7 @@ def stored(out: Path, store: Store) -> pd.DataFrame:
     parts = [np.empty(0, np.int64)]
     for path in sorted((out / names.CONSUME_QUEUE).glob("*/*/*")):
         units = np.fromfile(path, UNIT)
-        parts.append(units["offset"][units["size"] > 0].astype(np.int64))
+        parts.append(units["position"][units["size"] > 0].astype(np.int64))
     position = np.unique(np.concatenate(parts))
     return pd.DataFrame({"position": position, "stored": _store_timestamps(store, position)})
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reput.recovery.plan import Plan
 
 _UNIT = ["topic", "queue", "offset", "position", "size"]
-_ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("time", ">i4"), ("previous", ">i4")])
+_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _units(queues: Mapping[Queue, QueueModel]) -> pd.DataFrame:
         for first, units in model.units():
             written = units["size"] > 0
             offsets = np.arange(first, first + len(units), dtype=np.int64)[written]
-            position, size = (units[name][written].astype(np.int64) for name in ("offset", "size"))
+            position, size = (units[name][written].astype(np.int64) for name in ("position", "size"))
             columns = {"offset": offsets, "position": position, "size": size}
             parts.append(pd.DataFrame({"topic": topic, "queue": queue_id, **columns}))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_UNIT)

@@ -55,7 +55,7 @@ def _units(model: QueueModel, end: int) -> Iterator[NDArray[np.bool_]]:
         if file.path is not None:
             units = mapped(file.path, model.file_size)[: file.wrote].view(UNITS)
             # The blanks before a queue's first unit lead nowhere.
-            past = _leads_past(units["offset"].astype(np.int64), units["size"].astype(np.int64), end)
+            past = _leads_past(units["position"].astype(np.int64), units["size"].astype(np.int64), end)
             yield past & (units["size"] != PRE_BLANK_SIZE)
 
 

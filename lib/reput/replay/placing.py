@@ -10,7 +10,7 @@ import numpy as np
 
 from reput.build.placement import Breaks, Oddity, Placement, giving_way, is_unproven, last_is_lone_zero, place
 from reput.errors import Finding
-from reput.format.consumequeue import unit
+from reput.format.consumequeue import FIELDS, unit
 from reput.replay.part_result import QueueRows
 from reput.replay.state import LoneZero, QueueState, Salvaged
 from reput.scan.part import Part
@@ -195,7 +195,7 @@ def _with_unit_before(unit_before: LoneZero, rows: QueueRows) -> QueueRows:
 def pieces(rows: QueueRows, placement: Placement) -> Iterator[tuple[int, bytes]]:
     """A placement as bytes: (queueOffset of the first unit, packed units), the fills of holes last."""
     for queue_offset, first, stop in placement.runs:
-        packed = np.empty(stop - first, np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")]))
+        packed = np.empty(stop - first, np.dtype(FIELDS))
         packed["position"] = rows.position[first:stop]
         packed["size"] = rows.size[first:stop]
         packed["tags"] = rows.tags[first:stop]

@@ -22,7 +22,7 @@ from reput.source.filters import ALL, Range, Wanted
 from reput.source.ranges import opened, stretches
 from reput.source.read_statistics import ReadStatistics
 
-_ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
 _MS = 1000
 _WHAT = "an index file"
 _AS_TIMESTAMP = Range(arrow.LEAST_MS, arrow.MOST_MS)

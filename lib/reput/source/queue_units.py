@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from reput.broker.files import in_order
-from reput.format import batchconsumequeue, consumequeueext, names
+from reput.format import batchconsumequeue, consumequeue, consumequeueext, names
 from reput.format.consumequeue import PRE_BLANK_SIZE
 from reput.log.segments import map_segment
 from reput.source import arrow
@@ -23,9 +23,9 @@ from reput.source.ranges import BATCH as BATCH_UNITS
 from reput.source.ranges import opened, stretches
 from reput.source.read_statistics import ReadStatistics
 
-_UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+_UNIT = np.dtype(consumequeue.FIELDS)
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
-_EXT_HEAD = np.dtype([("size", ">i2"), ("tags", ">i8"), ("timestamp", ">i8"), ("bit_map", ">i2")])
+_EXT_HEAD = np.dtype(consumequeueext.HEAD_FIELDS)
 _KINDS = (PLAIN, BATCH, PRE_BLANK, HOLE, DAMAGED)
 _NUMBER = {kind: np.int8(number) for number, kind in enumerate(_KINDS)}
 
@@ -188,7 +188,7 @@ class _Ext:
         found = rows.ext
         if found is None:
             return _no_bytes(count)
-        lengths = np.maximum(rows.ext_field("bit_map"), 0)
+        lengths = np.maximum(rows.ext_field("width"), 0)
         starts = found.position + _EXT_HEAD.itemsize
         files = np.unique(found.file[lengths > 0]).tolist()
         for number in files:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from reput.format import batchconsumequeue, names
+from reput.format import batchconsumequeue, consumequeue, names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.store import files
 
-_UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_UNIT = np.dtype(consumequeue.FIELDS)
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
 
 

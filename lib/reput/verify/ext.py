@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format import names
+from reput.format import consumequeueext, names
 from reput.format.consumequeueext import FIRST_ADDRESS, HEAD_LENGTH, MAX_ADDRESS
 from reput.verify.pieces import pieces
 from reput.verify.queue_reader import SeriesReader
@@ -29,7 +29,7 @@ _KINDS = {
     5: (WRONG_EXT, "tagsCode and storeTimestamp"),
     6: (UNORDERED, None),
 }
-_HEAD = np.dtype([("size", ">i2"), ("tags", ">i8"), ("timestamp", ">i8"), ("width", ">i2")])
+_HEAD = np.dtype(consumequeueext.HEAD_FIELDS)
 _MOST_OPEN = 128
 #: Records further apart are read one by one, so that addresses that lead anywhere cost no long reads.
 _APART = 1 << 16

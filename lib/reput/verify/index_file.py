@@ -30,7 +30,7 @@ from reput.verify.pieces import pieces
 #: Entries whose positions are told by their least and their greatest.
 BLOCK = 4096
 _BLOCKS_AT_ONCE = 256
-ENTRY = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
 
 #: Problems of one kind in one file that are told one by one.
 MOST_PROBLEMS = 64

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format.consumequeue import PRE_BLANK_SIZE
+from reput.format.consumequeue import FIELDS, PRE_BLANK_SIZE
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.verify.pieces import pieces
 
-UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+UNIT = np.dtype(FIELDS)
 #: Ranges of one comparison that are told one by one; what is beyond goes into one more range a kind.
 MOST_RANGES = 256
 
