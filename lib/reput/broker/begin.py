@@ -128,8 +128,7 @@ def _raw_timestamp(snapshot: Snapshot, segment: StoreFile) -> int:
         ):
             return 0
         (sys_flag,) = struct.unpack_from(">i", data, commitlog.SYS_FLAG)
-        born = commitlog.host_length(sys_flag, commitlog.SYS_FLAG_BORN_HOST_V6)
-        (timestamp,) = struct.unpack_from(">q", data, commitlog.BORN_HOST + born)
+        (timestamp,) = struct.unpack_from(">q", data, commitlog.store_timestamp_at(sys_flag))
     except struct.error:
         return 0  # a segment shorter than a record's head
     return int(timestamp)

@@ -78,10 +78,9 @@ def _judge(view: memoryview, position: int, dialect: Dialect, check_crc: bool) -
     )
     born = commitlog.host_length(sys_flag, commitlog.SYS_FLAG_BORN_HOST_V6)
     host = commitlog.host_length(sys_flag, commitlog.SYS_FLAG_STORE_HOST_V6)
-    (timestamp,) = struct.unpack_from(">q", view, position + commitlog.BORN_HOST + born)
-    at = position + commitlog.BORN_HOST + born + 8 + host
-    _times, _prepared, body = struct.unpack_from(">iqi", view, at)
-    at += commitlog.BODY_AFTER_STORE_HOST
+    (timestamp,) = struct.unpack_from(">q", view, position + commitlog.store_timestamp_at(sys_flag))
+    at = position + commitlog.body_at(sys_flag)
+    (body,) = struct.unpack_from(">i", view, at - 4)
     body = max(body, 0)
     # Every field goes through a buffer of the record's size.
     if total < max(born, host, body) or at + body > len(view):

@@ -101,7 +101,7 @@ class Recording:
                 record = commitlog.decode(data.data, at)
                 if _is_plain(record):
                     pieces.append(np.array(data[at : at + judged.size]))
-                    stamps.append(_stamp(record.sys_flag))
+                    stamps.append(commitlog.store_timestamp_at(record.sys_flag))
                     queues.append(numbers.setdefault((record.topic, record.queue_id), len(numbers)))
                 at += judged.size
                 most -= judged.size
@@ -224,11 +224,6 @@ def _is_plain(record: commitlog.Record) -> bool:
     if record.sys_flag & odd or is_system(record.topic.decode("utf-8", "replace")):
         return False
     return not any(name in _PROPERTIES for name, _ in properties.pairs(record.properties))
-
-
-def _stamp(sys_flag: int) -> int:
-    born = commitlog.host_length(sys_flag, commitlog.SYS_FLAG_BORN_HOST_V6)
-    return commitlog.BORN_HOST + born + commitlog.STORE_TIMESTAMP_AFTER_BORN_HOST
 
 
 def _put(data: NDArray[np.uint8], at: NDArray[np.int64], values: NDArray[np.int64]) -> None:

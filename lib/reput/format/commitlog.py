@@ -108,6 +108,24 @@ def host_length(sys_flag: int, v6_flag: int) -> int:
     return HOST_V6_LENGTH if sys_flag & v6_flag else HOST_V4_LENGTH
 
 
+def store_timestamp_at(sys_flag: int) -> int:
+    """Bytes from a record's start to its storeTimestamp."""
+    return BORN_HOST + host_length(sys_flag, SYS_FLAG_BORN_HOST_V6) + STORE_TIMESTAMP_AFTER_BORN_HOST
+
+
+def body_at(sys_flag: int) -> int:
+    """Bytes from a record's start to its body."""
+    store_host = BORN_HOST + host_length(sys_flag, SYS_FLAG_BORN_HOST_V6) + STORE_HOST_AFTER_BORN_HOST
+    return store_host + host_length(sys_flag, SYS_FLAG_STORE_HOST_V6) + BODY_AFTER_STORE_HOST
+
+
+def store_timestamp(view: memoryview, position: int) -> int:
+    """The storeTimestamp, ms, of the whole record at ``position``."""
+    sys_flag = int.from_bytes(view[position + SYS_FLAG : position + SYS_FLAG + 4], "big")
+    at = position + store_timestamp_at(sys_flag)
+    return int.from_bytes(view[at : at + 8], "big", signed=True)
+
+
 def body_crc(body: bytes | memoryview) -> int:
     """The bodyCRC field for a body. Source: ``UtilAll.crc32``; a record without a body stores 0."""
     return crc32(body) & CRC_MASK

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from reput.config.settings import StoreSettings
 from reput.format import commitlog
+from reput.format.commitlog import store_timestamp
 from reput.log.segments import CommitLog, Segment, map_segment
 from reput.log.written import Records
-from reput.scan.frames import FrameWalk, store_timestamp
+from reput.scan.frames import FrameWalk
 from reput.store.lock import is_broker_running
 
 #: How far past damage in a growing segment the next record is looked for at each call. The largest message

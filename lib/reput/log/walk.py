@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from reput.format import commitlog
-from reput.format.commitlog import BORN_HOST, SYS_FLAG, SYS_FLAG_BORN_HOST_V6
+from reput.format.commitlog import store_timestamp
 from reput.scan.reference import frame
 from reput.scan.status import Status
 
@@ -39,13 +38,6 @@ class Walked(NamedTuple):
     top: int
     drop: int
     before_drop: int
-
-
-def store_timestamp(view: memoryview, position: int) -> int:
-    """The storeTimestamp, ms, of the record at ``position``."""
-    sys_flag = int.from_bytes(view[position + SYS_FLAG : position + SYS_FLAG + 4], "big")
-    at = position + BORN_HOST + commitlog.host_length(sys_flag, SYS_FLAG_BORN_HOST_V6)
-    return int.from_bytes(view[at : at + 8], "big", signed=True)
 
 
 def walk(

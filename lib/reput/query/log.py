@@ -168,10 +168,7 @@ class LogReader:
         if segment is None:
             return -1
         view, position = self._map(segment).data, offset - segment.base
-        (sys_flag,) = struct.unpack_from(">I", view, position + commitlog.SYS_FLAG)
-        born = commitlog.host_length(sys_flag, commitlog.SYS_FLAG_BORN_HOST_V6)
-        (timestamp,) = struct.unpack_from(">q", view, position + commitlog.BORN_HOST + born)
-        return int(timestamp)
+        return commitlog.store_timestamp(view, position)
 
     def _stands_at(self, segment: Segment, offset: int) -> bool:
         at = offset - segment.base + commitlog.PHYSICAL_OFFSET

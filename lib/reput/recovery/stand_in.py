@@ -50,7 +50,7 @@ def stand_ins(
         topic = _TOPIC[: size - commitlog.MIN_RECORD_LENGTH]
         around = commitlog.MIN_RECORD_LENGTH + len(topic)
         # The body lies where these very bytes lay.
-        first = start + commitlog.BORN_HOST + 8 + 8 + 8 + commitlog.BODY_AFTER_STORE_HOST
+        first = start + commitlog.body_at(commitlog.TRANSACTION_ROLLBACK)
         record = Record(
             topic=topic,
             body=data[first : first + size - around].tobytes(),

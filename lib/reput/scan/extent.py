@@ -266,21 +266,12 @@ class Extents:
 
     def _has_time(self, position: int) -> bool:
         """Whether storeTimestamp, which stands next to the lengths, is a time: ms since 1970 in 13 digits."""
-        at = self._body(position) - commitlog.BODY_AFTER_STORE_HOST
-        at -= commitlog.host_length(self._sys_flag(position), commitlog.SYS_FLAG_STORE_HOST_V6) + 8
+        at = position + commitlog.store_timestamp_at(self._sys_flag(position))
         return 10**12 <= int.from_bytes(self._view[at : at + 8], "big") < 10**13
 
     def _body(self, position: int) -> int:
         """Position of a record's body."""
-        sys_flag = self._sys_flag(position)
-        return (
-            position
-            + commitlog.BORN_HOST
-            + commitlog.host_length(sys_flag, commitlog.SYS_FLAG_BORN_HOST_V6)
-            + commitlog.STORE_HOST_AFTER_BORN_HOST
-            + commitlog.host_length(sys_flag, commitlog.SYS_FLAG_STORE_HOST_V6)
-            + commitlog.BODY_AFTER_STORE_HOST
-        )
+        return position + commitlog.body_at(self._sys_flag(position))
 
     def _size(self, position: int) -> int:
         return int.from_bytes(self._view[position : position + 4], "big", signed=True)

@@ -444,7 +444,7 @@ class FrameWalk:
             if last >= 0:
                 self.end = self.position
                 self.last_record = last
-                self.timestamp = store_timestamp(data.data, last)
+                self.timestamp = commitlog.store_timestamp(data.data, last)
             if status == Status.FULL:
                 return True
             if status == Status.BLANK or is_blank_but_for_its_magic(
@@ -484,10 +484,3 @@ class FrameWalk:
 def _drop_row(out: Frames) -> None:
     row = int(out.counts[ROWS]) - 1
     out.counts[:] = row, out.entry_end[row - 1] if row else 0, out.counts[BYTES] - out.size[row]
-
-
-def store_timestamp(view: memoryview, position: int) -> int:
-    """The storeTimestamp, ms, of the record at ``position``."""
-    sys_flag = int.from_bytes(view[position + SYS_FLAG : position + SYS_FLAG + 4], "big")
-    at = position + BORN_HOST + commitlog.host_length(sys_flag, SYS_FLAG_BORN_HOST_V6)
-    return int.from_bytes(view[at : at + 8], "big", signed=True)

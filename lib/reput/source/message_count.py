@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
+from reput.format.commitlog import store_timestamp
 from reput.format.dledger import record_at
 from reput.log.parts import LogPart
 from reput.log.segments import map_segment
-from reput.log.walk import store_timestamp
 from reput.scan.status import Status
 
 #: Going over the headers of so many bytes takes some milliseconds.

@@ -7,10 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from reput.errors import SegmentGoneError, StoreError
-from reput.format.commitlog import MAGIC, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET
+from reput.format.commitlog import MAGIC, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET, store_timestamp
 from reput.format.dledger import HEADER_LENGTH, record_at
 from reput.log.segments import CommitLog, Segment
-from reput.log.walk import store_timestamp
 from reput.source.filters import ALL, Wanted
 from reput.source.read_statistics import ReadStatistics
 

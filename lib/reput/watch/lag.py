@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from reput.config.settings import StoreSettings
 from reput.format import commitlog
+from reput.format.commitlog import store_timestamp
 from reput.log.end import LogEnd
 from reput.log.parts import next_place
 from reput.log.segments import CommitLog, discover, map_segment
-from reput.scan.frames import store_timestamp
 from reput.scan.reference import Frame, frame
 from reput.scan.status import Status
 

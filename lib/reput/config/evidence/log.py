@@ -106,14 +106,9 @@ def _record(descriptor: int, position: int, offset: int) -> LogRecord | None:
     )
     if magic not in (commitlog.MAGIC_V1, commitlog.MAGIC_V2) or place != offset:
         return None
-    behind_hosts = (
-        commitlog.BORN_HOST
-        + commitlog.host_length(sys_flag, commitlog.SYS_FLAG_BORN_HOST_V6)
-        + 8
-        + commitlog.host_length(sys_flag, commitlog.SYS_FLAG_STORE_HOST_V6)
-    )
-    (body,) = struct.unpack_from(">i", head, behind_hosts + commitlog.BODY_LENGTH_AFTER_STORE_HOST)
-    behind_body = behind_hosts + commitlog.BODY_AFTER_STORE_HOST + max(body, 0)
+    body_at = commitlog.body_at(sys_flag)
+    (body,) = struct.unpack_from(">i", head, body_at - 4)
+    behind_body = body_at + max(body, 0)
     rest = size - behind_body
     if not 3 <= rest <= _MOST_BEHIND_BODY:
         return None
