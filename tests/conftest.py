@@ -74,7 +74,7 @@ LONG_FILES = (
     "compat/test_query.py",
     "spark/test_notebooks.py",
     "compat/test_live_log.py",
-    "unit/test_ledger_upkeep.py",
+    "unit/output/test_ledger_upkeep.py",
     "compat/test_retention.py",
     "spark/test_source.py",
     "compat/test_loaded_queues.py",

@@ -19,7 +19,7 @@ from tests.laid_out import Damage, Log, lay_out, store_of
 from tests.local import Store, in_log_order, outputs, rebuild_locally
 from tests.memory import scratch
 from tests.torture.model import GrowingLog, tail_locally
-from tests.unit.test_rollback import LOG, check, known
+from tests.unit.output.test_rollback import LOG, check, known
 
 Expected = tuple[dict[str, bytes], dict[str, object]]
 UseSystem = Callable[[System], None]

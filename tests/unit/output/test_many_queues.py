@@ -29,7 +29,9 @@ OPEN_FILES = 1024
 #: Bytes of memory that this many queues may take on top of what some hundred take.
 GROWTH = 192 << 20
 
-REBUILD = "import sys\nfrom tests.unit.test_many_queues import rebuild_here\nrebuild_here(*sys.argv[1:])"
+REBUILD = (
+    "import sys\nfrom tests.unit.output.test_many_queues import rebuild_here\nrebuild_here(*sys.argv[1:])"
+)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from reput.format.consumequeue import PRE_BLANK, unit
 from reput.scan.rules import rules
 from tests.golden.store import FILTERED, NAMES, unpack
 from tests.slow_dump import batch_units, index_entries, queue_units, segment_events
-from tests.unit.test_source_messages import expected as slow_row
+from tests.unit.source.test_messages import expected as slow_row
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from tests.compat.jars import VERSIONS
 from tests.compat.matrix import BEGIN, END, STOPS, WORDS
 from tests.compat.outcome import Outcome
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "recovery-matrix.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "recovery-matrix.md"
 
 
 def rows() -> list[list[str]]:

@@ -26,7 +26,7 @@ from reput.replay.state import Batch, QueueState
 from reput.store import files
 from tests.crash import Dying, LosingPower, died
 from tests.memory import scratch
-from tests.unit.test_ledger import batch, catch_up, contents, expected, identity, journal_of
+from tests.unit.output.test_ledger import batch, catch_up, contents, expected, identity, journal_of
 
 
 @pytest.fixture

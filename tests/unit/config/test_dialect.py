@@ -183,7 +183,7 @@ def test_an_unknown_release_of_a_known_line_names_the_way_out(version: str, line
 
 # --- The page for operators ------------------------------------------------------------------------------
 
-PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
+PAGE = Path(__file__).parents[3] / "docs" / "dialects.md"
 
 
 def test_the_page_has_a_row_for_every_dialect() -> None:

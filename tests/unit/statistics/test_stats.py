@@ -281,7 +281,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert (missing.exit_code, "missing-segments" in missing.stdout) == (1, True)
 
 
-_PAGE = Path(__file__).parents[2] / "docs" / "stats.md"
+_PAGE = Path(__file__).parents[3] / "docs" / "stats.md"
 _EXAMPLE = re.compile(r"^\$ (reput stats .*)\n((?:(?!\$ |```).*\n)*)", re.MULTILINE)
 _TOOK = re.compile(r"took    [0-9.]+ s")
 

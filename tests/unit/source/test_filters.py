@@ -45,7 +45,7 @@ from reput.source.read_statistics import ReadStatistics, total
 from reput.source.where import text_of
 from tests.golden.store import unpack
 from tests.stores import LogWriter
-from tests.unit.test_source_tables import EPOCH, reader_of, rows_of
+from tests.unit.source.test_tables import EPOCH, reader_of, rows_of
 
 START_MS = 1_700_000_000_000
 COLUMNS = {"n": "bigint", "i": "int", "t": "timestamp", "s": "string"}

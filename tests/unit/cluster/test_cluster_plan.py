@@ -14,7 +14,7 @@ from reput.cluster.plan import MEASURED, Hosts, app, plan
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "sizing.md").read_text(encoding="utf-8")
 BENCHMARK = (DOCS / "benchmark.md").read_text(encoding="utf-8")
 _SHOWN = re.compile(r"^<!-- plan: (.*?) -->\n```text\n\$ (.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -553,8 +553,8 @@ def test_queues_in_rocksdb_are_known_without_broker_conf(store: Path, name: str)
 
 
 def test_the_page_names_every_setting_that_is_read() -> None:
-    lib = Path(__file__).parents[2] / "lib" / "reput" / "config" / "settings.py"
-    page = Path(__file__).parents[2] / "docs" / "settings.md"
+    lib = Path(__file__).parents[3] / "lib" / "reput" / "config" / "settings.py"
+    page = Path(__file__).parents[3] / "docs" / "settings.md"
     keys = set(
         re.findall(r'conf\.(?:entry|text|switch|integer|optional_integer)\(\s*"(\w+)"', lib.read_text())
     )

@@ -338,7 +338,7 @@ def test_a_store_without_a_log_is_refused(tmp_path: Path) -> None:
         lag(StoreSettings.load(tmp_path, None, None))
 
 
-_PAGE = Path(__file__).parents[2] / "docs" / "lag.md"
+_PAGE = Path(__file__).parents[3] / "docs" / "lag.md"
 _EXAMPLE = re.compile(r"^\$ (reput lag .*)\n((?:(?!\$ |```).*\n)*)", re.MULTILINE)
 #: What the groups of the page's examples have committed.
 COMMITTED = {

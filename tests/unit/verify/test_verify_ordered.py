@@ -19,7 +19,7 @@ from reput.verify.run import check
 from tests.golden.store import FILTERED, GoldenStore, unpack
 from tests.local import Store, in_log_order, rebuild_locally
 from tests.rebuilds import broker_lock
-from tests.unit.test_verify import change, only, open_golden, options, pair_report, report_on
+from tests.unit.verify.test_verify import change, only, open_golden, options, pair_report, report_on
 
 EXT, BATCH = "5.3.3-queue-ext", "5.3.3-batch-queue"
 RECORD = 20

@@ -38,7 +38,7 @@ from reput.watch.run import watching
 from tests.local import open_store, rebuild_locally
 from tests.stores import LogWriter
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 STORED = 1_700_000_000_000
 
 

@@ -109,7 +109,7 @@ def test_the_master_that_was_told(words: str, master: str | None, monkeypatch: p
 
 
 def test_spark_submit_reads_only_what_every_master_takes() -> None:
-    path = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
+    path = Path(__file__).parents[3] / "conf" / "spark-defaults.conf"
     lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     told = {line[0]: line[1] for line in lines if not line[0].startswith("#")}
     assert told
