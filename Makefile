@@ -36,6 +36,10 @@ demo: install ## rebuild a small store that comes with reput, and show what came
 test: $(VENV)/dev browser ## run all tests
 	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
+.PHONY: quick
+quick: $(VENV)/dev ## run the fast tests, without a JVM, in two minutes
+	REPUT_QUICK_TESTS=1 $(VENV)/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal $(ARGS)
+
 .PHONY: lint
 lint: $(VENV)/dev ## check format, style and types
 	$(VENV)/bin/ruff format --check .

@@ -13,10 +13,15 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from tests import quick
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LIB = Path(__file__).parents[1] / "lib"
+
+# All of these need a JVM; to import them takes time, too.
+collect_ignore = ["compat", "spark"] if quick.QUICK else []
 
 # The same examples at every run, so that a failure is the change's that is tested. Those that nobody has seen
 # yet are looked for by ``make test ARGS='--hypothesis-profile=explore tests/property'``.
@@ -91,7 +96,14 @@ LONG_FILES = (
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let xdist's processes begin with the long files; with --no-loadscope-reorder it keeps this order."""
+    """Leave out what isn't quick. Let xdist's processes begin with the long files.
+
+    With --no-loadscope-reorder it keeps this order.
+    """
+    if quick.QUICK:
+        kept = quick.chosen(items)
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+        items[:] = kept
     if hasattr(config, "workerinput"):
         place = {Path(__file__).parent / name: at for at, name in enumerate(LONG_FILES)}
         items.sort(key=lambda item: place.get(item.path, len(place)))

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from reput.build import index, units
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader, file_length
 from reput.scan import output
+from tests.quick import examples
 
 _int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), _int64, _int64, st.integers(0, 2**31 - 1), _int64), max_size=30))
 def test_units_pack_alike(rows: list[tuple[int, int, int, int, int]]) -> None:
     out = output.output()
@@ -46,7 +47,7 @@ def key_rows(rows: list[tuple[int, int, list[int]]]) -> index.KeyRows:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(_rows, st.integers(1, 9), st.integers(2, 15), st.integers(1, 10), st.data())
 def test_keys_put_alike(
     rows: list[tuple[int, int, list[int]]], slots: int, entries: int, step: int, data: st.DataObject
@@ -98,7 +99,7 @@ def _all_files_slowly(rows: index.KeyRows, slots: int, entries: int) -> list[byt
     return [*files, bytes(file)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(_rows, st.integers(1, 9))
 def test_slots_are_recomputed_from_the_entries(rows: list[tuple[int, int, list[int]]], slots: int) -> None:
     put_slots = np.zeros(slots, np.int32)

@@ -21,6 +21,7 @@ from reput.filter.expression import EvaluationError, Node, evaluate
 from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
 from reput.format import javastring, properties
 from tests.property.test_parsers import any_of
+from tests.quick import examples
 
 BLOOM = BloomFilter.create(FilterSettings())
 NAMES = ("a", "b", "TAGS")
@@ -90,7 +91,7 @@ def outcome(condition: Node, record: bytes) -> int:
     return {True: TRUE, False: FALSE, None: UNKNOWN}[value]  # type: ignore[index]  # a condition has no other
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     CONDITIONS.map(node).filter(lambda found: found is not None), st.lists(RECORDS, min_size=1, max_size=12)
 )
@@ -107,7 +108,7 @@ def test_a_block_has_the_outcomes_of_its_messages(condition: Node, records: list
     assert evaluator.matches(found, len(records)).tolist() == [each == TRUE for each in expected]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(CONDITIONS.map(node), min_size=1, max_size=4), st.lists(RECORDS, max_size=12))
 def test_a_block_has_the_bit_maps_of_its_messages(
     conditions: list[Node | None], records: list[bytes]
@@ -123,7 +124,7 @@ def test_a_block_has_the_bit_maps_of_its_messages(
     ]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(RECORDS, max_size=40))
 def test_columns_hold_what_the_records_say(records: list[bytes]) -> None:
     expected = reference(records, NAMES)
@@ -136,7 +137,7 @@ def test_columns_hold_what_the_records_say(records: list[bytes]) -> None:
         assert (present[name].codes < 0).tolist() == (expected[name].codes < 0).tolist()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.one_of(st.text(max_size=30), CONDITIONS, st.text("a1'.()<>=-+*/eEL \n ISNOTR", max_size=30)))
 @example("a = '" + "'" * 5000)
 @example("(" * 5000)
@@ -157,7 +158,7 @@ _SOUND = (
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_any_file_is_read_or_refused(tmp_path_factory, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
     path = Path(tmp_path_factory.getbasetemp()) / "consumerFilter.json"

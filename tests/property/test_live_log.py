@@ -28,6 +28,7 @@ from reput.source import commitlog as source
 from reput.source.columns import MESSAGE_COLUMNS, spark_schema
 from reput.source.commitlog import CommitLogStreamReader
 from tests.broker_memory import BrokerMemory
+from tests.quick import examples
 
 NOW = 1_700_000_000_000
 
@@ -89,7 +90,7 @@ def stream(broker: BrokerMemory, clock: Clock) -> CommitLogStreamReader:
     return reader
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 1 << 32),
     damage=st.booleans(),

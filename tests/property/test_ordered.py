@@ -13,6 +13,7 @@ from reput.scan.fields import record_fields, record_fields_slowly
 from reput.scan.rules import Rules
 from reput.scan.table import QueueTable
 from tests.property.logs import segments
+from tests.quick import examples
 
 RULES = Rules(
     topic_length_v2=True,
@@ -29,7 +30,7 @@ RULES = Rules(
 _file_sizes = st.one_of(st.integers(1, 60), st.sampled_from([100, 1000]))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 200), st.integers(0, 30), st.integers(0, 14), _file_sizes, st.randoms())
 def test_units_of_consumequeue_ext(
     start: int, count: int, width: int, file_size: int, random: object
@@ -81,7 +82,7 @@ def test_units_of_a_batch_queue(rows: list[tuple[int, ...]]) -> None:
     assert left == [row for row in rows if row[4] >= 0 and row[5] >= 0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(segments())
 def test_fields_of_records(segment: tuple[int, np.ndarray]) -> None:
     base, data = segment

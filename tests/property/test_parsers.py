@@ -61,6 +61,7 @@ from tests.golden.store import unpack
 from tests.local import rebuild_locally, write_store
 from tests.memory import scratch
 from tests.property.logs import lay_out, records, segments
+from tests.quick import examples
 
 SIZE = 1000
 _DEEP = b'{"a":' + b"[" * 3_000
@@ -114,7 +115,7 @@ RECORD = commitlog.encode(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(any_of(RECORD), st.integers(0, 250))
 @example(RECORD[:50], 0)
 @example(RECORD[:60], 0)
@@ -125,7 +126,7 @@ def test_records_decode_or_are_none(data: bytes, position: int) -> None:
 BATCH_BODY = innerbatch.encode([innerbatch.InnerMessage(n, b"body", b"TAGS\x01t\x02") for n in range(3)])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(any_of(BATCH_BODY))
 def test_batches_are_messages_or_none(data: bytes) -> None:
     answered(lambda: innerbatch.decode(data), ValueError)
@@ -134,7 +135,7 @@ def test_batches_are_messages_or_none(data: bytes) -> None:
 ENTRY = dledger.encode_header(RECORD, 3, 1, 500) + RECORD
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(any_of(ENTRY), st.integers(-5, 250))
 def test_entries_are_known_or_are_none(data: bytes, position: int) -> None:
     found = dledger.entry_index(data, position, 500 - position)
@@ -144,7 +145,7 @@ def test_entries_are_known_or_are_none(data: bytes, position: int) -> None:
         dledger.frame_size(data, position)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(any_of(b"committedIndex=1\nendIndex=3\n"), any_of(ENTRY + ENTRY))
 def test_what_is_committed_is_known_or_refused(place: Path, checkpoint: bytes, log: bytes) -> None:
     group = DLedgerSettings(place, (place,), alone=False)
@@ -167,7 +168,7 @@ DUMPED = {
 
 
 @pytest.mark.parametrize("kind", DUMPED)
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.data(), st.integers(0, 4), st.integers(0, 4))
 def test_files_are_dumped_or_refused(
     place: Path, kind: str, data: st.DataObject, start: int, end: int
@@ -189,7 +190,7 @@ def test_files_are_dumped_or_refused(
     answered(dump)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(any_of(DUMPED["queue"]), st.sampled_from([UNIT_LENGTH, BATCH_UNIT]))
 @example(b"", UNIT_LENGTH)
 def test_a_last_unit_leads_to_a_place_or_nowhere(place: Path, data: bytes, unit_length: int) -> None:
@@ -198,7 +199,7 @@ def test_a_last_unit_leads_to_a_place_or_nowhere(place: Path, data: bytes, unit_
     assert last_place([StoreFile(path, 0)], len(data), unit_length) >= -1
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=300))
 def test_small_formats_take_any_bytes(data: bytes) -> None:
     assert isinstance(properties.parse(data), dict)
@@ -210,7 +211,7 @@ def test_small_formats_take_any_bytes(data: bytes) -> None:
     names.topic_problem(data)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.one_of(st.binary(max_size=30), st.integers().map(lambda n: str(n).encode())), st.sampled_from([16, 64])
 )
@@ -238,7 +239,7 @@ def test_file_names_are_numbers_or_not(name: str) -> None:
 # --- the log, between guard pages ---------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(segments(damaged=True), st.sampled_from(["4.9.7", "5.3.3", "5.5.0"]), st.booleans())
 def test_segments_are_scanned_and_read_within_their_bytes(
     segment: tuple[int, np.ndarray], version: str, at_end: bool
@@ -255,7 +256,7 @@ def test_segments_are_scanned_and_read_within_their_bytes(
                 batch.validate(full=True)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.binary(max_size=300), st.lists(records(), max_size=2))
 def test_any_bytes_are_scanned_within_themselves(data: bytes, log: list[Record]) -> None:
     with scratch() as directory:
@@ -306,7 +307,7 @@ conf_lines = st.lists(
 ).map(lambda lines: "\n".join(f"{key}={value}" for key, value in lines).encode("utf-8", "replace"))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.one_of(any_of(CONF), conf_lines), st.sampled_from(["4.9.7", "5.5.0"]))
 @example(b"storePathCommitLog=/a\\u0000b", "5.5.0")
 @example(b"storePathRootDir=/a\\ud800\nstorePathCommitLog=/b\\ud800", "5.5.0")
@@ -329,7 +330,7 @@ TOPICS = (
 DELAYS = b'{"offsetTable":{1:5,\n12:0}}'
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(any_of(TOPICS), any_of(TOPICS))
 def test_topics_are_known_or_the_file_is_broken(place: Path, data: bytes, backup: bytes) -> None:
     path = place / "topics.json"
@@ -339,7 +340,7 @@ def test_topics_are_known_or_the_file_is_broken(place: Path, data: bytes, backup
     answered(lambda: batch_queue_topics(path))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(any_of(DELAYS), st.sampled_from(["delayOffset.json", "topics.json", "consumerOffset.json"]))
 def test_a_broken_configuration_is_a_problem(place: Path, data: bytes, name: str) -> None:
     root = place / "store"
@@ -365,7 +366,7 @@ SEEN = (
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(any_of(IndexHeader(1, 2, 0, 9, 1, 3).encode() + bytes(200)), st.sampled_from(SEEN))
 def test_what_a_store_shows_is_never_an_error(shown: Path, data: bytes, name: str) -> None:
     (path := shown / name).parent.mkdir(parents=True, exist_ok=True)
@@ -393,7 +394,7 @@ def consumed() -> Iterator[Path]:
         yield root
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(any_of(COMMITTED), any_of(COMMITTED))
 @example(COMMITTED.replace(b"T@", b"\\ud800@"), b"")
 @example(COMMITTED.replace(b"T@", b"a/b@"), b"")
@@ -434,7 +435,7 @@ file_names = st.one_of(
 ).filter(lambda name: b"/" not in name and b"\0" not in name and name not in (b".", b".."))
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     st.lists(
         st.tuples(
@@ -484,7 +485,7 @@ def output(place: Path) -> Path:
     return place / "output"
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_a_journal_is_read_or_refused(output: Path, data: st.DataObject) -> None:
     path = output / names.REPUT / names.JOURNAL
@@ -501,7 +502,7 @@ OPENING = b'{"format":2,"store":"/s","fingerprint":"x","start":0}'
 BATCH = b'{"start":0,"end":9,"batch_id":0,"messages":1,"bytes":9,"last_position":0,"queues":{}}'
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(any_of(OPENING), any_of(BATCH))
 @example(b'{"format":2}', BATCH)
 @example(b"[]", BATCH)
@@ -517,7 +518,7 @@ def test_a_journal_of_another_version_is_refused(place: Path, opening: bytes, ba
     answered(lambda: journal.Journal.open(path).__exit__(None, None, None))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_a_ledger_is_read_or_no_table(output: Path, data: st.DataObject) -> None:
     logs = sorted((output / names.LEDGER / "_delta_log").glob("*.json"))
@@ -536,7 +537,7 @@ OFFSETS = b'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"offset": 123}'
 COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(any_of(NOTE), any_of(TABLE), any_of(OFFSETS), any_of(COMMIT), any_of(b'{"id":"x"}'))
 @example(b'{"pid": 1, "started_ms": 5, "broker_conf": 7}', b'{"table": 7}', OFFSETS, COMMIT, b'{"id":1}')
 @example(NOTE, b'{"table": "/\\ud800"}', b'v1\n{}\n{"offset": Infinity}', COMMIT, b'{"id":1}')
@@ -567,7 +568,7 @@ def test_an_offset_of_sparks_progress_is_an_object_or_none(text: str | None) -> 
     answered(lambda: _offset(text), ValueError)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     any_of(json.dumps({"version": 1, "stamp": "x", "names": ["index"], "remove": [], "created": []}).encode())
 )
@@ -578,7 +579,7 @@ def test_a_swap_is_read_or_refused(place: Path, data: bytes) -> None:
     answered(lambda: swap.Record.read(kept))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.dictionaries(
         st.sampled_from([*NAMES, "other"]), st.one_of(st.text(max_size=9), st.just("5")), max_size=4

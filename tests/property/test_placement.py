@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.build.placement import Placement, last_is_lone_zero, place
+from tests.quick import examples
 from tests.slow_rebuild import Message, Queue
 
 LENGTH = 100
@@ -74,7 +75,7 @@ def histories(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], list[in
     return offsets, positions, sorted(breaks), sorted(cuts)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(histories(), st.booleans())
 @example(([0, 1, 2, 0, 1], [0, 100, 200, 300, 400], [], [4]), False)
 @example(([0, 1, 5, 6, 7], [0, 100, 200, 300, 900], [900], [4]), False)

@@ -31,9 +31,10 @@ from tests.laid_out import (
 )
 from tests.local import first_place, index_of, outputs, queues, rebuild_locally, tree, units
 from tests.memory import scratch
+from tests.quick import examples
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     st.lists(specs_of_any_time, max_size=14),
     st.sampled_from(VERSIONS),
@@ -79,7 +80,7 @@ def told(state: State) -> Counter[tuple[str, str | None, int | None]]:
     return counts
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(odd_specs, max_size=16), st.booleans(), runs)
 def test_odd_queue_offsets_are_placed_by_the_rules(log: list[Spec], gap: bool, run: Run) -> None:
     """Holes, repeats, jumps and queues created anew, with and without a segment missing in between."""
@@ -104,7 +105,7 @@ damages = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     st.lists(specs, max_size=12),
     st.sampled_from(VERSIONS),
@@ -145,7 +146,7 @@ plain_specs = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(plain_specs, min_size=1, max_size=12), damages, st.integers(1, 700), runs)
 @example([Spec()] * 6, Damage(at=0.0, byte=0), 392, Run(41))  # the queue's first file isn't at 0
 def test_damage_costs_the_messages_that_it_touches(

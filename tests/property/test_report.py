@@ -21,6 +21,7 @@ from reput.report.page import render
 from reput.report.shown import MOST_SHOWN, traffic
 from reput.report.tally import BUCKETS, EARLIEST, WIDTHS, Tally, bin_bounds
 from tests.property.logs import segments
+from tests.quick import examples
 from tests.stores import LogWriter
 
 LATEST = EARLIEST + 16 * 365 * 86_400_000
@@ -43,7 +44,7 @@ def messages(draw: st.DrawFn) -> list[tuple[bytes, int, int]]:
 @given(messages(), st.lists(st.integers(EARLIEST, LATEST), max_size=3))
 @example([(b"\xff", EARLIEST, 0)], [])
 @example([(b"A", EARLIEST, 1), (b"A", LATEST, 1)], [EARLIEST])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_kernel_counts_as_one_counts_one_by_one(
     drawn: list[tuple[bytes, int, int]], times: list[int]
 ) -> None:
@@ -133,7 +134,7 @@ def test_bins_are_quarters_of_octaves() -> None:
 
 
 @given(segments(damaged=True), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_log_has_a_page_whose_numbers_fit(drawn: tuple[int, np.ndarray], unwritten: bool) -> None:
     base, data = drawn
     with tempfile.TemporaryDirectory() as directory:

@@ -9,6 +9,7 @@ from tests.expiry import cleaned, expire, min_offsets, read_to
 from tests.laid_out import Spec, lay_out, store_of
 from tests.local import outputs, rebuild_locally
 from tests.memory import scratch
+from tests.quick import examples
 
 specs = st.builds(
     Spec,
@@ -21,7 +22,7 @@ specs = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(specs, min_size=1, max_size=60),
     st.sampled_from([0, 22_000]),

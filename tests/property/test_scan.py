@@ -25,6 +25,7 @@ from reput.scan.rules import rules as rules_of
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from tests.property.logs import lay_out, segments
+from tests.quick import examples
 
 LEVELS = np.array([1000, 5000, 7_200_000], np.int64)
 
@@ -100,21 +101,21 @@ rules = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(segments(any_time=True), rules)
 def test_sound_segments_scan_alike(segment: tuple[int, np.ndarray], rules: Rules) -> None:
     base, data = segment
     assert scan_with(kernel, base, data, rules) == scan_with(reference, base, data, rules)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(segments(damaged=True, any_time=True), rules)
 def test_damaged_segments_scan_alike(segment: tuple[int, np.ndarray], rules: Rules) -> None:
     base, data = segment
     assert scan_with(kernel, base, data, rules) == scan_with(reference, base, data, rules)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(segments(damaged=True, any_time=True), st.integers(0, 200), st.booleans())
 def test_searches_and_walks_agree(segment: tuple[int, np.ndarray], start: int, v2: bool) -> None:
     base, data = segment
@@ -134,21 +135,21 @@ def test_searches_and_walks_agree(segment: tuple[int, np.ndarray], start: int, v
 entry_rules = rules.map(lambda switches: switches._replace(entries=True))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(segments(entries=True), entry_rules)
 def test_sound_entries_scan_alike(segment: tuple[int, np.ndarray], rules: Rules) -> None:
     base, data = segment
     assert scan_with(kernel, base, data, rules) == scan_with(reference, base, data, rules)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(segments(damaged=True, entries=True), entry_rules)
 def test_damaged_entries_scan_alike(segment: tuple[int, np.ndarray], rules: Rules) -> None:
     base, data = segment
     assert scan_with(kernel, base, data, rules) == scan_with(reference, base, data, rules)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(segments(any_time=True), rules)
 def test_a_log_from_before_dledger_scans_as_ever(segment: tuple[int, np.ndarray], rules: Rules) -> None:
     base, data = segment
@@ -156,7 +157,7 @@ def test_a_log_from_before_dledger_scans_as_ever(segment: tuple[int, np.ndarray]
     assert scan_with(kernel, base, data, rules) == scan_with(kernel, base, data, rules._replace(entries=True))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(segments(damaged=True, entries=True), st.integers(0, 200), st.booleans())
 def test_searches_and_walks_over_entries_agree(segment: tuple[int, np.ndarray], start: int, v2: bool) -> None:
     base, data = segment
@@ -171,7 +172,7 @@ def test_searches_and_walks_over_entries_agree(segment: tuple[int, np.ndarray], 
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(segments(damaged=True, entries=True), st.integers(1, 3))
 def test_columns_hold_the_records_of_entries(segment: tuple[int, np.ndarray], rows: int) -> None:
     base, data = segment
@@ -229,7 +230,7 @@ def _left_by_a_truncation() -> tuple[int, np.ndarray]:
     return 0, np.frombuffer(bytes(data), np.uint8)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(segments(damaged=True, any_time=True), st.booleans(), st.sampled_from([0, 1 << 40]))
 @example(_left_by_a_truncation(), True, 0)
 def test_columns_hold_what_the_scan_takes_and_what_no_broker_dispatches(

@@ -15,6 +15,7 @@ from reput.statistics import By, Span, count
 from tests.local import write_store
 from tests.memory import scratch
 from tests.property.logs import segments
+from tests.quick import examples
 
 _DELAYS = {"DELAY", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_DELAY_MS"}
 
@@ -29,7 +30,7 @@ def key_of(row: dict[str, Any], by: By) -> tuple[object, ...]:
     }[by]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(segments(damaged=True) | segments(), st.sampled_from(list(By)), st.floats(0, 1))
 def test_it_counts_what_the_source_reads(
     segment: tuple[int, np.ndarray[Any, np.dtype[np.uint8]]], by: By, share: float

@@ -17,11 +17,12 @@ from reput.store.lock import OutputLock
 from tests.laid_out import Run, Spec, lay_out, runs, specs, store_of
 from tests.local import Store, outputs, rebuild_locally, target_of
 from tests.memory import scratch
+from tests.quick import examples
 
 SEGMENT_SIZE = 1500
 
 
-@settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(100), deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(
     st.lists(specs, min_size=1, max_size=10),
     st.lists(specs, max_size=8),

@@ -18,6 +18,7 @@ from reput.verify.run import check
 from tests import slow_rebuild, slow_verify
 from tests.laid_out import VERSIONS, Log, Spec, lay_out, odd_specs, specs_of_any_time
 from tests.memory import scratch
+from tests.quick import examples
 from tests.stores import tree_of
 
 CONF = """mappedFileSizeConsumeQueue=100
@@ -135,7 +136,7 @@ def expanded(findings: list[Difference]) -> dict[tuple[str, int, int], str]:
     return found
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(
     st.lists(specs_of_any_time, min_size=1, max_size=16),
     st.sampled_from(VERSIONS),
@@ -189,7 +190,7 @@ def test_damage_is_found_as_by_the_slow_twin(
 CHAINS = ("index-chain", "index-cycle", "index-hash", "index-slot")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(odd_specs, min_size=1, max_size=16), st.sampled_from([150, 700, 100_000]))
 def test_odd_queues_that_a_broker_wrote_are_sound(log: list[Spec], part_bytes: int) -> None:
     """Holes, repeats, jumps and queues created anew are in the log; the queues are as they have to be."""

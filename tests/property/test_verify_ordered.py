@@ -16,6 +16,7 @@ from tests.laid_out import RESTART, TOPICS, VERSIONS, Log, Spec, lay_out, specs
 from tests.local import in_log_order, outputs, rebuild_locally, write_store
 from tests.memory import scratch
 from tests.property.test_verify import CONF, QUEUE_FILES, Blow, expanded, verified
+from tests.quick import examples
 from tests.slow_verify import InOrder
 
 EXT_FILES, BATCH_FILES = "consumequeue_ext/*/*/*", "batchconsumequeue/*/*/*"
@@ -42,7 +43,7 @@ def struck(blow: Blow) -> Blow:
     return replace(blow, unit=unit)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(specs, min_size=1, max_size=16),
     st.sampled_from(VERSIONS),

@@ -112,7 +112,7 @@ def rebuild_command(
     store: Store,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Write to DIR, which gets the layout of a store."),
+        typer.Option("--out", metavar="DIR", help="Write to DIR, laid out like a store."),
     ] = None,
     in_place: Annotated[
         bool,
@@ -125,7 +125,7 @@ def rebuild_command(
         bool,
         typer.Option(
             "--convert",
-            help="With --in-place: give the store the sizes and the release named here, whatever it shows.",
+            help="With --in-place: convert the store to the sizes and the release given here.",
         ),
     ] = False,
     broker_conf: BrokerConf = None,
@@ -138,7 +138,7 @@ def rebuild_command(
         typer.Option(
             "--max-bytes-per-trigger",
             metavar="SIZE",
-            help="Log bytes between two commits; an interrupted run repeats at most so many.",
+            help="Maximum log bytes per commit; an interrupted run repeats at most one commit.",
         ),
     ] = "4g",
     catalog: CatalogTable = None,
@@ -148,8 +148,8 @@ def rebuild_command(
 ) -> None:
     """Rebuild consume queues, index files, checkpoint and ledger from a commit log.
 
-    The commit log is only read. An output that was begun goes on with the same command: after a crash, an
-    interrupt, a full disk, or when the log has grown.
+    The commit log is only read. To resume after a crash, an interrupt or a full disk, or when the log has
+    grown, run the same command again.
 
     Exit code 0: done and sound. 1: done, with findings. 2: refused or failed, with the store's files as they
     were.

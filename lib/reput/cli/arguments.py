@@ -25,7 +25,7 @@ BrokerConf = Annotated[
         "-c",
         metavar="FILE",
         envvar=BROKER_CONF_VARIABLE,
-        help="The broker's own configuration file: sizes, paths, delay levels (default: as the store shows).",
+        help="The broker's configuration file: sizes, paths, delay levels (default: as the store shows).",
     ),
 ]
 WrittenAs = Annotated[
@@ -55,7 +55,7 @@ StartedBy = Annotated[
         metavar="V",
         envvar=VERSION_VARIABLE,
         autocompletion=releases,
-        help="The broker that is going to start (default: the one that the store shows).",
+        help="The release that will start (default: as the store shows).",
     ),
 ]
 Queues = Annotated[
@@ -64,20 +64,20 @@ Queues = Annotated[
         "--queue",
         metavar="TOPIC[:ID]",
         autocompletion=queues,
-        help="Only this topic or queue, and no index; may be given several times.",
+        help="Only this topic or queue, without the index; repeat it for several.",
     ),
 ]
-NoIndex = Annotated[bool, typer.Option("--no-index", help="Leave the index files alone.")]
+NoIndex = Annotated[bool, typer.Option("--no-index", help="Don't write index files.")]
 KnownTopicsOnly = Annotated[
     bool,
-    typer.Option("--known-topics-only", help="Leave out topics that config/topics.json doesn't name."),
+    typer.Option("--known-topics-only", help="Skip topics that config/topics.json doesn't list."),
 ]
 CatalogTable = Annotated[
     Path | None,
-    typer.Option("--catalog", metavar="DIR", help="Put all messages into this Delta table, too."),
+    typer.Option("--catalog", metavar="DIR", help="Also write all messages to this Delta table."),
 ]
 CatalogBodies = Annotated[
-    bool, typer.Option("--catalog-bodies", help="The table of --catalog has the messages' bodies.")
+    bool, typer.Option("--catalog-bodies", help="Include message bodies in the --catalog table.")
 ]
 Master = Annotated[
     str | None,

@@ -32,28 +32,30 @@ With bodies, for a program:
 def catalog_command(
     store: Store,
     table: Annotated[
-        Path, typer.Option("--table", metavar="DIR", help="The Delta table; made when it isn't there.")
+        Path, typer.Option("--table", metavar="DIR", help="The Delta table; created if missing.")
     ],
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
     bodies: Annotated[bool, typer.Option("--bodies", help="With the messages' bodies.")] = False,
     max_bytes_per_trigger: Annotated[
         str,
-        typer.Option("--max-bytes-per-trigger", metavar="SIZE", help="Log bytes in one commit."),
+        typer.Option("--max-bytes-per-trigger", metavar="SIZE", help="Maximum log bytes per commit."),
     ] = "1g",
     no_optimize: Annotated[
-        bool, typer.Option("--no-optimize", help="Leave the table's files as they were written.")
+        bool, typer.Option("--no-optimize", help="Don't compact and cluster the table.")
     ] = False,
     allow_gap: Annotated[
         bool,
-        typer.Option("--allow-gap", help="Go on although the table's last message has expired in the log."),
+        typer.Option(
+            "--allow-gap", help="Continue even if the table's last message has expired from the log."
+        ),
     ] = False,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a store's messages into a Delta table, each once, for Spark SQL.
 
-    The log is only read, and may belong to a running broker. Killed at any moment, the same command goes on.
+    The log is only read; a broker may run on it. If the command is killed, run it again to resume.
 
     Exit code 0: the table is up to the log's end. 2: refused or failed.
     """

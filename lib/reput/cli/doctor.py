@@ -39,11 +39,11 @@ Whether a rebuild fits where it is to be written, for a program:
 def doctor_command(
     ctx: typer.Context,
     store: Annotated[
-        Path | None, typer.Argument(metavar="[STORE]", help="A store to look at, too.", show_default=False)
+        Path | None, typer.Argument(metavar="[STORE]", help="A store to check, too.", show_default=False)
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Where a rebuild is to be written (default: the store)."),
+        typer.Option("--out", metavar="DIR", help="Where a rebuild will write (default: the store)."),
     ] = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Don't start a Spark session.")] = False,
     broker_conf: BrokerConf = None,
@@ -51,11 +51,11 @@ def doctor_command(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at this machine, and at a store: is everything there that reput needs, and how to mend what isn't.
+    """Check whether this machine, and a store, have what reput needs, and how to mend what is missing.
 
-    Nothing is changed but numba's cache of compiled kernels, as any command does it.
+    Nothing is changed, except numba's cache of compiled kernels, as by any command.
 
-    Exit code 0: all is well. 1: something isn't, or won't be for long. 2: refused or failed.
+    Exit code 0: all is well. 1: something is wrong, or soon will be. 2: refused or failed.
     """
     from reput.doctor import Status, machine_checks, store_checks, worst
 

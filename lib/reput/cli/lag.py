@@ -39,7 +39,7 @@ Of a copy of the offsets, for a program:
 
 
 class By(Enum):
-    """What a line is about."""
+    """What to count by."""
 
     TOPIC = "topic"
     QUEUE = "queue"
@@ -49,10 +49,10 @@ class By(Enum):
 def lag_command(
     store: Store,
     group: Annotated[
-        str | None, typer.Option("--group", metavar="G", autocompletion=groups, help="This group only.")
+        str | None, typer.Option("--group", metavar="G", autocompletion=groups, help="Only this group.")
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="T", autocompletion=topics, help="This topic only.")
+        str | None, typer.Option("--topic", metavar="T", autocompletion=topics, help="Only this topic.")
     ] = None,
     by: Annotated[
         By, typer.Option("--by", help="A line for each group and topic, or for each queue.")
@@ -67,13 +67,13 @@ def lag_command(
     rocketmq_version: WrittenBy = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how far behind consumers are: committed offsets, beside the queues and the log.
+    """Report how far consumers are behind: their committed offsets against the queues and the log.
 
-    Nothing is changed, and a broker may run on the store. Lag counts messages that can still be read, expired
-    ones apart; the age is that of the first of them. The greatest lag comes first.
+    Nothing is changed, and a broker may run on the store. Lag counts messages that can still be read; expired
+    ones are counted apart. The age is that of the first message. The greatest lag comes first.
 
-    Exit code 0: every offset lies in its queue. 1: one lies before its first message or past its end, or its
-    queue isn't there. 2: refused or failed.
+    Exit code 0: every offset lies in its queue. 1: an offset lies before the queue's first message or past
+    its end, or its queue is missing. 2: refused or failed.
     """
     from reput.lag import lag
 

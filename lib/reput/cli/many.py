@@ -49,7 +49,7 @@ def rebuild_many_command(
         typer.Option(
             "--out-root",
             metavar="DIR",
-            help="Each output goes below DIR as its store lies below the directory that all have in common.",
+            help="Each output goes to the place below DIR that its store has below their common directory.",
         ),
     ],
     broker_conf: Annotated[
@@ -70,17 +70,17 @@ def rebuild_many_command(
         typer.Option("--max-bytes-per-trigger", metavar="SIZE", help="Log bytes between two commits."),
     ] = "4g",
     at_once: Annotated[
-        int, typer.Option("--at-once", metavar="N", min=1, help="Stores that are rebuilt at the same time.")
+        int, typer.Option("--at-once", metavar="N", min=1, help="How many stores to rebuild at a time.")
     ] = 1,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
     """Rebuild many stores, each to an output of its own, in one Spark session.
 
-    What is refused or fails in one store keeps no other from its turn. The same command goes on with outputs
-    that were begun, and has nothing to do where all is done.
+    A store that is refused or fails doesn't stop the others. Run the same command again to resume unfinished
+    outputs; finished ones are skipped.
 
-    Exit code: the highest of all stores; 0: done and sound. 1: done, with findings. 2: refused or failed.
+    Exit code: the highest of all stores. 0: done and sound. 1: done, with findings. 2: refused or failed.
     """
     from reput.job.many import plan_many, rebuild_many
     from reput.job.options import RebuildOptions

@@ -68,7 +68,7 @@ def query_command(
     count: Annotated[
         int | None,
         typer.Option(
-            "--count", metavar="N", min=1, help="So many messages from there on, as a consumer gets them."
+            "--count", metavar="N", min=1, help="Up to N messages from there, as a consumer gets them."
         ),
     ] = None,
     tags: Annotated[
@@ -111,24 +111,24 @@ def query_command(
             "--max",
             metavar="N",
             min=1,
-            help="For --key: so many answers of the index, the newest (default: 64, a broker's most).",
+            help="For --key: up to N index entries, newest first (default: 64, a broker's maximum).",
         ),
     ] = None,
     index_type: Annotated[
         str | None,
         typer.Option("--index-type", metavar="T", help="For --key: T for the index of tags, from 5.4 on."),
     ] = None,
-    body: Annotated[bool, typer.Option("--body", help="Print bodies, too.")] = False,
+    body: Annotated[bool, typer.Option("--body", help="Also print bodies.")] = False,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look for messages in a store at rest or beside its broker: by offset, by queue, by id, by key, by time.
+    """Find messages by offset, queue, id, key or time, in a store at rest or one with a running broker.
 
-    Answers are those of the broker of that release, but only of messages that are whole and where they say.
-    Nothing is changed. TIME is ms since 1970 in 13 digits, or ISO 8601, UTC unless it says otherwise.
+    Answers are those of a broker of that release, but only for messages that are intact and in their place.
+    Nothing is changed. TIME is ms since 1970 in 13 digits, or ISO 8601, in UTC unless it names another zone.
 
-    Exit code 0: found. 1: not found, or a body that --body asks for is damaged. 2: refused or failed.
+    Exit code 0: found. 1: not found, or --body was given and a body is damaged. 2: refused or failed.
     """
     from reput.query import Boundary, QueryStore, ask
     from reput.query.keys import MOST_OFFSETS

@@ -68,10 +68,10 @@ def check_command(
 ) -> None:
     """Look at a store as a broker loads it, and say what would keep the broker from starting.
 
-    Nothing is changed, and the log isn't read, but for one message: if the furthest that a queue leads to is
-    there, so is the log's end. `reput recover --plan` goes on from here.
+    Nothing is changed. The log isn't read, except for one message: if the furthest one that a queue points to
+    is there, the log reaches that far. `reput recover --plan` reads the log, too.
 
-    Exit code 0: sound. 1: there are findings. 2: the store or the settings can't be read.
+    Exit code 0: sound. 1: findings. 2: the store or the settings can't be read.
     """
     from reput.broker.snapshot import take
     from reput.recovery.check import problems
@@ -90,7 +90,7 @@ def check_command(
 @commands.app.command("recover", epilog=_RECOVER_EXAMPLES)
 def recover_command(
     store: Store,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what the broker's restart will do.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Report what the broker's restart will do.")] = False,
     apply: Annotated[
         bool,
         typer.Option(
@@ -101,7 +101,7 @@ def recover_command(
         bool,
         typer.Option(
             "--full",
-            help="With --plan: read all that the broker would, not 3 GiB of the log at most. "
+            help="With --plan: read everything the broker would, not just 3 GiB of the log. "
             "--apply always does.",
         ),
     ] = False,
@@ -110,16 +110,16 @@ def recover_command(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a broker's restart will do to a store, what it won't repair, and what to do instead; or do it.
+    """Report what a broker's restart will do to a store, what it won't repair, and what to do; or mend it.
 
-    With --plan nothing is changed, and the log is read where the broker would walk it. Exit code 0: the
-    restart loses nothing and leaves nothing broken, as far as it walks. 1: it does, or what it walks is too
-    long to be read without --full. 2: the store or the settings can't be read, or hold what isn't known.
+    --plan changes nothing, and reads the log where the broker would. Exit code 0: as far as the broker reads,
+    the restart loses nothing and leaves nothing broken. 1: it does, or there is more to read than fits
+    without --full. 2: the store or the settings can't be read, or aren't supported.
 
-    With --apply queues and index are rebuilt, and what the restart would cut the log at is mended, if it
-    does anything of the kind. All that is replaced is kept, and `reput undo` puts it back. Exit code 0:
-    nothing to mend, or mended. 1: mended, and damaged messages are gone. 2: refused or failed, with the
-    store's files as they were.
+    --apply rebuilds queues and index, and mends the places where the restart would cut the log. If the
+    restart loses nothing, it changes nothing. All that is replaced is kept; `reput undo` puts it back. Exit
+    code 0: nothing to mend, or mended. 1: mended, and damaged messages are gone. 2: refused or failed, with
+    the store's files as they were.
     """
     from reput.broker.snapshot import take
     from reput.recovery.mending import MendOptions

@@ -53,24 +53,22 @@ def report_command(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="The page to write; a report that is there is replaced."
+            "--output", "-o", metavar="FILE", help="The page to write; an existing report is replaced."
         ),
     ] = None,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
     with_verify: Annotated[
         bool,
-        typer.Option("--verify", help="Verify the store, too: on Spark, which reads the log once more."),
+        typer.Option("--verify", help="Also verify the store: starts Spark and reads the log again."),
     ] = False,
     no_log: Annotated[
         bool,
-        typer.Option(
-            "--no-log", help="Don't read the messages: no traffic, no sizes, and no damage is seen."
-        ),
+        typer.Option("--no-log", help="Don't read the messages: no traffic, sizes or damage."),
     ] = False,
     rows: Annotated[
         int,
-        typer.Option("--rows", metavar="N", min=1, max=_MOST_ROWS, help="Rows of each table, at most."),
+        typer.Option("--rows", metavar="N", min=1, max=_MOST_ROWS, help="Maximum rows per table."),
     ] = _ROWS,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file even if it isn't a report.")
@@ -80,10 +78,10 @@ def report_command(
 ) -> None:
     """Write a page about a store: its health, log, traffic, topics, queues and consumers.
 
-    The page is one HTML file that needs nothing beside it and no network. Nothing in the store is changed; of
-    a damaged store it says what can be said.
+    The page is a single HTML file that needs no network. Nothing in the store is changed. Of a damaged store
+    it shows what can be read.
 
-    Exit code 0: nothing wrong was found. 1: there are findings. 2: refused or failed, and there is no page.
+    Exit code 0: nothing wrong was found. 1: findings. 2: refused or failed, and no page was written.
     """
     from reput.report.gather import GatherOptions
     from reput.report.page import render

@@ -42,10 +42,10 @@ Who sent what, from a physical offset on, for a program:
 def stats_command(
     store: Store,
     by: Annotated[
-        Literal["topic", "queue", "tag", "hour", "host"], typer.Option("--by", help="What a line is about.")
+        Literal["topic", "queue", "tag", "hour", "host"], typer.Option("--by", help="What to count by.")
     ] = "topic",
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="T", autocompletion=topics, help="This topic only.")
+        str | None, typer.Option("--topic", metavar="T", autocompletion=topics, help="Only this topic.")
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Stored at this time or later.")
@@ -54,13 +54,13 @@ def stats_command(
         str | None, typer.Option("--until", metavar="TIME", help="Stored before this time.")
     ] = None,
     start: Annotated[
-        int | None, typer.Option("--start", metavar="N", min=0, help="From this physical offset on.")
+        int | None, typer.Option("--start", metavar="N", min=0, help="Start at this physical offset.")
     ] = None,
     end: Annotated[
-        int | None, typer.Option("--end", metavar="N", min=1, help="Up to before this physical offset.")
+        int | None, typer.Option("--end", metavar="N", min=1, help="Stop before this physical offset.")
     ] = None,
     top: Annotated[
-        int, typer.Option("--top", metavar="N", min=1, help="So many lines at most; --json has all.")
+        int, typer.Option("--top", metavar="N", min=1, help="Show at most N lines; --json has all.")
     ] = 40,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
@@ -68,9 +68,9 @@ def stats_command(
 ) -> None:
     """Count what a commit log holds: messages, bytes, sizes, times, by topic, queue, tag, hour or host.
 
-    The log is read once, from one end to the other, and nothing is changed; a broker may run on the store.
-    Sizes are those of whole records. Percentiles are approximate (at most 7 % off); all else is exact.
-    TIME is ms since 1970 in 13 digits, or ISO 8601, UTC unless it says otherwise.
+    The log is read once, and nothing is changed; a broker may run on the store. Sizes are those of whole
+    records. Percentiles are approximate (at most 7 % off); everything else is exact. TIME is ms since 1970 in
+    13 digits, or ISO 8601, in UTC unless it names another zone.
 
     Exit code 0: counted. 1: counted, and segments are missing or too short. 2: refused or failed.
     """

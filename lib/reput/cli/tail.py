@@ -57,9 +57,7 @@ End it with a clean state:
 def tail_command(
     ctx: typer.Context,
     store: Store,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Write to DIR, which gets the layout of a store.")
-    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Write to DIR, laid out like a store.")],
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenAs = None,
     queue: Queues = None,
@@ -70,14 +68,12 @@ def tail_command(
         typer.Option(
             "--max-bytes-per-trigger",
             metavar="SIZE",
-            help="Log bytes that one micro-batch takes while there is a backlog.",
+            help="Maximum log bytes per micro-batch while there is a backlog.",
         ),
     ] = "4g",
     max_rate: Annotated[
         str | None,
-        typer.Option(
-            "--max-rate", metavar="SIZE", help="Log bytes a second that are read at most, e.g. 50m."
-        ),
+        typer.Option("--max-rate", metavar="SIZE", help="Maximum log bytes read per second, e.g. 50m."),
     ] = None,
     metrics_port: Annotated[
         int | None,
@@ -86,11 +82,11 @@ def tail_command(
             metavar="PORT",
             min=0,
             max=65_535,
-            help="Serve metrics for Prometheus there; 0: any free port.",
+            help="Serve Prometheus metrics on this port; 0: any free port.",
         ),
     ] = None,
     metrics_address: Annotated[
-        str, typer.Option("--metrics-address", metavar="HOST", help="The address that the port is opened on.")
+        str, typer.Option("--metrics-address", metavar="HOST", help="The address to listen on.")
     ] = "127.0.0.1",
     catalog: CatalogTable = None,
     catalog_bodies: CatalogBodies = False,
@@ -99,9 +95,9 @@ def tail_command(
 ) -> None:
     """Follow a live commit log, and keep consume queues, index files, checkpoint and ledger up to date.
 
-    Runs until `reput stop DIR`, SIGTERM or Ctrl-C; each lets the batch under way finish. The same command
-    goes on from there, after a crash as well. The commit log is only read; a new broker's first segment is
-    waited for.
+    Runs until `reput stop DIR`, SIGTERM or Ctrl-C; each lets the current batch finish. To resume, also after
+    a crash, run the same command again. The commit log is only read. If a new broker has no segment yet, the
+    tail waits for it.
 
     Exit code 0: ended cleanly. 1: ended cleanly, with findings. 2: refused or failed.
     """

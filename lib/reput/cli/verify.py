@@ -50,7 +50,7 @@ def verify_command(
 ) -> None:
     """Compare a store's queues, index and checkpoint with its commit log, both ways.
 
-    Nothing is changed. Beside a running broker, what it writes meanwhile isn't looked at.
+    Nothing is changed. If a broker is running, what it writes meanwhile is not checked.
 
     Exit code 0: sound. 1: findings, with the command to run next. 2: refused or failed.
     """

@@ -56,11 +56,11 @@ Wait a minute at most for the batch under way:
 
 @app.command("status", epilog=_STATUS_EXAMPLES)
 def status_command(directory: Directory, broker_conf: BrokerConf = None, as_json: AsJson = False) -> None:
-    """Show what an output is at: who writes it, its offset and lag, batches, findings.
+    """Show the state of an output: who writes it, its offset and lag, batches, findings.
 
-    Only reads, and works while a tail runs as well as after it died.
+    Only reads. Works while a tail runs, and after it died.
 
-    Exit code 0: sound. 1: there are findings, or the last run died. 2: no output, or it can't be read.
+    Exit code 0: sound. 1: findings, or the last run died. 2: no output, or it can't be read.
     """
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="interrupted"):
@@ -82,12 +82,12 @@ def stop_command(
     broker_conf: BrokerConf = None,
     as_json: AsJson = False,
 ) -> None:
-    """End the tail that writes to an output, after the batch under way, and wait for that.
+    """Stop the tail that writes to an output after its current batch, and wait until it has stopped.
 
-    Where nobody writes, nothing is done.
+    Does nothing if no tail is running.
 
-    Exit code 0: nobody writes there now, and all is committed. 1: the tail broke off, and its next start
-    rolls back what it hadn't committed. 2: it has not ended in time, or DIR is no output.
+    Exit code 0: no tail is running now, and all is committed. 1: the tail was cut off; its next start rolls
+    back what it hadn't committed. 2: it has not stopped in time, or DIR is not an output.
     """
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="interrupted; the tail ends all the same when its batch is done"):

@@ -34,6 +34,7 @@ from reput.log.segments import CommitLog, Segment
 from reput.query.message import Message
 from reput.scan.rules import rules
 from tests.property.logs import lay_out, lay_out_entries, segments
+from tests.quick import examples
 from tests.slow_dump import segment_events
 
 SETTINGS = StoreSettings.load(Path("store"), None, None)
@@ -87,28 +88,28 @@ def no_naps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(segments(damaged=True), st.booleans())
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 def test_a_segment_is_what_the_slow_twin_sees(segment: tuple[int, np.ndarray], last: bool) -> None:
     base, data = segment[0], segment[1].tobytes()
     assert dumped(base, data, last=last) == expected(base, data, last=last)
 
 
 @given(segments(), st.booleans())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_sound_segment_is_what_the_slow_twin_sees(segment: tuple[int, np.ndarray], last: bool) -> None:
     base, data = segment[0], segment[1].tobytes()
     assert dumped(base, data, last=last) == expected(base, data, last=last)
 
 
 @given(segments(damaged=True, entries=True), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_so_is_one_that_dledger_wrote(segment: tuple[int, np.ndarray], last: bool) -> None:
     base, data = segment[0], segment[1].tobytes()
     assert dumped(base, data, last=last, entries=True) == expected(base, data, last=last, entries=True)
 
 
 @given(segments(damaged=True), st.integers(-20, 1500), st.integers(0, 900))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_a_range_holds_the_records_that_begin_in_it_and_the_damage_that_touches_it(
     segment: tuple[int, np.ndarray], first: int, length: int
 ) -> None:
@@ -139,7 +140,7 @@ def _several(entries: bool) -> st.SearchStrategy[tuple[bool, list[tuple[int, np.
 
 
 @given(st.booleans().flatmap(_several))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_log_ends_where_its_last_record_does(log: tuple[bool, list[tuple[int, np.ndarray]]]) -> None:
     entries, parts = log
     rows, found = [], []
@@ -245,7 +246,7 @@ def is_wanted(wanted: Wanted, record: Record) -> bool:
     (0, np.frombuffer(lay_out([Record(b"a", properties=b"KEYS\x01x  key")]), np.uint8)), Wanted(key="key")
 )
 @example((0, np.frombuffer(lay_out([Record(b"a", properties=b"KEYS\x01keys")]), np.uint8)), Wanted(key="key"))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_filters_by_columns_are_filters_record_by_record(
     segment: tuple[int, np.ndarray], wanted: Wanted
 ) -> None:
@@ -260,7 +261,7 @@ def test_filters_by_columns_are_filters_record_by_record(
 
 
 @given(st.lists(segments(), max_size=3))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_sums_by_topic_are_those_of_the_records(parts: list[tuple[int, np.ndarray]]) -> None:
     sums = Statistics()
     told: dict[str, list[tuple[int, int]]] = {}

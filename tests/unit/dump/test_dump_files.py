@@ -30,6 +30,7 @@ from reput.format import batchconsumequeue, consumequeueext, indexfile, javastri
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.scan.rules import rules
 from tests.golden.store import FILTERED, NAMES, unpack
+from tests.quick import examples
 from tests.slow_dump import batch_units, index_entries, queue_units, segment_events
 from tests.unit.source.test_messages import expected as slow_row
 
@@ -136,7 +137,7 @@ def test_a_hole_over_two_files_is_one_and_so_is_a_gap(tmp_path: Path) -> None:
     st.integers(0, 30),
     st.integers(0, 30),
 )
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_units_are_those_of_the_bytes(
     tmp_path_factory: pytest.TempPathFactory,
     runs: list[tuple[str, int]],
@@ -240,7 +241,7 @@ def test_where_queues_begin_and_end_is_said_in_place_of_nothing(tmp_path: Path) 
 
 
 @given(st.lists(st.lists(st.sampled_from("zpgb"), max_size=12), min_size=1, max_size=3))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_queue_begins_and_ends_with_units_that_lead_somewhere(files: list[list[str]]) -> None:
     parts = {"z": bytes(20), "p": PRE_BLANK, "g": unit(5, 100, 7), "b": struct.pack(">qiq", -1, 5, 5)}
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patched:

@@ -25,6 +25,7 @@ from reput.log.segments import discover
 from reput.log.written import is_written_out
 from tests.broker_memory import BrokerMemory
 from tests.property.logs import segments, with_property_crc
+from tests.quick import examples
 from tests.stores import LogWriter
 
 NOW = 1_700_000_000_000
@@ -164,7 +165,7 @@ def test_a_last_record_at_the_first_look_waits_for_rest_unless_somebody_took_it(
     assert watched.end() == log.end
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 1 << 32), block=st.sampled_from([1, 8, 64, 512]))
 def test_bytes_that_appear_in_any_order_are_never_taken_too_soon(seed: int, block: int) -> None:
     chance = random.Random(seed)
@@ -683,7 +684,7 @@ def test_a_deleted_segment_is_a_cut_at_the_end_and_expiry_at_the_head(watched: W
 # The fast walk.
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(segment=segments(damaged=True), trusted=st.integers(0, 900), v2=st.booleans(), most=st.integers(0, 9))
 def test_both_walks_agree(segment: tuple[int, np.ndarray], trusted: int, v2: bool, most: int) -> None:
     base, data = segment

@@ -45,6 +45,7 @@ from tests.local import (
 )
 from tests.memory import scratch
 from tests.property.test_build import key_rows
+from tests.quick import examples
 
 #: A message: how many ms after the one before it, and its key hashes.
 Message = tuple[int, list[int]]
@@ -163,7 +164,7 @@ _messages = st.lists(
 _steps = st.lists(st.tuples(st.integers(1, 8), st.sampled_from([LIVE, LIVE, TASKS, "failed", "restart"])))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(_messages, _steps, st.integers(2, 12), st.sampled_from(["4.9.7", "5.5.0"]))
 def test_any_mixture_of_batches_comes_to_the_same_bytes(
     messages: list[Message], steps: list[tuple[int, str]], entries: int, version: str

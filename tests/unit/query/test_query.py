@@ -28,6 +28,7 @@ from reput.query.ext import QueueExt
 from reput.query.message import Message
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally, write_store
+from tests.quick import examples
 from tests.rebuilds import broker_conf, golden
 
 ID = "7F00000100002A9F0000000000020B9C"
@@ -430,7 +431,7 @@ _UNIT = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(_UNIT, max_size=10), st.sampled_from(["5.0.0", "5.3.3", "5.5.0"]))
 def test_any_units_of_a_batch_queue_have_an_answer(units: list[tuple[int, ...]], version: str) -> None:
     with TemporaryDirectory() as directory:

@@ -17,6 +17,7 @@ from reput.replay.key_spill import Spill, SpillWriter, read
 from reput.scan import output
 from tests import slow_rebuild
 from tests.memory import scratch
+from tests.quick import examples
 
 Row = tuple[int, int, list[int]]
 
@@ -65,7 +66,7 @@ def test_the_message_of_a_key(tmp_path: Path) -> None:
 rows_of_a_part = st.lists(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5), max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(rows_of_a_part, min_size=1, max_size=5), st.integers(3, 12), st.data())
 def test_tasks_build_the_files_that_one_key_after_the_other_would(
     parts: list[list[list[int]]], entries: int, data: st.DataObject

@@ -28,6 +28,7 @@ from reput.source import messages
 from reput.source.columns import MESSAGE_COLUMNS, arrow_schema
 from tests.golden.store import unpack
 from tests.property.logs import lay_out, segments
+from tests.quick import examples
 
 SETTINGS = StoreSettings.load(Path("store"), None, None)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -127,7 +128,7 @@ def test_every_field_is_what_a_slow_decoder_sees(segment: tuple[int, np.ndarray]
     assert [normal(row) for row in found] == [expected(record) for record in sound_records(base, data)]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(segments(damaged=True), st.lists(st.integers(0, 1500), max_size=4), st.booleans())
 def test_parts_together_hold_each_message_once(
     segment: tuple[int, np.ndarray], cuts: list[int], last: bool
@@ -150,7 +151,7 @@ def scanned(base: int, data: bytes) -> int:
     return int(out.counts[output.MESSAGES]) + unplaced
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(segments(damaged=True))
 def test_the_scan_takes_as_many_messages(segment: tuple[int, np.ndarray]) -> None:
     base, array = segment

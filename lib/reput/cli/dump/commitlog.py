@@ -65,7 +65,7 @@ def commitlog_command(
             "--start",
             "-s",
             metavar="N",
-            help="Begin at this physical offset; with --follow also `end`: at what isn't there yet.",
+            help="Start at this physical offset; with --follow also `end`: only new records.",
         ),
     ] = None,
     end: Annotated[
@@ -78,21 +78,21 @@ def commitlog_command(
     until: Until = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="T", help="Only this topic; several times, or with --queue: any of."),
+        typer.Option("--topic", metavar="T", help="Only this topic; repeat it, or add --queue, for several."),
     ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            "--queue", metavar="TOPIC:ID", help="Only this queue; several times, or with --topic: any of."
+            "--queue", metavar="TOPIC:ID", help="Only this queue; repeat it, or add --topic, for several."
         ),
     ] = None,
     queue_start: Annotated[
         int | None,
-        typer.Option("--queue-start", metavar="N", help="With --queue: only from this queueOffset on."),
+        typer.Option("--queue-start", metavar="N", help="With --queue: start at this queueOffset."),
     ] = None,
     queue_end: Annotated[
         int | None,
-        typer.Option("--queue-end", metavar="N", help="With --queue: only before this queueOffset."),
+        typer.Option("--queue-end", metavar="N", help="With --queue: stop before this queueOffset."),
     ] = None,
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only with this tag.")] = None,
     key: Annotated[
@@ -111,12 +111,12 @@ def commitlog_command(
     body: Annotated[
         bool, typer.Option("--body", help="Print bodies, uncompressed: as text, or in hexadecimal.")
     ] = False,
-    show_all: Annotated[bool, typer.Option("--all", help="Show BLANKs, and the unwritten end, too.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Also show BLANKs and the unwritten end.")] = False,
     stats: Annotated[
         bool, typer.Option("--stats", "-z", help="Print sums by topic instead of records.")
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what a running broker writes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with what a running broker writes, until Ctrl-C.")
     ] = False,
     quiet: Quiet = False,
     broker_conf: BrokerConf = None,

@@ -33,18 +33,18 @@ def consumequeue_command(
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            "--queue", metavar="TOPIC[:ID]", help="Only this topic or queue; several times: any of."
+            "--queue", metavar="TOPIC[:ID]", help="Only this topic or queue; repeat it for several."
         ),
     ] = None,
     start: Annotated[
-        int, typer.Option("--start", "-s", metavar="N", min=0, help="Begin at this queueOffset.")
+        int, typer.Option("--start", "-s", metavar="N", min=0, help="Start at this queueOffset.")
     ] = 0,
     end: Annotated[
         int | None, typer.Option("--end", "-e", metavar="N", min=0, help="Stop before this queueOffset.")
     ] = None,
     limit: Limit = None,
     show_all: Annotated[
-        bool, typer.Option("--all", help="Show the unwritten end of each queue, too.")
+        bool, typer.Option("--all", help="Also show the unwritten end of each queue.")
     ] = False,
     quiet: Quiet = False,
     as_json: AsLines = False,

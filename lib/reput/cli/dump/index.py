@@ -33,14 +33,12 @@ def index_command(
     path: PathArgument,
     key: Annotated[
         str | None,
-        typer.Option(
-            "--key", metavar="TOPIC#KEY", help="Walk the chain of this key only, the newest entry first."
-        ),
+        typer.Option("--key", metavar="TOPIC#KEY", help="Walk only this key's chain, newest entry first."),
     ] = None,
     since: Since = None,
     until: Until = None,
     headers: Annotated[
-        bool, typer.Option("--headers", help="Show headers only, and how full files are.")
+        bool, typer.Option("--headers", help="Show only headers and how full the files are.")
     ] = False,
     limit: Limit = None,
     quiet: Quiet = False,

@@ -11,12 +11,11 @@ from reput.cli.arguments import time_of
 from reput.errors import SettingsError
 
 PathArgument = Annotated[
-    Path, typer.Argument(metavar="PATH", help="A store, a directory in it, or one file, here or elsewhere.")
+    Path,
+    typer.Argument(metavar="PATH", help="A store, a directory in it, or a single file, wherever it lies."),
 ]
-AsLines = Annotated[bool, typer.Option("--json", help="Print JSON lines: one object a record.")]
-Limit = Annotated[
-    int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Stop after so many records.")
-]
+AsLines = Annotated[bool, typer.Option("--json", help="Print JSON lines: one object per record.")]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Stop after N records.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but damage.")]
 Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Only what was stored at this time or later.")
