@@ -18,7 +18,7 @@ from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import unit
 from reput.job import RebuildOptions, rebuild
-from reput.job.staging import staging_of
+from reput.job.output_directory import staging_of
 from reput.output.batch_scan import BatchScan
 from reput.output.journal.journal import read
 from reput.store import files, swap

@@ -14,8 +14,7 @@ from reput.errors import JournalError, SettingsError, StoreError
 from reput.format import names
 from reput.job.continuing import check_continues, check_same_log, deciding, fingerprint
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import check_utf8, output_root
-from reput.job.staging import discard_if_swapped, staging_of
+from reput.job.output_directory import check_utf8, discard_if_swapped, output_root, staging_of
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.replay.estimate import Estimate, estimate
 from reput.replay.selection import LiveSelection, Selection, check_batch_file_size

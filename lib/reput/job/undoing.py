@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reput.errors import OutputError, StoreError
 from reput.format import names
-from reput.job.staging import discard_if_swapped, staging_of
+from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.store import files, swap
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner

@@ -12,11 +12,11 @@ from pathlib import Path
 from reput.format import names
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader
 from reput.output.index import index_file
-from reput.output.open_file import opened
 from reput.output.queues.irregular_queues import clear_from, clear_series
 from reput.replay.state import State
 from reput.replay.target import Target
 from reput.store import files
+from reput.store.files import opened
 from reput.store.outside import refuse_links
 
 

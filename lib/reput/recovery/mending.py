@@ -22,9 +22,9 @@ from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.job.options import RebuildOptions
+from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import prepare
 from reput.job.run import stage
-from reput.job.staging import discard_if_swapped, staging_of
 from reput.job.summary import Summary, summarize
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.loss import LOG_GONE, Loss

@@ -434,3 +434,18 @@ def _flush_parents(*paths: Path) -> None:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+@contextmanager
+def opened(path: Path, size: int, owner: Owner | None) -> Iterator[int]:
+    """A descriptor of the file ``path`` of ``size`` bytes; file and directories are made if missing.
+
+    Raises:
+        OutputError: it can't be made, or has another size.
+    """
+    make_dirs(path.parent, owner)
+    fd = create_file(path, size, owner)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -18,7 +18,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job import undo
-from reput.job.staging import staging_of
+from reput.job.output_directory import staging_of
 from reput.recovery import mending
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.mend_log import mend_log

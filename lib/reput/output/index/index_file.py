@@ -14,9 +14,9 @@ from reput.config.settings import StoreSettings
 from reput.errors import OutputError
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
-from reput.output.open_file import opened
 from reput.replay.target import Target
 from reput.store import files
+from reput.store.files import opened
 
 _ENTRIES_AT_ONCE = 1 << 20
 

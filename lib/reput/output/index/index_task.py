@@ -12,9 +12,9 @@ from reput.build.index import KeyRows, put_keys
 from reput.errors import OutputError, ReputError
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader, file_length
 from reput.output.index.index_file import entry_offset, load_slots, slot_bytes
-from reput.output.open_file import opened
 from reput.replay.key_spill import Spill
 from reput.store import files
+from reput.store.files import opened
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
 from reput.store.system_errors import output_error

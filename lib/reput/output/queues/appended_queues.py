@@ -20,7 +20,6 @@ from reput.build.placement import Breaks, giving_way, is_unproven
 from reput.errors import Finding, ReputError
 from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
-from reput.output.open_file import opened
 from reput.output.queues.irregular_queues import clear_from, clear_series
 from reput.output.queues.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
 from reput.replay.part_result import PartResult, QueueRows
@@ -31,6 +30,7 @@ from reput.replay.target import Target
 from reput.replay.unit_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
 from reput.scan.part import Part
 from reput.store import files
+from reput.store.files import opened
 from reput.store.lock import OutputLock
 from reput.store.system_errors import unwritten
 

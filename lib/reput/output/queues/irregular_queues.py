@@ -8,7 +8,6 @@ from reput.build.placement import Breaks
 from reput.errors import ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.output.open_file import opened
 from reput.output.queues.queue_files import QueueFiles, series
 from reput.replay.part_result import QueueRows, collect
 from reput.replay.placing import QueueOutcome, findings_of, pieces, placed_anew, unproven_of
@@ -17,6 +16,7 @@ from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.scan.part import Part
 from reput.store import files
+from reput.store.files import opened
 from reput.store.lock import OutputLock
 from reput.store.system_errors import unwritten
 
