@@ -85,7 +85,7 @@ def test_a_refusal_is_whole_too(installed: Path, temporary: Path, tmp_path: Path
     """Of the command whose kernels take longest to compile; they are loaded before the store is looked at."""
     outcome = homeless(installed, temporary, "report", tmp_path / "gone", "--json")
     assert outcome.code == 2
-    assert json.loads(outcome.stdout)["error"] == "there is no store"
+    assert json.loads(outcome.stdout)["error"] == "there is no store here"
     assert outcome.stderr.startswith(KEPT)
     assert all(line.startswith("reput: ") for line in outcome.stderr.splitlines())
 

@@ -137,7 +137,7 @@ def test_refusals(reput: Command, store: GoldenStore, arguments: tuple[str, ...]
 def test_no_store(reput: Command, tmp_path: Path) -> None:
     refused = reput("check", str(tmp_path / "nowhere"), "--json")
     assert refused.code == 2
-    assert json.loads(refused.stdout)["error"] == "there is no store"
+    assert json.loads(refused.stdout)["error"] == "there is no store here"
 
 
 def test_a_sound_store_is_left_alone(reput: Command, store: GoldenStore) -> None:

@@ -272,7 +272,7 @@ def test_as_json(reput: Command, tmp_path: Path) -> None:
     told = json.loads(outcome.stdout)
     assert told["exit_code"] == 2
     assert told["path"] == str(tmp_path / "gone")
-    assert told["expected"] == "a directory with a commit log"
+    assert told["expected"] == "a directory with commitlog/"
     assert "there is no store here" in outcome.stderr
 
 

@@ -24,6 +24,7 @@ from reput.format import names
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.store.lock import Holder, store_holder
+from reput.store.unreadable import check_store
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
@@ -94,14 +95,7 @@ def take(settings: StoreSettings) -> Snapshot:
     Raises:
         StoreError: something in it can't be read, or it isn't there.
     """
-    if not settings.root.is_dir():
-        raise StoreError(
-            "there is no store",
-            path=settings.root,
-            expected="a directory with commitlog/",
-            found="no directory",
-            next_step="Check the STORE argument",
-        )
+    check_store(settings.root)
     rules = settings.dialect.recovery
     size, known = _segment_size(settings)
     log = listed(settings.commit_log_dirs, size, rules, "mappedFileSizeCommitLog")

@@ -13,6 +13,7 @@ from reput import demo
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.store.space import human
+from reput.store.unreadable import check_store
 
 #: Environment variables that name another store than the one that comes with reput.
 STORE, BROKER_CONF, VERSION = "REPUT_STORE", "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION"
@@ -81,14 +82,9 @@ class Workspace:
             title = f"the store that comes with reput, written by a broker of RocketMQ {demo.VERSION}"
             return Store(unpacked.root, unpacked.broker_conf, demo.VERSION, title)
         root = Path(os.path.abspath(named))
-        if not root.is_dir():
-            raise StoreError(
-                "there is no store here",
-                path=root,
-                expected="a directory with commitlog/",
-                found="no directory",
-                next_step=f"Check {STORE}, or leave it out to look at the store that comes with reput",
-            )
+        check_store(
+            root, next_step=f"Check {STORE}, or leave it out to look at the store that comes with reput"
+        )
         conf = os.environ.get(BROKER_CONF)
         return Store(
             root,

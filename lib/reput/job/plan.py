@@ -23,6 +23,7 @@ from reput.store.lock import OutputLock, StoreLock, is_broker_running
 from reput.store.ownership import Owner
 from reput.store.space import check_free
 from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_movable, is_pending
+from reput.store.unreadable import check_store
 
 if TYPE_CHECKING:
     from reput.output.journal.journal import Journal
@@ -98,16 +99,7 @@ def prepare(
     from reput.replay.consumer_filters import FiltersNow
     from reput.replay.state import Opening
 
-    with files.reporting("the store can't be looked at", options.store):
-        is_store, is_file = options.store.is_dir(), options.store.exists()
-    if not is_store:
-        raise StoreError(
-            "there is no store here",
-            path=options.store,
-            expected="a directory with a commit log",
-            found="a file" if is_file else "nothing",
-            next_step="Check the STORE argument",
-        )
+    check_store(options.store)
     settings = StoreSettings.load(
         options.store,
         options.broker_conf,

@@ -6,12 +6,13 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from reput.errors import OutputError, StoreError
+from reput.errors import OutputError
 from reput.format import names
 from reput.job.output_directory import discard_if_swapped, staging_of
-from reput.store import files, swap
+from reput.store import swap
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
+from reput.store.unreadable import check_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,7 @@ def undo(store: Path, kept: Path | None = None) -> Undone:
         ReputError: refused, with nothing changed: a broker runs, or has run since; there is nothing to undo.
     """
     root = Path(os.path.abspath(store))
-    with files.reporting("the store can't be looked at", root):
-        if not root.is_dir():
-            raise StoreError(
-                "there is no store here",
-                path=store,
-                expected="a directory with a commit log",
-                next_step="Check the STORE argument",
-            )
+    check_store(root)
     if not swap.is_pending(root):
         _chosen(root, kept)  # refused before a lock is written
     owner = Owner.of_store(root, [root / names.COMMIT_LOG])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from reput.config.settings import StoreSettings
 from reput.config.topics import TopicsNow
-from reput.errors import SettingsError, StoreError
+from reput.errors import SettingsError
 from reput.format import names
 from reput.query.batch import BatchQueueView
 from reput.query.keys import MOST_OFFSETS, IndexReader, KeyHit, look_up
@@ -21,6 +21,7 @@ from reput.query.pull import Pulled, pull
 from reput.query.queue import QueueView
 from reput.query.tags import TagFilter
 from reput.query.times import Boundary, offset_by_time
+from reput.store.unreadable import check_store
 
 #: Every time that a broker takes.
 ALWAYS = (0, (1 << 63) - 1)
@@ -56,14 +57,7 @@ class QueryStore:
     """
 
     def __init__(self, settings: StoreSettings) -> None:
-        if not settings.root.is_dir():
-            raise StoreError(
-                "there is no store here",
-                path=settings.root,
-                expected="a directory with commitlog/",
-                found="no directory",
-                next_step="Check the STORE argument",
-            )
+        check_store(settings.root)
         self._settings = settings
         self._queues: dict[tuple[str, int], QueueView | BatchQueueView] = {}
         self._topics = TopicsNow(settings.topics_json)

@@ -21,6 +21,7 @@ from reput.source.columns import INDEX_COLUMNS, arrow_schema
 from reput.source.filters import ALL, Range, Wanted
 from reput.source.ranges import opened, stretches
 from reput.source.read_statistics import ReadStatistics
+from reput.store.unreadable import check_store
 
 _ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
 _MS = 1000
@@ -75,14 +76,7 @@ def ranges(
         StoreError: a file can't be read, has a header that no broker writes, or isn't as long as the store's
             settings say.
     """
-    if not settings.root.is_dir():
-        raise StoreError(
-            "there is no store here",
-            path=settings.root,
-            expected="a directory with index/",
-            found="no directory",
-            next_step="Check the path",
-        )
+    check_store(settings.root, expected="a directory with index/", next_step="Check the path")
     if wanted.is_nothing or not wanted.wants_text("store", str(settings.root)):
         return
     found = [

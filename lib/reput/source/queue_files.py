@@ -15,6 +15,7 @@ from reput.source.filters import Wanted
 from reput.source.ranges import opened
 from reput.source.read_statistics import ReadStatistics
 from reput.store.holes import extents
+from reput.store.unreadable import check_store
 
 PLAIN, BATCH = "plain", "batch"
 PRE_BLANK, HOLE, DAMAGED = "pre-blank", "hole", "damaged"
@@ -73,7 +74,7 @@ def ranges(
     Raises:
         StoreError: a directory can't be read, or a file has a name that no unit begins at.
     """
-    _check(settings)
+    check_store(settings.root, expected="a directory with consumequeue/", next_step="Check the path")
     if wanted.is_nothing:
         return
     for kind, directory in ((PLAIN, names.CONSUME_QUEUE), (BATCH, names.BATCH_CONSUME_QUEUE)):
@@ -169,17 +170,6 @@ def _of_queue(
                 goes_on=any(other > base for other in with_data),
                 weight=weight * (stop - at) // (last - first),
             )
-
-
-def _check(settings: StoreSettings) -> None:
-    if not settings.root.is_dir():
-        raise StoreError(
-            "there is no store here",
-            path=settings.root,
-            expected="a directory with consumequeue/",
-            found="no directory",
-            next_step="Check the path",
-        )
 
 
 def _queue_id(entry: Entry) -> int | None:

@@ -1,8 +1,9 @@
-"""Why a file of a store can't be read."""
+"""Why a store, or a file of it, can't be read."""
 
 from __future__ import annotations
 
 from os import PathLike
+from pathlib import Path
 
 from reput.errors import SegmentGoneError, StoreError
 
@@ -24,3 +25,25 @@ def unreadable(what: str, path: str | PathLike[str], error: OSError) -> StoreErr
         if gone
         else "Check the file and its permissions, then ask the same again",
     )
+
+
+def check_store(
+    root: Path, *, expected: str = "a directory with commitlog/", next_step: str = "Check the STORE argument"
+) -> None:
+    """See that a store's directory is there.
+
+    Raises:
+        StoreError: it isn't, or can't be looked at.
+    """
+    try:
+        is_store, is_file = root.is_dir(), root.exists()
+    except OSError as error:
+        raise unreadable("the store", root, error) from error
+    if not is_store:
+        raise StoreError(
+            "there is no store here",
+            path=root,
+            expected=expected,
+            found="a file" if is_file else "nothing",
+            next_step=next_step,
+        )

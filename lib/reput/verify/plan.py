@@ -14,9 +14,9 @@ from reput.format import names
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.replay.selection import Selection
 from reput.replay.target import Target
-from reput.store import files
 from reput.store.lock import is_broker_running
 from reput.store.swap import is_pending
+from reput.store.unreadable import check_store
 from reput.verify.options import VerifyOptions
 
 
@@ -94,16 +94,7 @@ def open_store(root: Path, options: VerifyOptions) -> StoreSettings:
     Raises:
         ReputError: it isn't.
     """
-    with files.reporting("the store can't be looked at", root):
-        is_store, is_file = root.is_dir(), root.exists()
-    if not is_store:
-        raise StoreError(
-            "there is no store here",
-            path=root,
-            expected="a directory with a commit log",
-            found="a file" if is_file else "nothing",
-            next_step="Check the STORE argument",
-        )
+    check_store(root)
     if is_pending(root):
         raise StoreError(
             "a rebuild in place was interrupted while it replaced files: the store is a mixture",

@@ -67,7 +67,7 @@ def test_the_environment_names_a_store(
     assert (own.root, own.broker_conf, own.version) == (demo.root, demo.broker_conf, demo.version)
     assert str(demo.root) in repr(own)
     monkeypatch.setenv("REPUT_STORE", str(demo.root / "gone"))
-    with pytest.raises(StoreError, match=r"there is no store here.*found no directory.*REPUT_STORE"):
+    with pytest.raises(StoreError, match=r"there is no store here.*found nothing.*REPUT_STORE"):
         workspace.open()
 
 
