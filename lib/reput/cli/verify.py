@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, WrittenBy
 from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput
-from reput.cli.verified import printed_json, printed_text
+from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, printed, settings_lines
 from reput.spark.sessions import check_java, is_submitted
+from reput.store.space import human
+from reput.words import counted
+
+if TYPE_CHECKING:
+    from reput.verify import Difference, Report
 
 _EXAMPLES = """**Examples**
 
@@ -74,5 +80,63 @@ def verify_command(
                 lambda: commands.start_spark("reput verify", master, display),
                 display.update,
             )
-    (printed_json if as_json else printed_text)(report)
+    (_print_json if as_json else _print_text)(report)
     raise typer.Exit(report.exit_code)
+
+
+#: Findings of one kind, and notes, that are printed; --json has all.
+MOST_SHOWN = 20
+
+
+def _print_json(report: Report) -> None:
+    """For programs: one document."""
+    printed(json.dumps({"exit_code": report.exit_code, **report.to_dict()}, indent=2))
+
+
+def _print_text(report: Report) -> None:
+    """For people."""
+    printed(*_lines(report))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    found = sum(one.count for one in report.findings)
+    verdict = "sound" if not found else f"{counted(len(report.findings), 'finding')}"
+    if report.against is None:
+        yield f"Verified {report.store} as RocketMQ {report.rocketmq_version} writes it: {verdict}"
+        yield from settings_lines(report.basis)
+        messages = f"{counted(report.messages, 'message')}, {human(report.bytes)}"
+        yield f"  log        {report.start} to {report.end}: {messages}"
+    else:
+        same = "the same" if not found else verdict
+        yield f"Compared {report.store} with {report.against}: {same}"
+        yield from settings_lines(report.basis)
+        yield f"  log        {report.start} to {report.end}, which both have"
+    yield f"  queues     {counted(report.queues, 'queue')} with {counted(report.units, 'unit')}"
+    if report.index_files:
+        files, keys = counted(report.index_files, "file"), counted(report.index_entries, "key")
+        yield f"  index      {files} with {keys}"
+    rate = f", {human(int(report.bytes / max(report.seconds, 1e-9)))}/s" if report.bytes else ""
+    yield f"  took       {report.seconds:.1f} s{rate}"
+    if report.broker_running:
+        yield f"  live       a broker is running; what it wrote past {report.end} wasn't looked at"
+    for title, notes in (("not checked", report.not_checked), ("legal", report.notes)):
+        yield from (f"  {title:<10} {note}" for note in notes[:MOST_SHOWN])
+        if len(notes) > MOST_SHOWN:
+            yield f"             and {len(notes) - MOST_SHOWN:,} more; --json lists all"
+    if not report.findings:
+        yield "  findings   none"
+    for kind in dict.fromkeys((one.area, one.kind, one.remark) for one in report.findings):
+        yield from _of_kind([one for one in report.findings if (one.area, one.kind, one.remark) == kind])
+    for step in report.next:
+        yield f"  next       {step}"
+
+
+def _of_kind(findings: list[Difference]) -> Iterator[str]:
+    first = findings[0]
+    count = sum(one.count for one in findings)
+    ranges = "" if count == len(findings) else f" in {counted(len(findings), 'range')}"
+    remark = "" if first.remark is None else f": {first.remark}"
+    yield f"  {first.area:<10} {count:,} {first.kind}{ranges}{remark}"
+    yield from (f"    {one}" for one in findings[:MOST_SHOWN])
+    if len(findings) > MOST_SHOWN:
+        yield f"    and {len(findings) - MOST_SHOWN:,} more: --json lists all"

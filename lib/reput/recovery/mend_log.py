@@ -6,21 +6,31 @@ again, about the copies. So nothing is changed that a start doesn't meet, and th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reput.broker.files import Listing, StoreFile
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog
+from reput.format.commitlog import Record
 from reput.log.segments import map_segment
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.plan import Plan, plan
-from reput.recovery.stand_in import stand_ins
 from reput.recovery.survivors import first_whole, left_from, written_behind
 
 _MOST_CHANGES = 1000
+
+#: Records that stand where damage was, so that a start goes on behind it: their topic, and their bytes, at
+#: least and at most. A damaged message is never shorter than a record without a body.
+_TOPIC = b"reput"
+_LEAST = commitlog.MIN_RECORD_LENGTH + 1
+_MOST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +190,42 @@ def _refused(view: Snapshot, result: Plan, found: str) -> StoreError:
         found=found,
         next_step=_rebuild_out(view),
     )
+
+
+def stand_ins(
+    data: NDArray[np.uint8], base: int, start: int, end: int, timestamp: int
+) -> Iterator[tuple[int, bytes]]:
+    """Records that fill a damaged range, one after the other.
+
+    Args:
+        data: uint8[bytes], the segment.
+        base: physical offset of its first byte.
+        start, end: the range, positions in the segment, half open.
+        timestamp: storeTimestamp, ms, of a message next to the range.
+
+    Yields:
+        Position in the segment, and the record's bytes.
+
+    Raises:
+        ValueError: the range is shorter than a record.
+    """
+    if end - start < _LEAST:
+        raise ValueError(f"{end - start} bytes are no room for a record")
+    while start < end:
+        size = end - start
+        if size > _MOST:
+            size = min(_MOST, size - _LEAST)
+        topic = _TOPIC[: size - commitlog.MIN_RECORD_LENGTH]
+        around = commitlog.MIN_RECORD_LENGTH + len(topic)
+        # The body lies where these very bytes lay.
+        first = start + commitlog.body_at(commitlog.TRANSACTION_ROLLBACK)
+        record = Record(
+            topic=topic,
+            body=data[first : first + size - around].tobytes(),
+            physical_offset=base + start + 1,
+            sys_flag=commitlog.TRANSACTION_ROLLBACK,
+            born_timestamp=timestamp,
+            store_timestamp=timestamp,
+        )
+        yield start, commitlog.encode(record)
+        start += size

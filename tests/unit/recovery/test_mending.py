@@ -21,10 +21,9 @@ from reput.job import undo
 from reput.job.output_directory import staging_of
 from reput.recovery import mending
 from reput.recovery.log_copies import LogCopies
-from reput.recovery.mend_log import mend_log
+from reput.recovery.mend_log import mend_log, stand_ins
 from reput.recovery.mending import Mended, MendOptions, mend
 from reput.recovery.plan import plan
-from reput.recovery.stand_in import stand_ins
 from reput.store import files
 from reput.store.ignored_features import ignored_features
 from reput.store.ownership import Owner
