@@ -3,7 +3,7 @@
 Two kinds of trouble are told apart:
 
 * a :class:`ReputError` ends the run: nothing that was there before has been changed (exit code 2);
-* a :class:`Finding` is something wrong in the input that the run could go around: it is reported,
+* a :class:`Finding` is something wrong in the input that the run could skip: it is reported,
   kept in the ledger, and the run ends with exit code 1.
 
 Both carry the same facts: which file, at what offset, what was expected, what was found, what to do next.
@@ -126,7 +126,7 @@ class SparkError(ReputError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong in the input that was reported and gone around.
+    """Something wrong in the input that was reported and skipped.
 
     Attributes:
         kind: a stable, hyphenated name, e.g. ``"bad-magic"``; docs/findings.md lists them all.

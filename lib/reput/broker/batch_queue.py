@@ -90,7 +90,7 @@ class BatchModel:
     Attributes:
         files: in the order of their offsets; each but the last is full.
         max_physical: physical offset of the last message that it knows of, -1 at first.
-        min_offset, max_offset: the first queueOffset that consumers get, -1 if there is none; the next one.
+        min_offset, max_offset: the first queueOffset that consumers get, -1 if missing; the next one.
         recovered_max: ``max_offset`` after the recovery.
     """
 

@@ -16,7 +16,7 @@ _HEAD = struct.Struct(">qi")
 
 
 def last_place(files: Sequence[StoreFile], file_size: int, unit_length: int) -> int:
-    """Physical offset in the last unit of a queue; -1 where there is none, or the last one is a blank.
+    """Physical offset in the last unit of a queue; -1 if missing, or the last one is a blank.
 
     That is the one that a recovery finds (:class:`reput.broker.queue.QueueModel`), but for a queue with a
     hole in it, of which it may be any unit with none behind it.

@@ -352,7 +352,7 @@ class _Start:
                 yield key, rows[numbers == number]
 
     def _give_batch_queue(self, key: Queue, out: OutputArrays, rows: NDArray[np.int64]) -> int:
-        """Dispatch messages of a batch queue; the last row that it takes, or has, -1 if there is none."""
+        """Dispatch messages of a batch queue; the last row that it takes, or has, -1 if missing."""
         queue = self._result.batch_queues.get(key)
         if queue is None:
             queue = BatchModel((), self._batch_file_size)

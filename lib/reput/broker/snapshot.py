@@ -268,7 +268,7 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def _checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
-    """The checkpoint and its bytes, None when there is none."""
+    """The checkpoint and its bytes, None if missing."""
     try:
         with open(path, "rb") as file:
             return StoreCheckpoint.decode(file.read(48)), os.fstat(file.fileno()).st_size

@@ -141,7 +141,7 @@ def queue_of(table: QueueTable, number: int) -> Queue:
 
 
 def _held(model: QueueModel | None, offset: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64[rows], the physical offset of the unit at each queueOffset, -1 where there is none."""
+    """int64[rows], the physical offset of the unit at each queueOffset, -1 if missing."""
     held = np.full(len(offset), -1, np.int64)
     if model is None or not len(offset):
         return held

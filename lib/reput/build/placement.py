@@ -41,7 +41,7 @@ class Oddity:
         queue_offset: the first queueOffset concerned.
         expected: the queueOffset that was due.
         count: units concerned. Repeats are that many rows from ``row`` on.
-        after: physical offset after the queue's message before a hole, 0 if there is none.
+        after: physical offset after the queue's message before a hole, 0 if missing.
     """
 
     kind: str

@@ -75,7 +75,7 @@ def open_store(
     which settings, or ``store`` and ``broker.conf``.
 
     Raises:
-        StoreError: there is none.
+        StoreError: it is missing.
     """
     if broker_conf is not None:
         broker_conf = broker_conf.absolute()

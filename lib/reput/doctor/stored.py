@@ -118,9 +118,7 @@ def log_check(log: CommitLog) -> Check:
     if not log.findings:
         return ok("log", found)
     shown = "; ".join(str(finding) for finding in log.findings[:_MOST_SHOWN])
-    return warning(
-        "log", f"{found}: {shown}", "Bring back what is missing from a copy; else reput goes around it."
-    )
+    return warning("log", f"{found}: {shown}", "Bring back what is missing from a copy; else reput skips it.")
 
 
 def readable(log: CommitLog, files: list[Path]) -> Check:

@@ -1,6 +1,6 @@
 """The records of a commit log in blocks, and in their places what is no record.
 
-Damage is found and gone around by :func:`reput.scan.part.scan_part`, as in a rebuild; the columns of records
+Damage is found and skipped by :func:`reput.scan.part.scan_part`, as in a rebuild; the columns of records
 come from :class:`reput.scan.frames.FrameWalk`, which takes the same records.
 """
 

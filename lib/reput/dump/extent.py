@@ -23,7 +23,7 @@ class LogExtent:
 
     Attributes:
         start, end: physical offsets, half open, up to the last record's end; equal where there is none.
-        first, last: storeTimestamp, ms, of the first and the last record; 0 where there is none.
+        first, last: storeTimestamp, ms, of the first and the last record; 0 if missing.
     """
 
     start: int

@@ -75,7 +75,7 @@ def log_place(
         may_be_empty: a directory may have no segments yet, since a broker is starting; the log has none then.
 
     Raises:
-        StoreError: there is none, or a file's place in the log can't be told.
+        StoreError: it is missing, or a file's place in the log can't be told.
         SettingsError, UnsupportedError: see :meth:`StoreSettings.load`.
     """
     path = absolute(path)
@@ -258,7 +258,7 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
     """The queues at a path: a store, ``consumequeue/``, a topic in it, a queue, or one file.
 
     Raises:
-        StoreError: there is none, or a file's place in its queue can't be told.
+        StoreError: it is missing, or a file's place in its queue can't be told.
         UnsupportedError: these are files of another sort.
     """
     path = absolute(path)
@@ -348,7 +348,7 @@ def index_files(path: Path) -> list[Path]:
     """The index files at a path: a store, ``index/``, or one file.
 
     Raises:
-        StoreError: there is none.
+        StoreError: it is missing.
     """
     path = absolute(path)
     check_exists(path, "a store, index/, or an index file")
@@ -377,7 +377,7 @@ def checkpoint_file(path: Path) -> Path:
     """The checkpoint at a path: a store, or the file.
 
     Raises:
-        StoreError: there is none.
+        StoreError: it is missing.
     """
     path = absolute(path)
     file = path / names.CHECKPOINT if path.is_dir() else path

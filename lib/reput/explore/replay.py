@@ -86,7 +86,7 @@ class Recording:
             most: bytes of log to look at.
 
         Raises:
-            StoreError: there is none, or the log can't be read.
+            StoreError: it is missing, or the log can't be read.
         """
         settings = store.settings()
         pieces: list[NDArray[np.uint8]] = []

@@ -36,7 +36,7 @@ class ConsumerFilter:
 
     Attributes:
         group: the key that it has in the file.
-        text: ``expression``; None when there is none.
+        text: ``expression``; None if missing.
         condition: the expression; None when a broker can't compile it. It then logs an error of each message,
             and the consumer sets no bit.
         problem: why there is no condition.

@@ -1,4 +1,4 @@
-"""Whether an output that was begun is gone on with: same store, same settings, same log."""
+"""Whether an output that was begun is resumed: same store, same settings, same log."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _begins_at_cursor(plan: Plan, log: CommitLog, checkpoint: Path) -> bool:
     # What was planned up to the cursor is done, and costs nothing. What was planned past it may be gone by
     # now, and what stands there may be left over from before the log was cut: the source has to look anew.
     if planned is None or not log.start <= planned.end <= plan.journal.state.cursor:
-        _LOG.warning("%s can't be gone on with, and is set aside", checkpoint)
+        _LOG.warning("%s can't be resumed from, and is set aside", checkpoint)
         set_aside(checkpoint)
         return True
     return planned.end == plan.journal.state.cursor

@@ -46,7 +46,7 @@ class Summary:
         without_units: messages that got no unit because their topic was left out, by topic; empty where
             queues were chosen.
         salvaged: damaged ranges kept, places filled and messages hidden, by kind; of the newest ones.
-        findings: what was gone around.
+        findings: what was skipped.
         left_alone: what a store rebuilt in place has beside, and no log tells: timer wheel, compaction.
         kept: the directory that holds what was replaced, None when nothing was.
         stages: wall time by stage, s.

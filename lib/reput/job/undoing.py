@@ -66,7 +66,7 @@ def _chosen(root: Path, kept: Path | None) -> Path:
     """The directory to put back.
 
     Raises:
-        OutputError: there is none, or it isn't one.
+        OutputError: it is missing, or it isn't one.
     """
     if kept is not None:
         directory = root / kept.name

@@ -65,7 +65,7 @@ class QueueLag:
             there is no queue.
         lag: messages that it still has to read.
         expired: messages that went before it read them.
-        oldest_stored: storeTimestamp of the next one to read, ms; None when there is none, or it isn't there.
+        oldest_stored: storeTimestamp of the next one to read, ms; None if missing, or it isn't there.
         flags: what is odd.
     """
 

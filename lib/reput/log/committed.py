@@ -48,7 +48,7 @@ def committed_index(group: DLedgerSettings) -> int:
 
 
 def end_of(segments: Sequence[tuple[str, int, int]], index: int) -> int | None:
-    """Where the first entry after ``index`` begins, None if there is none: the whole log is committed.
+    """Where the first entry after ``index`` begins, None if missing: the whole log is committed.
 
     It is looked for by its index and its own place, so that damage before it doesn't matter.
 

@@ -31,7 +31,7 @@ class _Known:
 
     Attributes:
         end: position after the last whole record.
-        last_record: its position, -1 if there is none.
+        last_record: its position, -1 if missing.
         head: its first bytes, by which it is known again.
     """
 

@@ -87,7 +87,7 @@ def discover(settings: StoreSettings) -> CommitLog:
     """The commit log of a store; of one that DLedger writes, the part that its group has committed.
 
     Raises:
-        StoreError: there is none, it has no segments, its segments contradict each other, or it can't be told
+        StoreError: it is missing, it has no segments, its segments contradict each other, or it can't be told
             what is committed.
         SettingsError: broker.conf gives another segment size than every segment has.
     """

@@ -27,7 +27,7 @@ class Passed:
     marks: tuple[tuple[int, bytes], ...]
 
     def changed(self) -> int | None:
-        """The first physical offset where other bytes are now than were passed, None if there is none.
+        """The first physical offset where other bytes are now than were passed, None if missing.
 
         A BLANK where the records ended is no change: it was all that was missing.
         """

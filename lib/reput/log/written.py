@@ -40,7 +40,7 @@ class Records:
         self._property_crc_only = property_crc_only
 
     def end(self, position: int) -> int:
-        """Position after the whole frame at ``position``, -1 if there is none."""
+        """Position after the whole frame at ``position``, -1 if missing."""
         found = self._frame(position)
         return -1 if found is None else position + found.size
 

@@ -32,7 +32,7 @@ class ById:
     """The message of an id.
 
     Attributes:
-        message: None when there is none.
+        message: None if missing.
         by_key: the id is the client's, and the index led to the message.
         host_fits: the message was stored by the broker that the id names; a broker doesn't ask.
     """

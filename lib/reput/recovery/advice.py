@@ -48,7 +48,7 @@ def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list
     if cut:
         out = prediction.snapshot.settings.command("rebuild", "--out", "DIR")
         steps.append(
-            f"Before the broker starts: `{out}` goes around the damage and takes the {cut} messages behind "
+            f"Before the broker starts: `{out}` skips the damage and takes the {cut} messages behind "
             "it, which the broker cuts off."
         )
     if kinds & _REBUILT:

@@ -55,7 +55,7 @@ class LogCopies:
                 "the commit log must be mended, and it lies outside the store's directory",
                 path=path,
                 expected=f"a segment below {self._root}",
-                next_step=f"`{rebuild}` goes around the damage, into a directory of its own.",
+                next_step=f"`{rebuild}` skips the damage, into a directory of its own.",
             )
         return path.relative_to(self._root).as_posix()
 

@@ -179,7 +179,7 @@ def _refuse_whole(mended: MendedLog, position: int, segment: StoreFile, found: i
 
 def _rebuild_out(view: Snapshot) -> str:
     command = view.settings.command("rebuild", "--out", "DIR")
-    return f"`{command}` goes around the damage, into a directory of its own."
+    return f"`{command}` skips the damage, into a directory of its own."
 
 
 def _refused(view: Snapshot, result: Plan, found: str) -> StoreError:

@@ -12,7 +12,7 @@ from reput.scan.extent import Extents
 
 
 def first_whole(snapshot: Snapshot, segment: StoreFile, start: int, not_before: int) -> int:
-    """The position of the first whole message from ``start`` on, -1 if there is none.
+    """The position of the first whole message from ``start`` on, -1 if missing.
 
     Args:
         start: position in the segment, to which the chain of records has led.

@@ -128,7 +128,7 @@ class Batch:
         last_unit_position: physical offset of that message, -1 if none.
         queues: the queues that changed, by (topic, queue id).
         index: the index files that changed: (name, header).
-        findings: what was gone around.
+        findings: what was skipped.
         without_unit: messages that got no unit, by topic.
         breaks: physical offsets where something was passed over, so that messages may be missing.
         log_start: where the log began when retention last followed it, physical offset; see

@@ -64,7 +64,7 @@ class Found:
         level: "attention" or "broken".
         kind: a stable, hyphenated name.
         where: the queue, file or range that it is about.
-        path: the file or directory; empty where there is none.
+        path: the file or directory; empty if missing.
         expected, found: in words.
         outcome: what a broker, or reput, makes of it.
         next: what to do; empty where :attr:`Verdict.next` says it.
@@ -176,7 +176,7 @@ class QueueFacts:
         files, bytes: its files, and how long they are.
         log_messages: messages in the log that belong to it; None where the log wasn't read.
         log_next: the queueOffset after its last message in the log; None without one.
-        last_time: storeTimestamp of its last message, ms; None where there is none.
+        last_time: storeTimestamp of its last message, ms; None if missing.
         behind: queueOffsets that the log has and the files don't reach; None where that can't be told, and
             where the log has no message of the queue.
         past: units in its last files that lead past the log's end; None where that can't be told.

@@ -71,7 +71,7 @@ def moment(ms: int | None) -> str:
 
 
 def iso(ms: int | None) -> str:
-    """A time for machines; empty where there is none."""
+    """A time for machines; empty if missing."""
     found = when(ms)
     return "" if found is None else f"{found:%Y-%m-%dT%H:%M:%S}.{found.microsecond // 1000:03d}Z"
 

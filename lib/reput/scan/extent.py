@@ -47,7 +47,7 @@ class Resumed(NamedTuple):
     """Where the log goes on behind damage. Positions are relative to the segment.
 
     Attributes:
-        position: of a whole frame or of a closing record; -1 if there is none.
+        position: of a whole frame or of a closing record; -1 if missing.
         unproven: records that begin in [position, unproven) may be part of a damaged record's body; equal to
             ``position`` where a witness led there.
         contested: (start, end) of what one witness would have taken for records, and another one for a body;

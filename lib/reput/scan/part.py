@@ -62,12 +62,12 @@ class PartOutcome:
 
     Attributes:
         first: physical offset of the first record, -1 if none begins in the part.
-        first_timestamp: storeTimestamp (ms) of the first record that was taken, 0 if there is none.
+        first_timestamp: storeTimestamp (ms) of the first record that was taken, 0 if missing.
         newest: storeTimestamp (ms) of the last whole record, undispatchable ones too; None without one.
         end: physical offset after the last record; the segment's end after a BLANK; where it stopped else.
         status: END, BLANK, UNWRITTEN, or what is wrong at ``end``.
         rest_is_zero: everything from ``end`` to the part's end is zero.
-        findings: what was gone around.
+        findings: what was skipped.
         breaks: physical offsets where messages may be missing, because something was passed over.
         unproven: (start, end), physical offsets: records that begin there may be part of a damaged record's
             body; see :mod:`reput.scan.extent`.

@@ -36,7 +36,7 @@ class UnitRange:
         base: the ordinal in the queue of the file's first unit.
         first, last: half-open range of units in the file.
         goes_on: a later file of the queue holds something.
-        ext: the queue's directory in consumequeue_ext; None where there is none.
+        ext: the queue's directory in consumequeue_ext; None if missing.
         weight: bytes on the disk.
     """
 

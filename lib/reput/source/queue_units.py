@@ -140,7 +140,7 @@ class _Rows:
         return self.ext_field("timestamp"), self.has_ext
 
     def ext_field(self, name: str) -> NDArray[np.int64]:
-        """A field of the units in consumequeue_ext, 0 where there is none."""
+        """A field of the units in consumequeue_ext, 0 if missing."""
         return (
             np.zeros(len(self.units), np.int64) if self.ext is None else self.ext.head[name].astype(np.int64)
         )
@@ -183,7 +183,7 @@ class _Ext:
         return found
 
     def bit_maps(self, rows: _Rows) -> pa.Array:
-        """The bit maps, null where there is none."""
+        """The bit maps, null if missing."""
         count = len(rows.units)
         found = rows.ext
         if found is None:

@@ -31,7 +31,7 @@ def paths_of(options: Mapping[str, str]) -> tuple[Path, ...]:
             commas).
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: it is missing.
     """
     found: dict[Path, None] = {}
     for text in _texts(options):

@@ -87,7 +87,7 @@ def count(
     most_groups: int = sums.MOST_GROUPS,
     listener: Listener = lambda _bytes, _messages, _total: None,
 ) -> Statistics:
-    """Count the messages of a store's commit log. What is damaged in it is gone around.
+    """Count the messages of a store's commit log. What is damaged in it is skipped.
 
     Of a live log, what is there at the beginning is read.
 

@@ -152,7 +152,7 @@ def _compare_file(
 
 
 def _differing_bytes(first: BinaryIO, second: BinaryIO) -> tuple[int | None, int]:
-    """The offset of the first byte that differs, None if there is none, and how many do."""
+    """The offset of the first byte that differs, None if missing, and how many do."""
     offset: int | None = None
     count = position = 0
     while left := first.read(_CHUNK):

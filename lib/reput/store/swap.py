@@ -138,7 +138,7 @@ class Record:
         """The record in what :meth:`Swap.run` returned.
 
         Raises:
-            OutputError: there is none, or not one of this version's.
+            OutputError: it is missing, or not one of this version's.
         """
         done = _record_in(kept)
         return cls(done.names, done.remove, Path(done.staging).name.startswith(KEPT))

@@ -281,7 +281,7 @@ def _whole(path: Path) -> FileSeen:
 
 
 def _listing(directory: str | Path) -> tuple[str, ...] | None:
-    """The names in a directory, None where there is none."""
+    """The names in a directory, None if missing."""
     try:
         return tuple(sorted(os.listdir(directory)))  # noqa: PTH208 - names, and 100,000 of them
     except (FileNotFoundError, NotADirectoryError):

@@ -263,7 +263,7 @@ def _paired(
     there: NDArray[np.int64],
     there_nth: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """For each wanted value the row of ``there`` that is the same one, -1 where there is none."""
+    """For each wanted value the row of ``there`` that is the same one, -1 if missing."""
     if not len(there):
         return np.full(len(wanted), -1, np.int64)
     order = np.lexsort((there_nth, there))

@@ -73,7 +73,7 @@ class Metrics:
             "reput_stage_duration_seconds", "A batch's time by stage", ["stage"], registry=registry
         )
         self._findings = Counter(
-            "reput_findings", "What was gone around since the start, by kind", ["kind"], registry=registry
+            "reput_findings", "What was skipped since the start, by kind", ["kind"], registry=registry
         )
         self._restarts = Counter(
             "reput_restarts", "How often the pipeline began anew, by reason", ["reason"], registry=registry

@@ -277,7 +277,7 @@ def _stat(path: Path, unread: list[str]) -> _Found | None:
 
 
 def _bytes(path: Path, most: int, unread: list[str]) -> bytes | None:
-    """Up to so many bytes of a file; None where there is none, or none that can be read."""
+    """Up to so many bytes of a file; None if missing, or none that can be read."""
     try:
         # Of a pipe nobody may ever open the other end.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
