@@ -13,9 +13,9 @@ import pytest
 QUICK = bool(os.environ.get("REPUT_QUICK_TESTS"))
 
 #: Cases of one parametrized test that stay, evenly chosen.
-CASES = 6
+CASES = 3
 #: One of so many of hypothesis' examples stays.
-_EXAMPLES = 12
+_EXAMPLES = 20
 
 
 def examples(full: int) -> int:

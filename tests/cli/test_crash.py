@@ -41,6 +41,7 @@ def broken(directory: Path, module: str, code: str, *words: str | Path, **change
         ),
     ],
 )
+@pytest.mark.slow
 def test_what_cannot_be_loaded(tmp_path: Path, module: str, words: list[str], code: str, said: str) -> None:
     outcome = broken(tmp_path, module, code, *words)
     assert (outcome.code, outcome.stdout) == (2, "")

@@ -48,6 +48,7 @@ def damaged(root: Path) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_the_examples_of_its_page(reput: Command, store: GoldenStore) -> None:
     roots = {"STORE": store.root, "DAMAGED": damaged(store.root)}
     before = [tree(root) for root in roots.values()]

@@ -114,6 +114,7 @@ def test_there_are_examples_without_spark() -> None:
 
 
 @pytest.mark.parametrize("example", RUN)
+@pytest.mark.slow
 def test_an_example_works(
     example: str, store: GoldenStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

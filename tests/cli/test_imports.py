@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from reput.query.keys import MOST_OFFSETS
 from tests.cli.test_help import COMMANDS
 from tests.rebuilds import broker_conf, environment, golden
@@ -31,6 +33,7 @@ for words in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_what_is_loaded(tmp_path: Path) -> None:
     store = golden("5.3.3-restart", tmp_path)
     root = str(store.root)
@@ -68,4 +71,4 @@ def test_what_is_loaded(tmp_path: Path) -> None:
 def test_what_help_says_without_loading_it() -> None:
     """A number that stands in the code that computes."""
     (option,) = [each for each in COMMANDS["query",].params if each.name == "most"]
-    assert f"default: {MOST_OFFSETS}, a broker's most" in option.help
+    assert f"default: {MOST_OFFSETS}, a broker's maximum" in option.help

@@ -61,6 +61,7 @@ def homeless(installed: Path, temporary: Path, *words: str | Path) -> Outcome:
     ],
     ids=lambda words: words[0],
 )
+@pytest.mark.slow
 def test_commands_say_the_same_and_one_line_more(
     reput: Command, installed: Path, temporary: Path, tmp_path: Path, words: list[str]
 ) -> None:

@@ -31,6 +31,7 @@ QUEUE = f"{names.CONSUME_QUEUE}/t/2"
         (names.CONSUME_QUEUE, "\udcff\n", "directory"),
     ],
 )
+@pytest.mark.slow
 def test_an_odd_name(reput: Command, directory: str, name: str, kind: str, tmp_path: Path) -> None:
     store = golden("5.3.3-batch-queue", tmp_path)
     store.write_topics_json()

@@ -12,6 +12,7 @@ from tests.rebuilds import run, start
 
 
 @pytest.mark.parametrize("way", ["stop", "SIGTERM", "SIGINT"])
+@pytest.mark.slow
 def test_waiting_for_the_first_segment_ends_when_asked_to(way: str, tmp_path: Path) -> None:
     store, out = tmp_path / "store", tmp_path / "out"
     store.mkdir()

@@ -62,6 +62,7 @@ def writer(out: Path) -> Iterator[int]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_status_and_stop(store: GoldenStore, out: Path) -> None:
     with writer(out) as pid:
         running = run("status", out)

@@ -69,6 +69,7 @@ def heads(specimen: Specimen) -> Iterator[int]:
     return chain(*(range(at, at + MIN_RECORD_LENGTH) for at in starts), range(last, last + BLANK_LENGTH))
 
 
+@pytest.mark.slow
 def test_kernel_and_twin_see_the_same_and_nothing_past_the_end(specimen: Specimen) -> None:
     file = specimen.of(names.COMMIT_LOG)[0]
     data = specimen.files[file]
@@ -84,6 +85,7 @@ def test_kernel_and_twin_see_the_same_and_nothing_past_the_end(specimen: Specime
 
 
 @pytest.mark.parametrize("store", ORDERED)
+@pytest.mark.slow
 def test_changed_units_in_log_order_are_told_or_equal(store: str) -> None:
     with scratch() as place:
         specimen = Specimen.make(store, place)
@@ -98,6 +100,7 @@ def test_changed_units_in_log_order_are_told_or_equal(store: str) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
+@pytest.mark.slow
 def test_a_changed_store_is_told_or_equal(cases: Cases, specimen: Specimen, part: str) -> None:
     for change in specimen.chosen(part, SHARE[part], seed=1):
         try:
@@ -218,6 +221,7 @@ def test_all_that_reads_a_segment_gets_guarded_memory(specimen: Specimen) -> Non
     assert found.tobytes() == path.read_bytes()[:100]
 
 
+@pytest.mark.slow
 def test_cases_run_in_processes_of_their_own() -> None:
     with scratch() as place:
         chosen = Specimen.make("4.9.7", place).chosen(QUEUE, 4, seed=2)

@@ -16,6 +16,8 @@ from tests.golden.store import unpack
 from tests.report.browser import Page, browsing
 from tests.report.made import HOSTILE, hostile_store, many_queues
 
+pytestmark = pytest.mark.slow
+
 DESKTOP, PHONE = 1200, 390
 
 #: What is wider than the window, and may not be: all but what lies in a box that scrolls by itself.

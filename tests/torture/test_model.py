@@ -94,6 +94,7 @@ def tails(store: Store, laid: Log, place: Path) -> Callable[[int], Tails]:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 def test_growth_and_batches_leave_no_trace(
     seed: int, tails: Callable[[int], Tails], expected: Expected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +120,7 @@ def test_killed_again_and_again_while_the_log_grows(
 
 
 @pytest.mark.parametrize("seed", range(24))
+@pytest.mark.slow
 def test_power_lost_again_and_again_while_the_log_grows(
     seed: int,
     tails: Callable[[int], Tails],

@@ -167,6 +167,7 @@ def test_a_last_record_at_the_first_look_waits_for_rest_unless_somebody_took_it(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 1 << 32), block=st.sampled_from([1, 8, 64, 512]))
+@pytest.mark.slow
 def test_bytes_that_appear_in_any_order_are_never_taken_too_soon(seed: int, block: int) -> None:
     chance = random.Random(seed)
     with TemporaryDirectory() as directory:
@@ -686,6 +687,7 @@ def test_a_deleted_segment_is_a_cut_at_the_end_and_expiry_at_the_head(watched: W
 
 @settings(max_examples=examples(300), deadline=None)
 @given(segment=segments(damaged=True), trusted=st.integers(0, 900), v2=st.booleans(), most=st.integers(0, 9))
+@pytest.mark.slow
 def test_both_walks_agree(segment: tuple[int, np.ndarray], trusted: int, v2: bool, most: int) -> None:
     base, data = segment
     for top in (0, NOW):

@@ -159,6 +159,7 @@ def prepared(root: Path) -> None:
                 tidy_up(one)
 
 
+@pytest.mark.slow
 def test_killed_at_every_step(tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table is sound at any moment, and goes on without being made anew."""
     origin = tmp_path / "origin"

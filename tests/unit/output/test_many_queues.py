@@ -95,6 +95,7 @@ def write_light(root: Path, count: int) -> list[tuple[int, bytes]]:
     return [(int(path.name), path.read_bytes()) for path in sorted(directory.iterdir())]
 
 
+@pytest.mark.slow
 def test_light_queues_in_great_number(place: Path) -> None:
     write_light(place / "few", 200)
     segments = write_light(place / "many", LIGHT)
@@ -109,6 +110,7 @@ def test_light_queues_in_great_number(place: Path) -> None:
         assert (directory / path).read_bytes() == slow.queues[path]
 
 
+@pytest.mark.slow
 def test_queues_in_log_order_in_great_number(place: Path) -> None:
     """Each has files of two kinds, which are written at the same time."""
     count = 2400

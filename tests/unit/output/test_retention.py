@@ -132,6 +132,7 @@ def test_the_head_expires_while_a_batch_is_begun_ahead(
     rebuild_locally(store, out)
 
 
+@pytest.mark.slow
 def test_killed_at_every_call(
     store: Store, place: Path, system: Callable[[System], None], expected: dict[str, bytes]
 ) -> None:
@@ -147,6 +148,7 @@ def test_killed_at_every_call(
         check(out, read_rest(store, out), expected)
 
 
+@pytest.mark.slow
 def test_what_is_in_log_order_follows_too(
     store: Store, place: Path, system: Callable[[System], None]
 ) -> None:
@@ -188,6 +190,7 @@ def test_a_batch_topic_that_was_created_anew_keeps_what_the_log_holds(place: Pat
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.slow
 def test_power_lost_at_any_call(
     store: Store, place: Path, system: Callable[[System], None], expected: dict[str, bytes], seed: int
 ) -> None:

@@ -129,6 +129,7 @@ def calls_of(store: Store, out: Path, system: Callable[[System], None]) -> int:
 
 
 @pytest.mark.parametrize("first", [1, 4])
+@pytest.mark.slow
 def test_killed_at_every_call(
     store: Store,
     place: Path,
@@ -162,6 +163,7 @@ def test_killed_again_and_again(
         check(out, rebuild_locally(store, out, **ways(seed)), expected)
 
 
+@pytest.mark.slow
 def test_every_call_refused_once(
     store: Store,
     place: Path,
@@ -201,6 +203,7 @@ def test_killed_when_a_queue_begins_anew_between_two_batches(
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 def test_power_lost_at_any_call(
     store: Store,
     place: Path,

@@ -252,6 +252,7 @@ def again(case: Case, tmp_path: Path) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("system", [Dying, Failing])
+@pytest.mark.slow
 def test_a_death_at_any_step_is_mended_by_the_same_command_or_undone(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: type[Dying]
 ) -> None:
@@ -289,6 +290,7 @@ def test_a_death_at_any_step_is_mended_by_the_same_command_or_undone(
     assert seen == {"undone", "mended"}
 
 
+@pytest.mark.slow
 def test_queues_and_log_take_their_places_together(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +336,7 @@ def test_queues_and_log_take_their_places_together(
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
 def test_a_power_loss_leaves_the_old_log_or_the_new_one(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -386,6 +386,7 @@ def odd_stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, GoldenStor
     return stores
 
 
+@pytest.mark.slow
 def test_nothing_leads_past_the_end_of_a_sound_store(
     stores: dict[str, GoldenStore],
     odd_stores: dict[str, GoldenStore],
@@ -761,6 +762,7 @@ def test_a_last_file_without_units_stops_5_0_to_5_4(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["4.9.7-tiny", "5.3.3-tiny"])
 @pytest.mark.parametrize("field", range(commitlog.PHYSICAL_OFFSET + 5, commitlog.PHYSICAL_OFFSET + 8))
+@pytest.mark.slow
 def test_a_message_that_says_it_is_elsewhere_is_no_crash(name: str, field: int, tmp_path: Path) -> None:
     """A broker takes it; where it says to be there may be no whole record, or no segment."""
     store = unpack(name, tmp_path / "golden")

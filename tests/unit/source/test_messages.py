@@ -130,6 +130,7 @@ def test_every_field_is_what_a_slow_decoder_sees(segment: tuple[int, np.ndarray]
 
 @settings(deadline=None, max_examples=examples(300))
 @given(segments(damaged=True), st.lists(st.integers(0, 1500), max_size=4), st.booleans())
+@pytest.mark.slow
 def test_parts_together_hold_each_message_once(
     segment: tuple[int, np.ndarray], cuts: list[int], last: bool
 ) -> None:
@@ -153,6 +154,7 @@ def scanned(base: int, data: bytes) -> int:
 
 @settings(deadline=None, max_examples=examples(300))
 @given(segments(damaged=True))
+@pytest.mark.slow
 def test_the_scan_takes_as_many_messages(segment: tuple[int, np.ndarray]) -> None:
     base, array = segment
     data = array.tobytes()
