@@ -57,10 +57,10 @@ def _ctrl_c_counts() -> None:
 LONG_FILES = (
     "torture/test_torture.py",
     "spark/test_cluster.py",
-    "spark/test_hosts.py",
     "cli/test_doc_examples.py",
     "property/test_scan.py",
     "compat/test_recovery.py",
+    "spark/test_hosts.py",
     "spark/test_tail.py",
     "compat/test_salvage.py",
     "cli/test_rebuild_cli.py",
