@@ -429,7 +429,7 @@ def test_index_names_every_page() -> None:
 
 
 def test_decisions_are_numbered_and_say_what_follows() -> None:
-    """Each number stands in the index, that of a replaced decision with the page of the one that replaced it."""
+    """Each number stands in the index; a replaced decision's leads to the page that replaced it."""
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^- \[(\d{4})\]\(adr/([^)]+)\)", index, re.MULTILINE)
     assert [number for number, _ in listed] == [f"{number:04}" for number in range(1, len(listed) + 1)]
