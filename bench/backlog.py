@@ -3,7 +3,7 @@
 One process and one Spark session: two rebuilds, then a tail. Measured are the second rebuild, from its call
 to its return, and the tail, from its call to the commit of the batch that leaves the log's last message at
 most. That one may come later: where it stood at the first look, it is left alone for two seconds
-(docs/live-log.md). The outputs of rebuild and tail are compared.
+(docs/internals/live-log.md). The outputs of rebuild and tail are compared.
 
 ``python -m bench.backlog STORE VERSION MASTER END FIRST SECOND TAIL`` runs the three in this process, into
 these directories, and prints one JSON object.

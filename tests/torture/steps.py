@@ -1,4 +1,4 @@
-"""The named steps of docs/protocol.md, as places where a process stops dead so that all of it can be killed.
+"""The steps of docs/internals/protocol.md, as places where a process stops dead so that all can be killed.
 
 A step is told by what it does to which file, so that it stays where it is when code moves. The process that
 comes to its step for the n-th time writes the step's name to a file and stops itself (SIGSTOP, which no
@@ -35,7 +35,7 @@ class Step:
     """A place in the protocol.
 
     Attributes:
-        number: of the step in docs/protocol.md.
+        number: of the step in docs/internals/protocol.md.
         name: short.
         calls: methods of System, or functions of :data:`_FUNCTIONS`, one of which it is.
         path: matches from the beginning of the path below the output.

@@ -429,8 +429,13 @@ def test_index_names_every_page() -> None:
 
 
 def test_decisions_are_numbered_and_say_what_follows() -> None:
+    """Each number stands in the index; a replaced decision's leads to the page that replaced it."""
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \[(\d{4})\]\(adr/([^)]+)\)", index, re.MULTILINE)
+    assert [number for number, _ in listed] == [f"{number:04}" for number in range(1, len(listed) + 1)]
     pages = sorted((DOCS / "adr").glob("*.md"))
-    assert [page.name[:5] for page in pages] == [f"{number:04}-" for number in range(1, len(pages) + 1)]
+    assert {name for number, name in listed if name.startswith(number)} == {page.name for page in pages}
+    assert all(number <= name[:4] for number, name in listed)
     for page in pages:
         text = page.read_text(encoding="utf-8")
         assert text.startswith(f"# {page.name[:4]} "), page.name

@@ -1,4 +1,4 @@
-"""A log that a broker is writing, as far as it is settled, again and again: see docs/live-log.md."""
+"""A log that a broker is writing, as far as it is settled, again and again (docs/internals/live-log.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a log that a broker is writing ends, for certain. docs/live-log.md has the rules and their reasons.
+"""Where a log that a broker is writing ends, for certain; docs/internals/live-log.md has the rules.
 
 The pipeline takes everything before this end as it finds it: whole messages, and damage that stays.
 Source: ``MappedFile.appendMessagesInner``, ``CommitLog.DefaultAppendMessageCallback`` (rocketmq-all-4.9.7,

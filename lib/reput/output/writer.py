@@ -1,7 +1,8 @@
 """The foreachBatch writer: one micro-batch from parts of the log to a committed state.
 
 Order of a batch, each step on disk before the next: consume queues and index files, journal (the commit
-point), ledger, store checkpoint; then Spark commits its offset. docs/protocol.md says what each crash leaves.
+point), ledger, store checkpoint; then Spark commits its offset. docs/internals/protocol.md says what each
+crash leaves.
 """
 
 from __future__ import annotations
@@ -210,7 +211,7 @@ class BatchWriter:
         self.progress = Progress()
 
     def write(self, parts: list[Part], batch_id: int) -> None:
-        """Process what of the batch lies past the cursor, and commit it. docs/protocol.md has the steps.
+        """Commit what of the batch lies past the cursor; docs/internals/protocol.md has the steps.
 
         Raises:
             ReputError: it could not be written; the committed state is as it was.

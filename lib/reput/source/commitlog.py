@@ -402,7 +402,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """The end of the next micro-batch: of the last whole record, or as far as ``limit`` and rate allow.
 
-        For a live log: of what is settled, see docs/live-log.md. A call that finds nothing waits a little.
+        For a live log: of what is settled, see docs/internals/live-log.md. A call that finds nothing waits.
 
         Raises:
             LogWentBackError: the log ends before ``start``, or isn't what it was: it was cut.

@@ -513,7 +513,7 @@ def followed(events: Iterator[Event | None], looks: int = 8) -> list[tuple[objec
 
 @pytest.fixture
 def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What makes a record settled that nothing follows: docs/live-log.md, rules 3 and 5; and quick looks."""
+    """What settles a record that nothing follows (docs/internals/live-log.md, rules 3 and 5); quick looks."""
     monkeypatch.setattr(live_end, "_REST_SECONDS", 0.02)
     monkeypatch.setattr(live, "_LIST_SECONDS", 0.005)
     monkeypatch.setattr(following_module, "_WAIT_SECONDS", 0.005)
