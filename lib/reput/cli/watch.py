@@ -86,8 +86,8 @@ def stop_command(
 
     Does nothing if no tail is running.
 
-    Exit code 0: no tail is running now, and all is committed. 1: the tail was cut off; its next start rolls
-    back what it hadn't committed. 2: it has not stopped in time, or DIR is not an output.
+    Exit code 0: the tail has stopped and all is committed, or none was running. 1: the tail was cut off; its
+    next start rolls back what it hadn't committed. 2: it has not stopped in time, or DIR is not an output.
     """
     output: Output = JsonOutput() if as_json else TextOutput()
     with reported(output, interrupted="interrupted; the tail ends all the same when its batch is done"):
