@@ -245,10 +245,6 @@ def _prefix(units: NDArray[np.void], start: int, before: int | None = None) -> i
 
 _BASE = np.frombuffer(INNER_BASE, np.uint8)
 _NUM = np.frombuffer(INNER_NUM, np.uint8)
-_BORN_HOST, _SYS_FLAG = commitlog.BORN_HOST, commitlog.SYS_FLAG
-_BORN_V6, _HOST_V6 = commitlog.SYS_FLAG_BORN_HOST_V6, commitlog.SYS_FLAG_STORE_HOST_V6
-_QUEUE_OFFSET = commitlog.QUEUE_OFFSET
-_MAGIC, _MAGIC_V2 = commitlog.MAGIC, commitlog.MAGIC_V2
 
 
 @njit(cache=CACHED)
@@ -259,18 +255,17 @@ def _inner(data, positions):  # type: ignore[no-untyped-def]
     time = np.zeros(len(positions), np.int64)
     for row in range(len(positions)):
         position = positions[row]
-        if position + _BORN_HOST + 64 > len(data):
+        if position + commitlog.BORN_HOST + 64 > len(data):
             continue  # a record that is somewhere else than it says
-        flag = i32(data, position + _SYS_FLAG)
-        at = position + _BORN_HOST + (20 if flag & _BORN_V6 else 8)
-        time[row] = i64(data, at)
-        first[row] = i64(data, position + _QUEUE_OFFSET)
-        at += 8 + (20 if flag & _HOST_V6 else 8) + 12
-        body = np.int64(i32(data, at))
-        if body < 0 or at + 4 + body + 8 > len(data):
+        flag = i32(data, position + commitlog.SYS_FLAG)
+        time[row] = i64(data, position + commitlog.store_timestamp_at(flag))
+        first[row] = i64(data, position + commitlog.QUEUE_OFFSET)
+        at = position + commitlog.body_at(flag)
+        body = np.int64(i32(data, at - 4))
+        if body < 0 or at + body + 8 > len(data):
             continue
-        at += 4 + body
-        if np.int64(u32(data, position + _MAGIC)) == _MAGIC_V2:
+        at += body
+        if np.int64(u32(data, position + commitlog.MAGIC)) == commitlog.MAGIC_V2:
             at += 2 + ((np.int64(u8(data, at)) << 8) | np.int64(u8(data, at + 1)))
         else:
             at += 1 + np.int64(u8(data, at))

@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
-from reput.format.commitlog import BORN_HOST, SYS_FLAG, SYS_FLAG_BORN_HOST_V6
+from reput.format.commitlog import SYS_FLAG, store_timestamp_at
 from reput.log.walk import Walked
 from reput.scan.kernel import _FULL, _GOOD, _frame
 from reput.scan.load import i32, i64
@@ -31,8 +31,7 @@ def _walk(data, base, start, trusted, topic_length_v2, top, most, entries):  # t
             status = _FULL
             break
         record = position + header
-        born_length = 20 if i32(data, record + SYS_FLAG) & SYS_FLAG_BORN_HOST_V6 else 8
-        timestamp = i64(data, record + BORN_HOST + born_length)
+        timestamp = i64(data, record + store_timestamp_at(i32(data, record + SYS_FLAG)))
         if position < trusted:
             top = timestamp
         elif timestamp >= top:

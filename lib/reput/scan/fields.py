@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from reput.caches import CACHED
 from reput.format import commitlog, javastring, properties
 from reput.format.commitlog import (
-    BORN_HOST,
     MAGIC_V1,
     PROPERTY_SEPARATOR,
     QUEUE_ID,
     SYS_FLAG,
-    SYS_FLAG_BORN_HOST_V6,
-    SYS_FLAG_STORE_HOST_V6,
+    body_at,
+    store_timestamp_at,
 )
 from reput.scan.kernel import _integer, _topic
 from reput.scan.load import i32, i64, u8, u32
@@ -146,9 +145,8 @@ def _fields(  # type: ignore[no-untyped-def]
     for unit in range(units):
         position = positions[unit]
         sys_flag = i32(data, position + SYS_FLAG)
-        at = position + BORN_HOST + (20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8)
-        timestamp[unit] = i64(data, at)
-        at += 8 + (20 if sys_flag & SYS_FLAG_STORE_HOST_V6 else 8) + 16
+        timestamp[unit] = i64(data, position + store_timestamp_at(sys_flag))
+        at = position + body_at(sys_flag)
         at += max(np.int64(i32(data, at - 4)), 0)
         name_length = np.int64(u8(data, at))
         at += 1

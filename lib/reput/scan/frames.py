@@ -37,6 +37,8 @@ from reput.format.commitlog import (
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_STORE_HOST_V6,
     TOTAL_SIZE,
+    host_length,
+    store_timestamp_at,
 )
 from reput.scan import kernel
 from reput.scan.extent import Extents
@@ -180,9 +182,9 @@ def _collect(  # type: ignore[no-untyped-def]
             return _FULL, frame, True, last_frame, last, previous
 
         sys_flag = i32(data, position + SYS_FLAG)
-        born_length = 20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8
-        store_length = 20 if sys_flag & SYS_FLAG_STORE_HOST_V6 else 8
-        store = position + BORN_HOST + born_length
+        born_length = host_length(sys_flag, SYS_FLAG_BORN_HOST_V6)
+        store_length = host_length(sys_flag, SYS_FLAG_STORE_HOST_V6)
+        store = position + store_timestamp_at(sys_flag)
         after = store + STORE_HOST_AFTER_BORN_HOST + store_length
         out.position[row] = position
         out.size[row] = size

@@ -1,4 +1,4 @@
-"""Unaligned big-endian loads inside numba kernels, without bounds checks or index wrap-around.
+"""What kernels read records with: unaligned big-endian loads, without bounds checks or index wrap-around.
 
 Every caller has checked that the bytes are inside the array.
 """
@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
+
+from reput.format import commitlog
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
+
+# Kernels call these of the format's own functions.
+for _function in (commitlog.host_length, commitlog.store_timestamp_at, commitlog.body_at):
+    register_jitable(_function)
 
 
 def _loader(bits: int, *, big_endian: bool, result):
