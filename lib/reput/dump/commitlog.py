@@ -24,7 +24,7 @@ from reput.log.segments import CommitLog, Segment, map_segment, written_ranges
 from reput.query.message import Message
 from reput.scan import output
 from reput.scan.frames import ROWS, Frames, FrameWalk, frames, has_stored_crc
-from reput.scan.part import Part, PartOutcome, missing_range, scan_part, torn_tail
+from reput.scan.part import Part, PartOutcome, missing_range, scan_part, wrong_end
 from reput.scan.reference import Frame, frame
 from reput.scan.rules import rules
 from reput.scan.status import Status
@@ -328,27 +328,20 @@ class Reader:
         scan.tail = max([scan.tail, *(finding.end for finding in findings)])
 
     def _close(self, scan: _Scan, outcome: PartOutcome) -> Iterator[Event]:
-        """How the segment ends: :meth:`reput.replay.chain.Chain.finish` says the same of it."""
+        """How the segment ends."""
         part, data, place = scan.part, scan.data, outcome.end
         written_end = part.base + part.segment_length
         if outcome.status is Status.BLANK:
             if self._start <= scan.tail < min(self._end, written_end - commitlog.BLANK_LENGTH + 1):
                 yield Blank(scan.tail, self._blank_size(data, scan.tail - part.base))
             return
-        if place >= part.base + part.segment_size:
-            return
-        status = Status.UNWRITTEN if outcome.status is Status.END else outcome.status
-        if not part.last:
-            if place < written_end:
-                finding = missing_range(
-                    part, data, place, part.base + part.segment_size, status, entries=self._entries
-                )
-                yield from self.damage(finding)
-        elif status is Status.UNWRITTEN and outcome.rest_is_zero:
+        is_unwritten = outcome.status in (Status.END, Status.UNWRITTEN) and outcome.rest_is_zero
+        if part.last and is_unwritten and place < part.base + part.segment_size:
             if place < self._end and written_end > self._start:
                 yield Unwritten(place, written_end)
-        elif outcome.status is not Status.END and not _changes(data, place - part.base):
-            finding = torn_tail(part, data, place, status, entries=self._entries)
+            return
+        finding = wrong_end(part, data, place, outcome.status, entries=self._entries)
+        if finding is not None and not (part.last and _changes(data, place - part.base)):
             yield from self.damage(finding)
 
     def damage(self, finding: Finding) -> Iterator[Damage]:

@@ -11,9 +11,25 @@ from dataclasses import dataclass, replace
 
 from reput.errors import Finding
 from reput.log.segments import map_segment
-from reput.replay.part_result import PartResult
-from reput.scan.part import Part, missing_range, torn_tail
+from reput.scan.part import Part, PartOutcome, wrong_end
 from reput.scan.status import Status
+
+
+@dataclass(slots=True)
+class ScannedPart:
+    """A part, and what the scan says of its records.
+
+    Attributes:
+        part: the part.
+        outcome: where it began and ended, and the findings.
+        messages: how many records it has.
+        last_timestamp: storeTimestamp of the last one, ms; the part's ``after_timestamp`` without records.
+    """
+
+    part: Part
+    outcome: PartOutcome
+    messages: int
+    last_timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +69,7 @@ class Chain:
         self._rest_is_zero = False
         self._entries = False
 
-    def judge(self, result: PartResult) -> Verdict:
+    def judge(self, result: ScannedPart) -> Verdict:
         """Whether ``result`` fits; an accepted one moves the chain on."""
         part, outcome = result.part, result.outcome
         if self._part is None or part.base != self._part.base:
@@ -88,7 +104,7 @@ class Chain:
         self._close()
         return self.cursor
 
-    def _take(self, result: PartResult) -> None:
+    def _take(self, result: ScannedPart) -> None:
         outcome = result.outcome
         self._part = result.part
         self._status = outcome.status
@@ -108,18 +124,14 @@ class Chain:
         part = self._part
         if part is None or part.end < part.base + part.segment_length:
             return
-        end = part.base + part.segment_size
-        if self._status is Status.BLANK or self.cursor >= end:
-            self.cursor = end
-            return
-        status = Status.UNWRITTEN if self._status is Status.END else self._status
         data = map_segment(part.path, part.segment_length)
-        if not part.last:
+        finding = wrong_end(
+            part, data, self.cursor, self._status, rest_is_zero=self._rest_is_zero, entries=self._entries
+        )
+        self.findings += [] if finding is None else [finding]
+        end = part.base + part.segment_size
+        is_closed = self._status is Status.BLANK or self.cursor >= end
+        if not is_closed and not part.last:
             self.breaks.append(self.cursor)
-            if self.cursor < part.base + part.segment_length:
-                self.findings.append(
-                    missing_range(part, data, self.cursor, end, status, entries=self._entries)
-                )
+        if is_closed or not part.last:
             self.cursor = end
-        elif not (status is Status.UNWRITTEN and self._rest_is_zero) and self._status is not Status.END:
-            self.findings.append(torn_tail(part, data, self.cursor, status, entries=self._entries))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.log.segments import map_segment
+from reput.replay.chain import ScannedPart
 from reput.replay.key_spill import Spill
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
@@ -42,14 +43,11 @@ class QueueColumns:
 
 
 @dataclass(slots=True)
-class PartResult:
-    """What came of a part.
+class PartResult(ScannedPart):
+    """What a part holds.
 
     Attributes:
-        part: the part.
-        outcome: where it began and ended, and the findings.
-        messages, message_bytes: of all its records.
-        last_timestamp: storeTimestamp of its last record, ms; the part's ``after_timestamp`` without records.
+        message_bytes: of all its records.
         last_position: physical offset of its last record; undefined without records.
         queues: per queue.
         without_unit: (topic, messages, physical offset of the first) where a topic got no units.
@@ -58,11 +56,7 @@ class PartResult:
         seconds: wall time of the task.
     """
 
-    part: Part
-    outcome: PartOutcome
-    messages: int
     message_bytes: int
-    last_timestamp: int
     last_position: int
     queues: QueueColumns
     without_unit: list[tuple[bytes, int, int]]

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.errors import Finding
 from reput.log.segments import CommitLog, Segment, map_segment
-from reput.replay.chain import Chain
-from reput.replay.part_result import PartResult, QueueColumns
+from reput.replay.chain import Chain, ScannedPart
 from reput.report.tally import Tally
 from reput.scan import output
 from reput.scan.frames import ROWS, Frames, FrameWalk, frames
@@ -144,7 +143,7 @@ def scan_log(
             result.bytes += in_segment.bytes
             # Of the whole segment: messages without unit and keys make no chunk.
             taken, last = int(out.counts[output.MESSAGES]), int(out.counts[output.LAST_TIMESTAMP])
-            chain.judge(_result(part, outcome, taken, last))
+            chain.judge(ScannedPart(part, outcome, taken, last))
             done += stop - segment.base
             listener(done, result.messages, total)
     result.end = chain.finish()
@@ -163,22 +162,6 @@ def _part(log: CommitLog, segment: Segment, end: int, after_timestamp: int) -> P
         end=end,
         last=segment is log.segments[-1],
         after_timestamp=after_timestamp,
-    )
-
-
-def _result(part: Part, outcome: PartOutcome, messages: int, last_timestamp: int) -> PartResult:
-    return PartResult(
-        part=part,
-        outcome=outcome,
-        messages=messages,
-        message_bytes=0,
-        last_timestamp=last_timestamp,
-        last_position=0,
-        queues=QueueColumns(),
-        without_unit=[],
-        spill=None,
-        waiting={},
-        seconds=0.0,
     )
 
 

@@ -256,28 +256,49 @@ def is_blank_but_for_its_magic(
     return any(int.from_bytes(data[at : at + 4].tobytes(), "big") == segment_size - position for at in sizes)
 
 
-def torn_tail(
-    part: Part, data: NDArray[np.uint8], position: int, status: Status, *, entries: bool = False
-) -> Finding:
-    """The finding for a log that ends in something that is no whole record. ``position``: physical offset."""
-    return _finding(
-        part,
-        data,
-        status,
-        position - part.base,
-        position - part.base,
-        "the log is taken to end here, where a starting broker truncates it",
-        entries,
-        kind="torn-tail",
-    )
-
-
 def missing_range(
     part: Part, data: NDArray[np.uint8], position: int, end: int, status: Status, *, entries: bool = False
 ) -> Finding:
     """The finding for a segment that ends without BLANK though another follows. Physical offsets."""
     outcome = "passed over up to the next segment"
     return _finding(part, data, status, position - part.base, end - part.base, outcome, entries)
+
+
+def wrong_end(
+    part: Part,
+    data: NDArray[np.uint8],
+    position: int,
+    status: Status,
+    *,
+    rest_is_zero: bool = False,
+    entries: bool = False,
+) -> Finding | None:
+    """What is wrong where a segment's last record ends: the rest is missing, or the log has a torn tail.
+
+    Args:
+        part: one that goes up to the segment's end.
+        data: the segment, uint8[segment_length].
+        position: physical offset after its last record, or closing record.
+        status: why the scan ended there.
+        rest_is_zero: nothing but zeros follows.
+        entries: records may stand in DLedger's entries.
+
+    Returns:
+        None where the segment is closed, or the log's unwritten part begins.
+    """
+    end = part.base + part.segment_size
+    if status is Status.BLANK or position >= end:
+        return None
+    if not part.last:
+        if position >= part.base + part.segment_length:
+            return None
+        unwritten = Status.UNWRITTEN if status is Status.END else status
+        return missing_range(part, data, position, end, unwritten, entries=entries)
+    if status is Status.END or (status is Status.UNWRITTEN and rest_is_zero):
+        return None
+    place = position - part.base
+    outcome = "the log is taken to end here, where a starting broker truncates it"
+    return _finding(part, data, status, place, place, outcome, entries, kind="torn-tail")
 
 
 def _store_timestamp(data: NDArray[np.uint8], position: int) -> int:

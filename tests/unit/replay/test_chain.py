@@ -10,8 +10,7 @@ import pytest
 
 from reput.format import commitlog
 from reput.format.commitlog import Record
-from reput.replay.chain import Chain, Verdict
-from reput.replay.part_result import PartResult, QueueColumns
+from reput.replay.chain import Chain, ScannedPart, Verdict
 from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import Rules
@@ -49,14 +48,14 @@ class Log:
             after,
         )
 
-    def scan(self, part: Part) -> PartResult:
+    def scan(self, part: Part) -> ScannedPart:
         data = np.frombuffer(self.segments[part.base // SIZE], np.uint8)
         out, outcome = output.output(), PartOutcome()
         for _ in scan_part(part, data, RULES, QueueTable(), out, outcome):
             pass
         messages = int(out.counts[output.MESSAGES])
         last = int(out.counts[output.LAST_TIMESTAMP])
-        return PartResult(part, outcome, messages, 0, last, 0, QueueColumns(), [], None, {}, 0.0)
+        return ScannedPart(part, outcome, messages, last)
 
     def chain(self, *parts: Part) -> tuple[Chain, list[Verdict]]:
         chain = Chain(parts[0].start, 0)
