@@ -207,8 +207,7 @@ def taken(
     data: bytes, base: int, *, part_bytes: int | None = None, last: bool
 ) -> tuple[list[tuple[int, int]], list[PartOutcome]]:
     """(position, queueOffset) of the units that the scan finds, put together as the chain of parts does."""
-    from reput.replay.chain import Chain
-    from reput.replay.part_result import PartResult, QueueColumns
+    from reput.replay.chain import Chain, ScannedPart
 
     array = np.frombuffer(data, np.uint8)
     step = part_bytes or len(data)
@@ -216,7 +215,7 @@ def taken(
     found: list[tuple[int, int]] = []
     outcomes: list[PartOutcome] = []
 
-    def scan(part: Part) -> tuple[PartResult, list[tuple[int, int]]]:
+    def scan(part: Part) -> tuple[ScannedPart, list[tuple[int, int]]]:
         out, outcome = _OUT, PartOutcome()
         units: list[tuple[int, int]] = []
         for chunk in scan_part(part, array, RULES, QueueTable(), out, outcome):
@@ -225,7 +224,7 @@ def taken(
                 (chunk.unit_position[:count] - base).tolist(), chunk.unit_offset[:count].tolist(), strict=True
             )
         messages, last_time = int(out.counts[output.MESSAGES]), int(out.counts[output.LAST_TIMESTAMP])
-        return PartResult(part, outcome, messages, 0, last_time, 0, QueueColumns(), [], None, {}, 0.0), units
+        return ScannedPart(part, outcome, messages, last_time), units
 
     for start in range(0, len(data), step):
         stop = min(start + step, len(data))

@@ -124,14 +124,16 @@ class Chain:
         part = self._part
         if part is None or part.end < part.base + part.segment_length:
             return
+        end = part.base + part.segment_size
+        if self._status is Status.BLANK or self.cursor >= end:
+            self.cursor = end
+            return
         data = map_segment(part.path, part.segment_length)
         finding = wrong_end(
             part, data, self.cursor, self._status, rest_is_zero=self._rest_is_zero, entries=self._entries
         )
-        self.findings += [] if finding is None else [finding]
-        end = part.base + part.segment_size
-        is_closed = self._status is Status.BLANK or self.cursor >= end
-        if not is_closed and not part.last:
+        if finding is not None:
+            self.findings.append(finding)
+        if not part.last:
             self.breaks.append(self.cursor)
-        if is_closed or not part.last:
             self.cursor = end
