@@ -1,18 +1,24 @@
-"""Where a log ends: after its last whole record. While a broker writes it: :mod:`reput.log.live_end`.
+"""Where a log ends, for those who look at it: after its last whole record.
 
-Only the last written segment is walked, and only from where the walk before stopped. A broker creates the
-next segment ahead of time: a segment without a record is no successor yet.
+A broker creates the next segment ahead of time: a segment without a record is no successor yet.
+
+Other ends are other questions: up to where a tail may take a log that is being written
+(:mod:`reput.log.live_end`), what a DLedger group has committed (:mod:`reput.log.committed`), and how far a
+segment was written at all (:func:`reput.log.segments.without_unwritten_end`, :mod:`reput.broker.written`).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from reput.config.dialect import dialect
 from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import store_timestamp
+from reput.log.parts import part_of
 from reput.log.segments import CommitLog, Segment, map_segment
 from reput.log.written import Records
 from reput.scan.frames import FrameWalk
@@ -40,8 +46,36 @@ class _Known:
     head: bytes
 
 
+class LastMessage(NamedTuple):
+    """The physical offset after a log's last message or BLANK, and that message's storeTimestamp, ms.
+
+    The log's start, and 0, where it has none.
+    """
+
+    end: int
+    timestamp: int
+
+
+def of_any_release(settings: StoreSettings, log: CommitLog) -> LastMessage:
+    """The end of a log that nobody writes, whatever release wrote it.
+
+    Raises:
+        SegmentGoneError, StoreError: a segment can't be read.
+    """
+    settings = replace(settings, dialect=dialect(None))
+    for segment in reversed(log.segments):
+        part = part_of(log, segment, segment.base, segment.base + segment.length)
+        walk = FrameWalk.over(part, map_segment(segment.path, segment.length), settings)
+        walk.advance(segment.length)
+        if walk.end:
+            return LastMessage(segment.base + walk.end, walk.timestamp)
+    return LastMessage(log.start, 0)
+
+
 class LogEnd:
     """The physical offset after the log's last whole record, again and again while the log grows.
+
+    Only the last written segment is walked, and only from where the walk before stopped.
 
     Args:
         settings: the store's.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from reput.log.segments import CommitLog
+from reput.log.segments import CommitLog, Segment
 
 
 class LogPart(NamedTuple):
@@ -31,6 +31,20 @@ class LogPart(NamedTuple):
     last: bool
 
 
+def part_of(log: CommitLog, segment: Segment, start: int, end: int, *, exact: bool = False) -> LogPart:
+    """The range [start, end) of a segment, physical offsets; a segment's first byte is exact."""
+    return LogPart(
+        path=str(segment.path),
+        base=segment.base,
+        segment_length=segment.length,
+        segment_size=log.segment_size,
+        start=start,
+        end=end,
+        exact=exact or start == segment.base,
+        last=segment is log.segments[-1],
+    )
+
+
 def cut(log: CommitLog, start: int, end: int, part_bytes: int, exact_start: int | None) -> Iterator[LogPart]:
     """The parts of [start, end) in log order; stretches without a segment have none.
 
@@ -45,16 +59,7 @@ def cut(log: CommitLog, start: int, end: int, part_bytes: int, exact_start: int 
         stop = min(end, segment.base + segment.length)
         while at < stop:
             cut_at = min(at + part_bytes - (at - segment.base) % part_bytes, stop)
-            yield LogPart(
-                path=str(segment.path),
-                base=segment.base,
-                segment_length=segment.length,
-                segment_size=log.segment_size,
-                start=at,
-                end=cut_at,
-                exact=at in (segment.base, exact_start),
-                last=segment is log.segments[-1],
-            )
+            yield part_of(log, segment, at, cut_at, exact=at == exact_start)
             at = cut_at
 
 

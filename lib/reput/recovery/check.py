@@ -8,7 +8,6 @@ isn't, the log's end is looked for in the frames of its last segment.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -21,8 +20,8 @@ from reput.broker.queue import QueueModel
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Queue, Snapshot
 from reput.config.dialect import dialect
-from reput.config.settings import StoreSettings
 from reput.format import batchconsumequeue, consumequeue, names
+from reput.log.end import LastMessage, of_any_release
 from reput.log.segments import discover, map_segment, without_unwritten_end
 from reput.recovery.past_end import (
     CHECKPOINT_AHEAD,
@@ -35,17 +34,8 @@ from reput.recovery.past_end import (
     named,
     units_past,
 )
-from reput.scan.frames import FrameWalk
-from reput.scan.part import Part
 from reput.store.unreadable import unreadable
 from reput.words import counted
-
-
-class _LogEnd(NamedTuple):
-    """Where a log ends: a physical offset, and the storeTimestamp of its last message, ms, 0 without one."""
-
-    offset: int
-    time: int
 
 
 class _QueueEnd(NamedTuple):
@@ -95,24 +85,24 @@ def past_end(snapshot: Snapshot) -> Iterator[Problem]:
     furthest = max([last_unit(snapshot), *keys, *(one.place for one in ends)])
     if furthest < files[0].base or _stands_at(snapshot, furthest):
         return
-    end = _log_end(snapshot.settings)
-    yield from _queues_past(snapshot, [one for one in ends if one.place >= end.offset], end)
+    end = of_any_release(snapshot.settings, without_unwritten_end(discover(snapshot.settings)))
+    yield from _queues_past(snapshot, [one for one in ends if one.place >= end.end], end)
     marks = [
         (INDEX_AHEAD, entry.path, entry.header.end_physical_offset)
-        for entry in keys_past(snapshot.index, end.offset)[-1:]
+        for entry in keys_past(snapshot.index, end.end)[-1:]
     ]
-    if last_unit(snapshot) >= end.offset:
+    if last_unit(snapshot) >= end.end:
         marks.append((CHECKPOINT_AHEAD, snapshot.settings.root / names.CHECKPOINT, last_unit(snapshot)))
     for kind, path, offset in marks:
-        expected = f"physical offsets below {end.offset}, where the log ends"
+        expected = f"physical offsets below {end.end}, where the log ends"
         yield _problem(snapshot, kind, path, expected, str(offset))
 
 
-def _queues_past(snapshot: Snapshot, ends: list[_QueueEnd], end: _LogEnd) -> Iterator[Problem]:
-    after_cut = left_by_a_cut(snapshot, end.offset, end.time)
+def _queues_past(snapshot: Snapshot, ends: list[_QueueEnd], end: LastMessage) -> Iterator[Problem]:
+    after_cut = left_by_a_cut(snapshot, end.end, end.timestamp)
     # Of a queue with a hole it may be a unit that doesn't count: those that are named are looked at again.
     past = iter(sorted(ends, key=lambda one: one.queue))
-    sure = (one for one in past if _units_past(snapshot, one, end.offset, after_cut=after_cut))
+    sure = (one for one in past if _units_past(snapshot, one, end.end, after_cut=after_cut))
     first = list(islice(sure, MOST_NAMED))
     if not first:
         return
@@ -121,7 +111,7 @@ def _queues_past(snapshot: Snapshot, ends: list[_QueueEnd], end: _LogEnd) -> Ite
         snapshot,
         PAST_LOG_END,
         first[0].directory,
-        f"units of messages before {end.offset}, where the log ends",
+        f"units of messages before {end.end}, where the log ends",
         f"{counted(len(queues), 'queue that leads', 'queues that lead')} past it: {named(queues)}",
     )
 
@@ -185,21 +175,3 @@ def _stands_at(snapshot: Snapshot, place: int) -> bool:
             judged = judge(data, place - segment.base, dialect(None), check_crc=False)
             return judged.kind is Kind.MESSAGE and judged.physical_offset == place
     return False
-
-
-def _log_end(settings: StoreSettings) -> _LogEnd:
-    """The end of the log as it is now, after the last whole message or closing record of any release.
-
-    Raises:
-        ReputError: a segment can't be read, or they contradict each other.
-    """
-    log = without_unwritten_end(discover(settings))
-    settings = replace(settings, dialect=dialect(None))
-    for segment in reversed(log.segments):
-        base, length = segment.base, segment.length
-        part = Part(str(segment.path), base, length, log.segment_size, base, base + length, last=True)
-        walk = FrameWalk.over(part, map_segment(segment.path, length), settings)
-        walk.advance(length)
-        if walk.end:
-            return _LogEnd(base + walk.end, walk.timestamp)
-    return _LogEnd(log.start, 0)

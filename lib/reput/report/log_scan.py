@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.errors import Finding
-from reput.log.segments import CommitLog, Segment, map_segment
+from reput.log.parts import part_of
+from reput.log.segments import CommitLog, map_segment
 from reput.replay.chain import Chain, ScannedPart
 from reput.report.tally import Tally
 from reput.scan import output
@@ -127,7 +128,7 @@ def scan_log(
             if stop <= segment.base and result.segments:
                 continue
             data = map_segment(segment.path, segment.length)
-            part = _part(log, segment, stop, chain.newest)
+            part = Part(*part_of(log, segment, segment.base, stop), after_timestamp=chain.newest)
             ended = Event()
             counted = pool.submit(_count, settings, part, data, block, tally, ended)
             outcome = PartOutcome()
@@ -150,19 +151,6 @@ def scan_log(
     result.findings += chain.findings
     result.queues = _queues(table)
     return result
-
-
-def _part(log: CommitLog, segment: Segment, end: int, after_timestamp: int) -> Part:
-    return Part(
-        path=str(segment.path),
-        base=segment.base,
-        segment_length=segment.length,
-        segment_size=log.segment_size,
-        start=segment.base,
-        end=end,
-        last=segment is log.segments[-1],
-        after_timestamp=after_timestamp,
-    )
 
 
 def _count(

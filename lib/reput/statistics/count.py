@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import javastring
-from reput.log.parts import LogPart
+from reput.log.parts import part_of
 from reput.log.segments import CommitLog, Segment, discover, map_segment
 from reput.scan.frames import ROWS, Frames, FrameWalk, frames
 from reput.statistics import tally as sums
@@ -209,16 +209,7 @@ def _count(
     data = map_segment(segment.path, segment.length)
     begin = max(span[0] - segment.base, 0)
     stop = min(segment.length, span[1] - segment.base)
-    part = LogPart(
-        path=str(segment.path),
-        base=segment.base,
-        segment_length=segment.length,
-        segment_size=log.segment_size,
-        start=segment.base + begin,
-        end=segment.base + stop,
-        exact=not begin,
-        last=segment is log.segments[-1],
-    )
+    part = part_of(log, segment, segment.base + begin, segment.base + stop)
     walk = FrameWalk.over(part, data, settings)
     if begin:
         walk.advance(begin)
