@@ -1,4 +1,4 @@
-"""Kernels over the columns of a block of records: which of them are asked for, and sums by topic."""
+"""Kernels over the columns of a block of records: which of them are wanted."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from numpy.typing import NDArray
 
 from reput.caches import CACHED
 from reput.format import javastring
-from reput.scan.kernel import _topic
 from reput.scan.load import u8
-
-MESSAGES, BYTES, LEAST, MOST, FIRST, LAST = range(6)
-WIDTH = 6
 
 
 @njit(inline="always")
@@ -45,26 +41,6 @@ def _holds(data, starts, lengths, word):  # type: ignore[no-untyped-def]
             found[row] = stop - at == len(word) and _is(data, at, word)
             at = stop + 1
     return found
-
-
-@njit(cache=CACHED, nogil=True)
-def _add(data, rows, first, starts, lengths, sizes, times, topics, sums):  # type: ignore[no-untyped-def]
-    """Add up rows from number ``first`` on; stops at one of a topic that isn't known, and says which."""
-    for at in range(first, len(rows)):
-        row = rows[at]
-        number = _topic(data, starts[row], lengths[row], topics)
-        if number < 0:
-            return at
-        size = sizes[row]
-        if not sums[number, MESSAGES]:
-            sums[number, LEAST] = size
-            sums[number, FIRST] = times[row]
-        sums[number, MESSAGES] += 1
-        sums[number, BYTES] += size
-        sums[number, LEAST] = min(sums[number, LEAST], size)
-        sums[number, MOST] = max(sums[number, MOST], size)
-        sums[number, LAST] = times[row]
-    return len(rows)
 
 
 def equal(

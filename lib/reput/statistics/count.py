@@ -119,7 +119,7 @@ def count(
     workers = [_Worker(Tally(by, wanted, most=most_groups, **bounds)) for _ in range(number)]
     counted = _count_all(settings, log, segments, (start, end), workers, listener)
     tallies = [worker.tally for worker in workers]
-    groups = _merged(tallies, by)
+    groups = groups_of(tallies, by)
     backs, most_back, gaps = _times(tallies, [one.ends for one in counted if one.ends is not None])
     return Statistics(
         store=settings.root,
@@ -128,7 +128,7 @@ def count(
         start=start,
         end=max(start, min(end, max((one.reached for one in counted), default=start))),
         allocated=log.end,
-        total=_total(tallies),
+        total=total_of(tallies),
         groups=groups,
         gaps=gaps,
         steps_back=backs,
@@ -223,7 +223,8 @@ def _count(
     return _Counted(worker.tally.end_segment(), segment.base + walk.end if walk.end else log.start)
 
 
-def _merged(tallies: list[Tally], by: By) -> tuple[Group, ...]:
+def groups_of(tallies: list[Tally], by: By) -> tuple[Group, ...]:
+    """What several tallies counted, by group: the one with most bytes first, hours in their order."""
     places: dict[_Key, list[tuple[Tally, int]]] = {}
     for tally in tallies:
         for key, row in tally.rows():
@@ -238,7 +239,8 @@ def _name(group: Group) -> tuple[str, int, str, str]:
     return group.topic or "", group.queue_id or 0, group.tag or "", group.host or ""
 
 
-def _total(tallies: list[Tally]) -> Group | None:
+def total_of(tallies: list[Tally]) -> Group | None:
+    """All that several tallies counted; None when there is nothing."""
     rows = [(tally, row) for tally in tallies for _key, row in tally.rows()]
     return _group((None, None), By.TOPIC, rows) if rows else None
 

@@ -133,20 +133,24 @@ class Tally:
         """How many have been counted."""
         return int(self.arrays.sums[:, MESSAGES].sum())
 
-    def add(self, data: NDArray[np.uint8], base: int, block: Frames) -> None:
+    def add(
+        self, data: NDArray[np.uint8], base: int, block: Frames, rows: NDArray[np.int64] | None = None
+    ) -> None:
         """Count the records of a block.
 
         Args:
             data: the segment, uint8[segment_length].
             base: physical offset of its first byte.
             block: its columns.
+            rows: int64[n], which of its rows; None for all.
         """
-        row, by = 0, list(By).index(self.by)
-        while row < int(block.counts[ROWS]):
-            row, why, start, length = (
+        rows = np.arange(block.counts[ROWS]) if rows is None else rows
+        done, by = 0, list(By).index(self.by)
+        while done < len(rows):
+            done, why, start, length = (
                 int(number)
                 for number in _add(
-                    data, base, block, row, by, self._wanted,
+                    data, base, block, rows, done, by, self._wanted,
                     self._topics.topics, self._names.topics, self.arrays, self.most, _DELAY_TEXT, _DELAY_ENDS,
                 )
             )  # fmt: skip
@@ -240,10 +244,11 @@ def _fill(slots, firsts, seconds, used):  # type: ignore[no-untyped-def]
 
 @njit(cache=CACHED, nogil=True)
 def _add(  # type: ignore[no-untyped-def]
-    data, base, block, row, by, wanted, topics, names, arrays, most, delay_text, delay_ends
+    data, base, block, rows, done, by, wanted, topics, names, arrays, most, delay_text, delay_ends
 ):
-    """Count from ``row`` on. Returns (row, why it stopped, where the new name is, its length)."""
-    for at in range(row, block.counts[ROWS]):
+    """Count from the row numbered ``done`` on. Returns (it, why it stopped, a new name)."""
+    for number in range(done, len(rows)):
+        at = rows[number]
         time = block.store_timestamp[at]
         if time < wanted.since or time > wanted.last:
             continue
@@ -256,7 +261,7 @@ def _add(  # type: ignore[no-untyped-def]
             if first < 0:
                 # A topic that isn't known may be another spelling of the wanted one.
                 if not full or wanted.topic >= 0:
-                    return at, _NEW_TOPIC, block.topic[at], block.topic_length[at]
+                    return number, _NEW_TOPIC, block.topic[at], block.topic_length[at]
                 known = False
         start = length = np.int64(0)
         if by == _BY_QUEUE:
@@ -271,7 +276,7 @@ def _add(  # type: ignore[no-untyped-def]
             second = _topic(data, start, length, names)
             if second < 0:
                 if not full:
-                    return at, _NEW_NAME, start, length
+                    return number, _NEW_NAME, start, length
                 known = False
         elif by == _BY_TAG:
             second = np.int64(-1)
@@ -285,12 +290,12 @@ def _add(  # type: ignore[no-untyped-def]
                 arrays.slots[slot] = group + 1
                 arrays.first[group], arrays.second[group] = first, second
             elif group < 0 and not full:
-                return at, _NO_ROOM, start, length
+                return number, _NO_ROOM, start, length
             group = max(group, np.int64(0))
         _count(data, block, at, arrays.sums[group], delay_text, delay_ends)
         arrays.bins[group, _bin(block.size[at])] += 1
         _walk(time, base + block.position[at], arrays.walk, arrays.gaps)
-    return block.counts[ROWS], _DONE, np.int64(0), np.int64(0)
+    return len(rows), _DONE, np.int64(0), np.int64(0)
 
 
 @njit(cache=CACHED, nogil=True)

@@ -24,7 +24,6 @@ from reput.dump.extent import LogExtent, of_log
 from reput.dump.following import follow
 from reput.dump.places import LogPlace
 from reput.dump.rows import body, row
-from reput.dump.statistics import Statistics
 from reput.dump.wanted import Transaction, Wanted
 from reput.errors import LogWentBackError, StoreError, UnsupportedError
 from reput.format import commitlog, names, properties
@@ -33,6 +32,9 @@ from reput.log import live, live_end
 from reput.log.segments import CommitLog, Segment
 from reput.query.message import Message
 from reput.scan.rules import rules
+from reput.statistics.count import groups_of, total_of
+from reput.statistics.report import By
+from reput.statistics.tally import Tally
 from tests.property.logs import lay_out, lay_out_entries, segments
 from tests.quick import examples
 from tests.slow_dump import segment_events
@@ -263,7 +265,7 @@ def test_filters_by_columns_are_filters_record_by_record(
 @given(st.lists(segments(), max_size=3))
 @settings(max_examples=examples(25))
 def test_sums_by_topic_are_those_of_the_records(parts: list[tuple[int, np.ndarray]]) -> None:
-    sums = Statistics()
+    sums = Tally(By.TOPIC)
     told: dict[str, list[tuple[int, int]]] = {}
     everything = []
     for base, array in parts:
@@ -274,12 +276,12 @@ def test_sums_by_topic_are_those_of_the_records(parts: list[tuple[int, np.ndarra
             reader = Reader(SETTINGS, entries=False, wanted=Wanted())
             for event in reader.segment(Segment(path, base, len(data)), len(data), last=False):
                 if isinstance(event, Block):
-                    sums.add(event)
+                    sums.add(event.data, event.base, event.frames, event.rows)
                     for one in event.messages():
                         told.setdefault(one.topic, []).append((one.size, one.record.store_timestamp))
                         everything.append((one.size, one.record.store_timestamp))
-    assert len(told) == len(sums.topics())
-    for one in sums.topics():
+    assert len(told) == len(groups_of([sums], By.TOPIC))
+    for one in groups_of([sums], By.TOPIC):
         sizes = [size for size, _ in told[one.topic or ""]]
         times = [time for _, time in told[one.topic or ""]]
         assert (one.messages, one.bytes, one.least, one.most) == (
@@ -288,21 +290,23 @@ def test_sums_by_topic_are_those_of_the_records(parts: list[tuple[int, np.ndarra
             min(sizes),
             max(sizes),
         )
-        assert (one.first, one.last) == (times[0], times[-1])
-        assert one.mean == pytest.approx(sum(sizes) / len(sizes))
-    total = sums.total()
+        assert (one.first, one.last) == (min(times), max(times))
+    total = total_of([sums])
     if not everything:
         assert total is None
         return
     assert total is not None
     assert (total.messages, total.bytes) == (len(everything), sum(size for size, _ in everything))
-    assert (total.first, total.last) == (everything[0][1], everything[-1][1])
+    assert (total.first, total.last) == (
+        min(time for _, time in everything),
+        max(time for _, time in everything),
+    )
     assert (total.least, total.most) == (min(everything)[0], max(everything)[0])
 
 
 def test_many_topics_are_added_up() -> None:
     data = lay_out([Record(b"topic-%d" % (number % 700), b"x" * (number % 3)) for number in range(2000)])
-    sums = Statistics()
+    sums = Tally(By.TOPIC)
     with TemporaryDirectory() as directory:
         path = Path(directory, names.offset_name(0))
         path.write_bytes(data)
@@ -310,10 +314,10 @@ def test_many_topics_are_added_up() -> None:
             Segment(path, 0, len(data)), len(data), last=True
         ):
             if isinstance(event, Block):
-                sums.add(event)
-    assert len(sums.topics()) == 700
-    assert {one.messages for one in sums.topics()} == {2, 3}
-    total = sums.total()
+                sums.add(event.data, event.base, event.frames, event.rows)
+    assert len(groups_of([sums], By.TOPIC)) == 700
+    assert {one.messages for one in groups_of([sums], By.TOPIC)} == {2, 3}
+    total = total_of([sums])
     assert total is not None
     assert (total.messages, total.bytes) == (2000, len(data))
 

@@ -23,12 +23,14 @@ from reput.dump.extent import of_queue
 from reput.dump.index import Chain, Entry, FileHead
 from reput.dump.queueevents import Event, QueueUnit, Run
 from reput.dump.rows import body, row
-from reput.dump.statistics import Statistics
 from reput.dump.wanted import Wanted
 from reput.errors import ReputError, StoreError, UnsupportedError
 from reput.format import batchconsumequeue, consumequeueext, indexfile, javastring, names
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.scan.rules import rules
+from reput.statistics.count import total_of
+from reput.statistics.report import By
+from reput.statistics.tally import Tally
 from tests.golden.store import FILTERED, NAMES, unpack
 from tests.quick import examples
 from tests.slow_dump import batch_units, index_entries, queue_units, segment_events
@@ -411,12 +413,12 @@ def test_every_golden_store_is_dumped_as_its_bytes_are(name: str, tmp_path: Path
     place = places.log_place(store.root, conf, store.version)
     settings = place.settings
     told = []
-    sums = Statistics()
+    sums = Tally(By.TOPIC)
     reader = Reader(settings, entries=place.log.entries, wanted=Wanted())
     for event in reader.log(place.log):
         assert not isinstance(event, Damage)
         if isinstance(event, Block):
-            sums.add(event)
+            sums.add(event.data, event.base, event.frames, event.rows)
             for message in event.messages():
                 found = row(message)
                 told.append(("row", found["physicalOffset"], message.record.physical_offset + message.size))
@@ -439,7 +441,7 @@ def test_every_golden_store_is_dumped_as_its_bytes_are(name: str, tmp_path: Path
         last = segment is place.log.segments[-1]
         slowly += list(segment_events(segment.base, data, rules(settings, index=False), last=last))
     assert told == slowly
-    total = sums.total()
+    total = total_of([sums])
     assert total is not None
     assert total.messages == sum(event[0] == "row" for event in told)
     compare_queues(store.root)

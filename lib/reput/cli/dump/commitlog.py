@@ -32,8 +32,8 @@ from reput.errors import SettingsError
 if TYPE_CHECKING:
     from reput.dump.commitlog import Event as LogEvent
     from reput.dump.places import LogPlace
-    from reput.dump.statistics import TopicSums
     from reput.dump.wanted import Wanted
+    from reput.statistics.report import Group
 
 EXAMPLES = """**Examples**
 
@@ -191,9 +191,11 @@ def _show_log(
     """Whether there was anything to show."""
     from reput.dump import rows
     from reput.dump.commitlog import Block
-    from reput.dump.statistics import Statistics
+    from reput.statistics.count import groups_of, total_of
+    from reput.statistics.report import By
+    from reput.statistics.tally import Tally
 
-    sums = Statistics()
+    tally = Tally(By.TOPIC)
     left = limit
     anything = False
     try:
@@ -212,7 +214,7 @@ def _show_log(
                 block = event if left is None else event.first(left)
                 left = None if left is None else left - len(block.rows)
                 if stats:
-                    sums.add(block)
+                    tally.add(block.data, block.base, block.frames, block.rows)
                 elif not quiet:
                     for message in block.messages():
                         held = rows.body(message) if body else {}
@@ -228,29 +230,44 @@ def _show_log(
         if not follow:
             raise
     if stats:
-        _show_sums(lines, sums.topics(), sums.total())
+        _show_sums(lines, groups_of([tally], By.TOPIC), total_of([tally]))
     return anything
 
 
-def _show_sums(lines: Lines, topics: list[TopicSums], total: TopicSums | None) -> None:
+def _show_sums(lines: Lines, topics: tuple[Group, ...], total: Group | None) -> None:
     if total is None:
         if not lines.as_json:
             lines.put("no message")
         return
     if lines.as_json:
         for one in (*topics, total):
-            lines.put(json.dumps(one.to_dict()))
+            lines.put(json.dumps(_sums(one, is_total=one is total)))
         return
     lines.put(
         f"{'messages':>12} {'bytes':>16} {'share':>6} {'min':>8} {'mean':>10} {'max':>8}  "
         f"{'first stored':<24} {'last stored':<24} topic"
     )
     for one in (*topics, total):
-        name = "all topics" if one.topic is None else word(one.topic)
+        name = "all topics" if one is total else "further topics" if one.topic is None else word(one.topic)
         lines.put(
             f"{one.messages:>12,} {one.bytes:>16,} {one.bytes / total.bytes:>6.1%} {one.least:>8,} "
-            f"{one.mean:>10,.1f} {one.most:>8,}  {moment(one.first):<24} {moment(one.last):<24} {name}"
+            f"{one.bytes / one.messages:>10,.1f} {one.most:>8,}  "
+            f"{moment(one.first):<24} {moment(one.last):<24} {name}"
         )
+
+
+def _sums(group: Group, *, is_total: bool) -> dict[str, object]:
+    return {
+        "type": "total" if is_total else "topic",
+        **({} if is_total else {"topic": group.topic}),
+        "messages": group.messages,
+        "bytes": group.bytes,
+        "minSize": group.least,
+        "meanSize": round(group.bytes / group.messages, 1),
+        "maxSize": group.most,
+        "firstStoreTimestamp": group.first,
+        "lastStoreTimestamp": group.last,
+    }
 
 
 def _wanted(
