@@ -59,6 +59,7 @@ def test_no_words_are_left(tmp_path: Path) -> None:
     assert outcome.stderr == "reput: it failed, and can't say why: it has too little memory, or a bug\n"
 
 
+@pytest.mark.slow
 def test_where_it_was_and_how_to_see_more(tmp_path: Path) -> None:
     outcome = broken(tmp_path, "numba", "raise KeyError('a bug')", "check", "/nowhere", "--json")
     assert outcome.code == 2

@@ -63,6 +63,7 @@ def test_the_examples_of_its_page(reput: Command, store: GoldenStore) -> None:
     assert [tree(root) for root in roots.values()] == before
 
 
+@pytest.mark.slow
 def test_json_lines_say_what_they_are(reput: Command, store: GoldenStore) -> None:
     def lines(*words: str | Path) -> list[dict[str, object]]:
         outcome = reput("dump", *words, "--json")
@@ -370,6 +371,7 @@ def test_who_closes_the_pipe_ends_it_quietly(tmp_path: Path) -> None:
         assert running.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_who_closes_the_pipe_of_a_quiet_log_ends_it_too(tmp_path: Path) -> None:
     write_store(tmp_path, [(0, lay_out([Record(b"t", b"x"), Record(b"u", b"y")]).ljust(1000, b"\0"))])
     with process("commitlog", tmp_path, "--follow", "--topic", "t") as running:
@@ -395,6 +397,7 @@ def test_a_full_disk_is_said_and_is_no_bug(store: GoldenStore) -> None:
     assert "the result can't be written to stdout; found No space left on device" in done.stderr
 
 
+@pytest.mark.slow
 def test_it_follows_until_it_is_interrupted(tmp_path: Path) -> None:
     log = [
         Record(b"t", b"%d" % number, store_timestamp=number + 1, queue_offset=number) for number in range(4)

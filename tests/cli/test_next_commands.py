@@ -134,6 +134,7 @@ def test_a_verification(store: GoldenStore, *, queue: bool) -> None:
     assert about(store, "\n".join(report(store).next)) == ["rebuild"]
 
 
+@pytest.mark.slow
 def test_two_stores(store: GoldenStore, tmp_path: Path) -> None:
     other = tmp_path / "other one"
     shutil.copytree(store.root, other)

@@ -82,6 +82,7 @@ def test_commands_say_the_same_and_one_line_more(
     assert others == expected.stderr.splitlines()
 
 
+@pytest.mark.slow
 def test_a_refusal_is_whole_too(installed: Path, temporary: Path, tmp_path: Path) -> None:
     """Of the command whose kernels take longest to compile; they are loaded before the store is looked at."""
     outcome = homeless(installed, temporary, "report", tmp_path / "gone", "--json")
@@ -91,6 +92,7 @@ def test_a_refusal_is_whole_too(installed: Path, temporary: Path, tmp_path: Path
     assert all(line.startswith("reput: ") for line in outcome.stderr.splitlines())
 
 
+@pytest.mark.slow
 def test_the_doctor_looks_where_kernels_are_kept(installed: Path, temporary: Path) -> None:
     outcome = homeless(installed, temporary, "doctor", "--no-spark", "--json")
     assert outcome.stderr.startswith(KEPT)
@@ -99,6 +101,7 @@ def test_the_doctor_looks_where_kernels_are_kept(installed: Path, temporary: Pat
     assert cache["found"].startswith(str(temporary / f"reput-{os.geteuid()}" / "numba"))
 
 
+@pytest.mark.slow
 def test_a_directory_that_somebody_else_made_is_not_taken(installed: Path, tmp_path: Path) -> None:
     planted = tmp_path / f"reput-{os.geteuid()}"
     planted.mkdir(mode=0o777)

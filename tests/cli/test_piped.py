@@ -115,6 +115,7 @@ def test_a_result_that_cannot_be_written_is_no_success(
         assert said.err == "reput: the result can't be written to stdout; found No space left on device\n"
 
 
+@pytest.mark.slow
 def test_a_process_leaves_nothing_to_be_flushed_at_its_end(store: GoldenStore) -> None:
     words = ["query", str(store.root), "--broker-conf", str(broker_conf(store)), "--offset", "134044"]
     with os.fdopen(closed_pipe(), "wb") as nobody:
@@ -145,6 +146,7 @@ def on_a_terminal(*words: str, **changes: str | None) -> str:
     return shown.decode()
 
 
+@pytest.mark.slow
 def test_colours_are_for_terminals_that_want_them(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

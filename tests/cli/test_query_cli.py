@@ -59,6 +59,7 @@ def test_the_examples_of_its_page(reput: Command, store: GoldenStore, tmp_path: 
     assert [tree(one.root) for one in stores.values()] == before
 
 
+@pytest.mark.slow
 def test_found_not_found_and_refused(reput: Command, store: GoldenStore) -> None:
     found = query(run, store, "--offset", "134044", "--body", "--json")
     assert found.code == 0

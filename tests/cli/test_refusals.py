@@ -158,6 +158,7 @@ def test_a_path_that_is_not_utf8(reput: Command, store: GoldenStore, tmp_path: P
         assert_refused(outcome, "which is not UTF-8")
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written(store: GoldenStore, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir()

@@ -83,6 +83,7 @@ def test_memory(tmp_path: Path) -> None:
     assert json.loads(outcome.stdout)["error"] == "Spark doesn't start"
 
 
+@pytest.mark.slow
 def test_file_size(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     store = golden("5.5.0-tiny", tmp_path)

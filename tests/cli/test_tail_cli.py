@@ -41,12 +41,14 @@ def test_waiting_for_the_first_segment_ends_when_asked_to(way: str, tmp_path: Pa
     assert not (out / names.REPUT / names.JOURNAL).exists()
 
 
+@pytest.mark.slow
 def test_a_store_that_is_not_there_is_refused(tmp_path: Path) -> None:
     refused = run("tail", tmp_path / "none", "--out", tmp_path / "out")
     assert refused.code == 2
     assert "there is no store here" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_log_without_order_is_refused(tmp_path: Path) -> None:
     log = tmp_path / "store" / names.COMMIT_LOG
     log.mkdir(parents=True)

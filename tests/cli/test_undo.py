@@ -38,6 +38,7 @@ def replace(root: Path, stamp: str, *chosen: str) -> Path:
     return Swap(root, staging, tops, stamp).run()
 
 
+@pytest.mark.slow
 def test_the_last_rebuild_is_undone(store: Path) -> None:
     before = tree(store, *OURS)
     kept = replace(store, OLD, QUEUE, "checkpoint", "ledger/row")

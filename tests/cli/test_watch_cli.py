@@ -160,6 +160,7 @@ def test_a_tail_from_its_start_to_its_end(store: GoldenStore, tmp_path: Path, re
     assert (summary["end"], summary["messages"]) == (status["offset"], status["messages"])
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_refused_before_anything_begins(store: GoldenStore, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -242,6 +242,7 @@ def test_topics_of_any_name_prove_no_release(tmp_path: Path) -> None:
 # --- what a file can do -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_whatever_lies_there_is_no_error(tmp_path: Path) -> None:
     """Each file of a store by turns a directory, a pipe, a link to itself, nothing, or any bytes."""
     source = unpack("5.5.0-tiny", tmp_path / "source")

@@ -114,6 +114,7 @@ def test_quantiles_are_those_of_all_values(pairs: list[tuple[int, int]], wanted:
     assert traffic.quantiles(values, counts, wanted) == slow
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=30))
 def test_gaps_are_the_same_in_stretches(steps: list[tuple[int, int]]) -> None:
     """Whatever the cuts; a step may begin a new stretch."""

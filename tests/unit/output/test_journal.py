@@ -360,6 +360,7 @@ BATCHES = st.builds(
 STEPS = st.lists(st.one_of(BATCHES, st.integers(0, 5), st.just("open")), max_size=12)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(STEPS)
 def test_like_a_list_of_batches(steps: list[Batch | int | str]) -> None:

@@ -376,6 +376,7 @@ def test_a_time_opens_the_segments_that_can_hold_it(log: LogWriter, tmp_path: Pa
     assert reads.tasks < slack.tasks < 20
 
 
+@pytest.mark.slow
 def test_a_clock_that_went_back_loses_no_message(log: LogWriter, tmp_path: Path) -> None:
     back = LogWriter(tmp_path / "back", segment_size=10_000)
     for record in log.records:

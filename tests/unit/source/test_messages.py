@@ -118,6 +118,7 @@ def normal(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "properties": dict(row["properties"])}
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(segments())
 def test_every_field_is_what_a_slow_decoder_sees(segment: tuple[int, np.ndarray]) -> None:

@@ -144,6 +144,7 @@ def test_a_worker(daemon: str, source: str, killed: bool, place: Path) -> None:
     assert said_by_a_worker(command, place, killed=killed) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_planner_of_a_local_session(killed: bool, place: Path) -> None:
     """One of those that know nothing of reput; PySpark's own daemon shows a stack trace for it."""
