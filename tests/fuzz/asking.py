@@ -147,12 +147,15 @@ def _by_id(found: list[Message]) -> Iterator[Question]:
             lambda store, own=own: ask.by_id(store, own, None),  # type: ignore[misc]
             lambda message, at=at: message.record.physical_offset == at,  # type: ignore[misc]
         )
-    topic, uniq_key = next((one.topic, one.uniq_key) for one in found if one.uniq_key is not None)
+    keyed = next(((one.topic, one.uniq_key) for one in found if one.uniq_key is not None), None)
+    if keyed is None:
+        return
+    topic, uniq_key = keyed
     yield Question(
         ID,
         f"--id {uniq_key} --topic {topic}",
         lambda store: ask.by_id(store, str(uniq_key), topic),
-        lambda message: (message.topic, message.uniq_key) == (topic, uniq_key),
+        lambda message: (message.topic, message.uniq_key) == keyed,
     )
 
 
