@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.units import UnitColumns, by_queue, joined, pack_columns
-from reput.errors import ReputError
 from reput.log.segments import map_segment
 from reput.output.queues.queue_files import QueueFiles
 from reput.replay.key_spill import SpillWriter
@@ -26,8 +25,6 @@ from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
 from reput.scan.part import Part
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-from reput.store.lock import OutputLock
-from reput.store.system_errors import unwritten
 
 #: More queues in a part than this have their units collected: 36 bytes each, up to so many.
 _FEW_QUEUES = 2048
@@ -42,24 +39,18 @@ class Floors(Protocol):
         ...
 
 
-def scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult | ReputError:
+def scan(target: Target, part: Part, floors: Floors) -> PartResult:
     """Scan ``part``, place its units, spill its keys.
 
     Args:
-        attempt: makes the spill's name unique.
-        floors: next queueOffset of each queue as of the last commit. No task writes below: what lies there
-            is committed, and what asks for such a place may be a repeat, or no message at all.
+        floors: next queueOffset of each queue as of the last commit. No task writes below that: those places
+            are committed, and a record that names one may be a repeat, or not a message at all.
+
+    Raises:
+        ReputError, OSError: the part can't be read, or the output can't be written.
     """
-    try:
-        with OutputLock(target.root).shared():
-            return _scan(target, part, attempt, floors)
-    except ReputError as error:
-        return error
-    except OSError as error:
-        return unwritten(error, target.scratch)
-
-
-def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult:
+    # Unique among all processes that may be writing spills of this run.
+    attempt = f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns()}"
     path = target.scratch / f"{part.start:020d}-{attempt}.keys"
     spill = SpillWriter(None if target.keys_in_memory else path)
     waiting = RowSpillWriter(None if target.keys_in_memory else path.with_suffix(".units"))
@@ -190,8 +181,3 @@ class _Placing:
                 queues.irregular[number] |= QUEUE_REPEAT
             elif self._selection.wants_queue(topic, queue_id):
                 self._queue_files.put(topic, queue_id, queue_offset, data)
-
-
-def attempt_id() -> str:
-    """Unique among all processes that may be writing spills of this run."""
-    return f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns()}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError, ReputError
+from reput.errors import OutputError
 from reput.format import names
 from reput.output.audit import audit, audit_batch
 from reput.output.journal.journal import read_state
@@ -135,9 +135,9 @@ def test_a_batch_whose_files_are_elsewhere_is_not_committed(
     golden = unpack("5.3.3-mixed", tmp_path / "store")
     settings = StoreSettings.load(golden.root, golden.write_broker_conf(tmp_path / "broker.conf"), "5.3.3")
 
-    def scan_elsewhere(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult | ReputError:
+    def scan_elsewhere(target: Target, part: Part, floors: Floors) -> PartResult:
         (tmp_path / "far").mkdir(exist_ok=True)
-        return scan(replace(target, root=tmp_path / "far"), part, attempt, floors)
+        return scan(replace(target, root=tmp_path / "far"), part, floors)
 
     monkeypatch.setattr("reput.output.scan_task.scan", scan_elsewhere)
     monkeypatch.setattr("reput.output.writer.BatchWriter._flush", lambda *_: None)  # tasks have flushed

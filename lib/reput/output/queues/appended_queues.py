@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from reput.build import batch, ext
 from reput.build.batch import BatchRows
 from reput.build.placement import Breaks, giving_way, is_unproven
-from reput.errors import Finding, ReputError
+from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.output.queues.irregular_queues import clear_from, clear_series
@@ -31,8 +32,6 @@ from reput.replay.unit_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stret
 from reput.scan.part import Part
 from reput.store import files
 from reput.store.files import opened
-from reput.store.lock import OutputLock
-from reput.store.system_errors import unwritten
 
 #: Of each of the three kinds of files. A queue is written at one go, so that few are needed for long.
 _OPEN = MAX_OPEN // 4
@@ -79,11 +78,12 @@ def _is_batch(target: Target, topic: str) -> bool:
 
 def shares(queues: list[Waiting], count: int) -> list[list[Waiting]]:
     """Queues for at most ``count`` tasks, with about as many units each."""
-    sized = sorted(((sum(each.count for each in queue.stretches), queue) for queue in queues), key=_units)
+    sized = [(sum(each.count for each in queue.stretches), queue) for queue in queues]
     heap: list[tuple[int, int]] = []
     found: list[list[Waiting]] = [[] for _ in range(min(count, len(queues)))]
     for number in range(len(found)):
         heappush(heap, (0, number))
+    sized.sort(key=itemgetter(0))
     for units, queue in reversed(sized):
         load, number = heappop(heap)
         found[number].append(queue)
@@ -91,13 +91,9 @@ def shares(queues: list[Waiting], count: int) -> list[list[Waiting]]:
     return found
 
 
-def _units(sized: tuple[int, Waiting]) -> int:
-    return sized[0]
-
-
 def write(
     target: Target, queues: list[Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
-) -> list[QueueOutcome] | ReputError:
+) -> list[QueueOutcome]:
     """Append what waits for some queues; on return it is on disk.
 
     Running it again from the same committed states writes the same bytes again.
@@ -106,41 +102,29 @@ def write(
         parts: the batch's, in log order.
         breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
+
+    Raises:
+        ReputError, OSError: what waits can't be read, or the output can't be written.
     """
-    recovery, owner = target.settings.recovery, target.owner
-    try:
-        with (
-            OutputLock(target.root).shared(),
-            QueueFiles(
-                target.root, target.settings.consume_queue_file_size, owner, max_open=_OPEN
-            ) as queue_files,
-            SeriesFiles(
-                target.root, recovery.queue_ext_file_size, owner, names.queue_ext_directory, max_open=_OPEN
-            ) as ext_files,
-            SeriesFiles(
-                target.root,
-                recovery.batch_queue_file_size,
-                owner,
-                names.batch_queue_directory,
-                max_open=_OPEN,
-            ) as batch_files,
-            SpillFiles() as spills,
-        ):
-            result = []
-            for queue in queues:
-                blocks = spills.blocks(queue.stretches)
-                if queue.is_batch:
-                    result.append(_append(queue, blocks, batch_files, parts, breaks))
-                else:
-                    placing = _Placing(target, queue, parts, breaks, from_zero=from_zero)
-                    result.append(placing.write(blocks, queue_files, ext_files))
-            for series in (ext_files, batch_files, queue_files):
-                series.flush()
-        return result
-    except ReputError as error:
-        return error
-    except OSError as error:
-        return unwritten(error, target.scratch)
+    recovery, root, owner = target.settings.recovery, target.root, target.owner
+    ext_of, batch_of = names.queue_ext_directory, names.batch_queue_directory
+    with (
+        QueueFiles(root, target.settings.consume_queue_file_size, owner, max_open=_OPEN) as queue_files,
+        SeriesFiles(root, recovery.queue_ext_file_size, owner, ext_of, max_open=_OPEN) as ext_files,
+        SeriesFiles(root, recovery.batch_queue_file_size, owner, batch_of, max_open=_OPEN) as batch_files,
+        SpillFiles() as spills,
+    ):
+        result = []
+        for queue in queues:
+            blocks = spills.blocks(queue.stretches)
+            if queue.is_batch:
+                result.append(_append(queue, blocks, batch_files, parts, breaks))
+            else:
+                placing = _Placing(target, queue, parts, breaks, from_zero=from_zero)
+                result.append(placing.write(blocks, queue_files, ext_files))
+        for series in (ext_files, batch_files, queue_files):
+            series.flush()
+    return result
 
 
 def drop_rest(target: Target, queue: Queue, before: QueueState | None, now: QueueState) -> None:

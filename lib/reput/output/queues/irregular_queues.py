@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from reput.build.placement import Breaks
-from reput.errors import ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.output.queues.queue_files import QueueFiles, series
@@ -17,8 +16,6 @@ from reput.replay.target import Target
 from reput.scan.part import Part
 from reput.store import files
 from reput.store.files import opened
-from reput.store.lock import OutputLock
-from reput.store.system_errors import unwritten
 
 
 def place_again(
@@ -28,36 +25,29 @@ def place_again(
     breaks: Breaks,
     *,
     from_zero: bool,
-) -> list[QueueOutcome] | ReputError:
-    """Clear what a batch may have placed in some queues, and place it anew by the rules.
+) -> list[QueueOutcome]:
+    """Clear what a batch may have placed in some queues, and place it again by the rules.
 
     Args:
         parts: the batch's parts in log order.
         committed: the queues, each with its state before the batch, None if it had none.
         breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
+
+    Raises:
+        ReputError, OSError: a segment can't be read, or the output can't be written.
     """
-    try:
-        rows = collect(target, parts, set(committed))
-        result = []
-        file_size = target.settings.consume_queue_file_size
-        with (
-            OutputLock(target.root).shared(),
-            QueueFiles(target.root, file_size, target.owner) as queue_files,
-        ):
-            for (topic, queue_id), state in committed.items():
-                found = rows.get((topic, queue_id))
-                queue = (topic, queue_id)
-                result.append(
-                    _place_queue(target, parts, queue_files, queue, state, found, breaks, from_zero=from_zero)
-                )
-            if target.flush_in_tasks:
-                queue_files.flush()
-        return result
-    except ReputError as error:
-        return error
-    except OSError as error:
-        return unwritten(error, target.scratch)
+    rows = collect(target, parts, set(committed))
+    with QueueFiles(target.root, target.settings.consume_queue_file_size, target.owner) as queue_files:
+        result = [
+            _place_queue(
+                target, parts, queue_files, queue, state, rows.get(queue), breaks, from_zero=from_zero
+            )
+            for queue, state in committed.items()
+        ]
+        if target.flush_in_tasks:
+            queue_files.flush()
+    return result
 
 
 def drop_rest(target: Target, queue: tuple[str, int], before: QueueState | None, now: QueueState) -> None:
