@@ -107,9 +107,11 @@ def stage(
     Raises:
         ReputError: a batch failed, or what was written isn't all there.
     """
+    from reput.output.audit import audit
+
     drop_carried(plan)
     stages = write(plan, start_spark, listener)
-    _verify(plan)
+    audit(plan.target(flush_in_tasks=False), plan.journal.state)
     carry_over(plan)
     ledger = plan.root / names.LEDGER
     if ledger.exists() and plan.owner is not None:  # written by a library that knows no owners
@@ -249,19 +251,6 @@ def catch_up(plan: Plan) -> None:
     writer = BatchWriter(target, plan.journal, plan.log, InlineRunner(), abort_present=plan.abort_present)
     writer.begin()
     writer.finish()
-
-
-def _verify(plan: Plan) -> None:
-    """Look at the staged files once more before they replace anything.
-
-    Raises:
-        OutputError: a file is missing or doesn't end as the journal says.
-    """
-    from reput.output.audit import audit
-
-    problem = audit(plan.target(flush_in_tasks=False), plan.journal.state)
-    if problem is not None:
-        raise problem
 
 
 def _swap(plan: Plan) -> str | None:

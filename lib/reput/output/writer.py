@@ -36,7 +36,6 @@ from reput.output.salvage import bounded, keep_ranges
 from reput.output.step_back import fingerprint
 from reput.replay.part_result import PartResult
 from reput.replay.placing import QueueOutcome
-from reput.replay.queues import BatchQueues
 from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import Batch, State
 from reput.replay.target import Target
@@ -297,7 +296,8 @@ class BatchWriter:
         """The end of step 8, and steps 9 to 12: all is there, the journal says so, and the rest follows."""
         committed_files.check_queues(self._target, self._journal.state.queues, scan.queues.going_on())
         if not scan.tasks.is_here:  # else this process wrote all of it itself
-            self._audit(scan.queues, batch)
+            ranges = scan.queues.ranges(self._target.settings.consume_queue_file_size)
+            audit_batch(self._target, batch.queues, ranges, batch.index)
         dropped = list(scan.queues.restarted())
         self._journal.append(batch)
         self._target.selection.remember(batch.queues)
@@ -472,17 +472,6 @@ class BatchWriter:
                 queue_files.put_pre_blank(topic, queue_id, state.first)
             if scan.tasks.target.flush_in_tasks:
                 queue_files.flush()
-
-    def _audit(self, queues: BatchQueues, batch: Batch) -> None:
-        """See that what tasks have written is there for this process, too.
-
-        Raises:
-            OutputError: it isn't; nothing is committed.
-        """
-        file_size = self._target.settings.consume_queue_file_size
-        problem = audit_batch(self._target, batch.queues, queues.ranges(file_size), batch.index)
-        if problem is not None:
-            raise problem
 
     def _flush(self, scan: BatchScan) -> None:
         root, file_size = self._target.root, self._target.settings.consume_queue_file_size
