@@ -303,7 +303,6 @@ class BatchWriter:
         self._target.selection.remember(batch.queues)
         for queue, before, now in dropped:
             irregular_queues.drop_rest(self._target, queue, before, now)
-            appended_queues.drop_rest(self._target, queue, before, now)
         self.stages.end("journal")
         self._ledger.catch_up(self._journal)
         self.stages.end("ledger")

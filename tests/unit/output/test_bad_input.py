@@ -20,7 +20,7 @@ from reput.format.commitlog import Record
 from reput.format.consumequeue import MAX_QUEUE_OFFSET, PRE_BLANK, unit
 from reput.log.segments import discover
 from reput.output import salvage
-from reput.replay import salvaged
+from reput.replay import placing
 from reput.replay.state import FILLED, HIDDEN, KEPT, Salvaged, State
 from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
@@ -225,7 +225,7 @@ def test_very_many_hidden_messages_are_told_as_one(
     of_batch: int,
     rows: list[tuple[int, int]],
 ) -> None:
-    monkeypatch.setattr(salvaged, "MOST_HIDDEN", of_queue)
+    monkeypatch.setattr(placing, "MOST_HIDDEN", of_queue)
     monkeypatch.setattr(salvage, "MOST_HIDDEN_IN_BATCH", of_batch)
     result = Result(tmp_path, [segment(*map(message, (0, 1, 1, 1, 1)))])
     assert result.state.salvaged == [

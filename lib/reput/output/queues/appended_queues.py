@@ -21,11 +21,19 @@ from reput.build.placement import Breaks, giving_way, is_unproven
 from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
-from reput.output.queues.irregular_queues import clear_from, clear_series
+from reput.output.queues.irregular_queues import clear_from
 from reput.output.queues.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
 from reput.replay.part_result import PartResult, QueueRows
-from reput.replay.placing import QueueOutcome, findings_of, path_of, pieces, placed_anew, unproven_of
-from reput.replay.salvaged import hidden_of, salvaged_of
+from reput.replay.placing import (
+    QueueOutcome,
+    findings_of,
+    hidden_of,
+    path_of,
+    pieces,
+    placed_anew,
+    salvaged_of,
+    unproven_of,
+)
 from reput.replay.state import LoneZero, QueueState
 from reput.replay.target import Target
 from reput.replay.unit_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
@@ -125,17 +133,6 @@ def write(
         for series in (ext_files, batch_files, queue_files):
             series.flush()
     return result
-
-
-def drop_rest(target: Target, queue: Queue, before: QueueState | None, now: QueueState) -> None:
-    """Drop what is left in consumequeue_ext of a queue's old incarnation, once the new one is committed.
-
-    Raises:
-        OutputError: a file can't be changed.
-    """
-    if before is not None and not now.is_batch and now.appended < before.appended:
-        directory = names.queue_ext_directory(target.root, *queue)
-        clear_series(directory, target.settings.recovery.queue_ext_file_size, now.appended)
 
 
 def _append(
@@ -274,7 +271,7 @@ class _Placing:
         return left, _queue_rows(given[gives_way])
 
     def _wipe(self) -> None:
-        """Leave zeros of the old incarnation; :func:`drop_rest` takes the files away after the commit."""
+        """Zero the old incarnation; ``irregular_queues.drop_rest`` removes its files after the commit."""
         file_size = self._target.settings.recovery.queue_ext_file_size
         directory = names.queue_ext_directory(self._target.root, self._queue.topic, self._queue.queue_id)
         for _start, path in series(directory):

@@ -9,8 +9,15 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.output.queues.queue_files import QueueFiles, series
 from reput.replay.part_result import QueueRows, collect
-from reput.replay.placing import QueueOutcome, findings_of, pieces, placed_anew, unproven_of
-from reput.replay.salvaged import hidden_of, salvaged_of
+from reput.replay.placing import (
+    QueueOutcome,
+    findings_of,
+    hidden_of,
+    pieces,
+    placed_anew,
+    salvaged_of,
+    unproven_of,
+)
 from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.scan.part import Part
@@ -51,15 +58,20 @@ def place_again(
 
 
 def drop_rest(target: Target, queue: tuple[str, int], before: QueueState | None, now: QueueState) -> None:
-    """Drop what is left of a queue's old incarnation, once the new one is committed.
+    """Remove what is left of a queue's old incarnation, once the new one is committed.
 
-    When this is cut off, scratch is there, and the next start does it.
+    When this is interrupted, the scratch directory is still there, and the next start does it.
 
     Raises:
         OutputError: a file can't be changed.
     """
-    if before is not None and now.next < before.next:
+    if before is None:
+        return
+    if now.next < before.next:
         clear_from(target.root, target.settings.consume_queue_file_size, *queue, now.next)
+    if not now.is_batch and now.appended < before.appended:
+        directory = names.queue_ext_directory(target.root, *queue)
+        clear_series(directory, target.settings.recovery.queue_ext_file_size, now.appended)
 
 
 def clear_from(root: Path, file_size: int, topic: str, queue_id: int, queue_offset: int) -> None:
