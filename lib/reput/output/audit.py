@@ -155,9 +155,7 @@ def _audit_ext(
     )
 
 
-def _audit_batch_queue(
-    target: Target, topic: str, queue_id: int, queue: QueueState, next_step: str
-) -> None:
+def _audit_batch_queue(target: Target, topic: str, queue_id: int, queue: QueueState, next_step: str) -> None:
     file_size = target.settings.recovery.batch_queue_file_size
     at = queue.appended - batchconsumequeue.UNIT_LENGTH
     directory = names.batch_queue_directory(target.root, topic, queue_id)

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from reput.format.indexfile import IndexHeader
 from reput.output.batch_tasks import BatchTasks
-from reput.output.index.index_builder import BatchIndex
+from reput.output.index.batch_index import BatchIndex
 from reput.replay.chain import Chain
 from reput.replay.part_result import PartResult
 from reput.replay.queues import BatchQueues

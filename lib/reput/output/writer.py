@@ -25,7 +25,8 @@ from reput.output import committed_files, retention
 from reput.output.audit import audit_batch
 from reput.output.batch_scan import BatchScan
 from reput.output.batch_tasks import BatchTasks, StateFloors
-from reput.output.index.index_builder import BatchIndex, IndexBuilder
+from reput.output.index.batch_index import BatchIndex
+from reput.output.index.index_builder import IndexBuilder
 from reput.output.index.live_index import LiveIndex
 from reput.output.journal.journal import Journal
 from reput.output.ledger.ledger import Ledger
@@ -387,20 +388,8 @@ class BatchWriter:
         if not parts:
             return []
         first = parts[0].start
-        missed = [
-            Part(
-                path=str(segment.path),
-                base=segment.base,
-                segment_length=segment.length,
-                segment_size=self._log.segment_size,
-                start=max(segment.base, cursor),
-                end=min(segment.base + segment.length, first),
-                last=segment is self._log.segments[-1],
-            )
-            for segment in self._log.segments
-            if segment.base < first and segment.base + segment.length > cursor
-        ]
-        parts = [part for part in missed if part.start < part.end] + parts
+        missed = cut(self._log, cursor, first, self._log.segment_size, cursor)
+        parts = [*(Part(*row) for row in missed), *parts]
         if parts[0].start < cursor:
             parts[0] = replace(parts[0], start=cursor, exact=True)
         elif parts[0].start == cursor:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,8 +143,7 @@ def pass_over(
     )
 
 
-@dataclass(slots=True)
-class QueueRows:
+class QueueRows(NamedTuple):
     """One queue's units in log order.
 
     Attributes:
@@ -160,7 +160,7 @@ class QueueRows:
         """Some of the rows, bool[rows]."""
         if chosen.all():
             return self
-        return QueueRows(self.offset[chosen], self.position[chosen], self.size[chosen], self.tags[chosen])
+        return QueueRows(*(column[chosen] for column in self))  # type: ignore[arg-type]
 
 
 def collect(
@@ -185,21 +185,10 @@ def collect(
                 if queue not in wanted:
                     continue
                 rows = np.flatnonzero(unit_queue == number)
-                pieces[queue].append(
-                    QueueRows(
-                        chunk.unit_offset[rows],
-                        chunk.unit_position[rows],
-                        chunk.unit_size[rows],
-                        chunk.unit_tags[rows],
-                    )
-                )
+                columns = (chunk.unit_offset, chunk.unit_position, chunk.unit_size, chunk.unit_tags)
+                pieces[queue].append(QueueRows(*(column[rows] for column in columns)))  # type: ignore[arg-type]
     return {
-        queue: QueueRows(
-            np.concatenate([piece.offset for piece in found]),
-            np.concatenate([piece.position for piece in found]),
-            np.concatenate([piece.size for piece in found]),
-            np.concatenate([piece.tags for piece in found]),
-        )
+        queue: QueueRows(*map(np.concatenate, zip(*found, strict=True)))
         for queue, found in pieces.items()
         if found
     }

@@ -223,12 +223,10 @@ def _lone_zero(rows: QueueRows, placement: Placement) -> tuple[int, int, int] | 
 def _with_unit_before(unit_before: LoneZero, rows: QueueRows) -> QueueRows:
     """The rows with the queue's last unit, a lone queueOffset 0, put before them."""
     position, size, tags, *_ = unit_before
-    return QueueRows(
-        np.concatenate([np.zeros(1, np.int64), rows.offset]),
-        np.concatenate([np.array([position], np.int64), rows.position]),
-        np.concatenate([np.array([size], np.int32), rows.size]),
-        np.concatenate([np.array([tags], np.int64), rows.tags]),
+    first = QueueRows(
+        np.zeros(1, np.int64), np.array([position]), np.array([size], np.int32), np.array([tags])
     )
+    return QueueRows(*map(np.concatenate, zip(*(first, rows), strict=True)))
 
 
 def pieces(rows: QueueRows, placement: Placement) -> Iterator[tuple[int, bytes]]:

@@ -51,11 +51,8 @@ def check_there(path: Path, header: IndexHeader) -> None:
         )
 
 
-def create_empty(target: Target, name: str, header: IndexHeader, *, flush: bool) -> None:
-    """Make a file without entries, or begin one of that name anew.
-
-    Args:
-        flush: fsync the file and its directory.
+def create_empty(target: Target, name: str, header: IndexHeader) -> None:
+    """Make a file without entries, or start one of that name again; flushed if tasks of the target flush.
 
     Raises:
         OutputError: it can't be made.
@@ -63,7 +60,7 @@ def create_empty(target: Target, name: str, header: IndexHeader, *, flush: bool)
     path = target.root / names.INDEX / name
     with opened(path, file_length(target.settings), target.owner) as fd:
         files.pwrite_all(fd, empty_header(target.settings, header).encode(), 0)
-        if flush:
+        if target.flush_in_tasks:
             files.fsync_file(fd)
             files.fsync_dir(path.parent)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,8 @@ from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.output.index import index_file
-from reput.output.index.index_series import IndexSeries
+from reput.output.index.batch_index import BatchIndex
 from reput.output.index.index_task import from_key
-from reput.replay.key_spill import Spill
 from reput.replay.target import Target
 from reput.store import files
 
@@ -52,7 +52,7 @@ class LiveIndex:
             known: the index files so far, in order: (name, header), as the journal has them. What an earlier
                 batch put and never committed is forgotten.
         """
-        return LiveBatch(self, self._target, IndexSeries(known, self._target.settings.max_index_num))
+        return LiveBatch(self, self._target, known)
 
     def release(self) -> None:
         """Flush all of the file that is open, and close it: before others write it, and at a clean end.
@@ -76,13 +76,13 @@ class LiveIndex:
             self._file.close()
             self._file = None
 
-    def file_for(self, series: IndexSeries) -> LiveFile:
+    def file_for(self, batch: LiveBatch) -> LiveFile:
         """The file that the next key goes to, open.
 
         Raises:
             OutputError: it can't be opened, or isn't there any more.
         """
-        name, header = series.for_next_key()
+        name, header = batch.for_next_key()
         file = self._file
         if file is not None and (file.name, file.header) == (name, header):
             file.check_in_place()
@@ -103,10 +103,10 @@ class LiveIndex:
             for rows in pieces:
                 skip, left = 0, len(rows.position)
                 while left:
-                    file = self.file_for(batch.series)
+                    file = self.file_for(batch)
                     put = file.put(rows, skip)
                     batch.moved(file.name, file.header)
-                    if batch.series.is_full(file.header):
+                    if batch.is_full(file.header):
                         self.release()
                     left -= put.rows
                     if left:
@@ -118,43 +118,19 @@ class LiveIndex:
             raise
 
 
-class LiveBatch:
-    """Puts one batch's keys; a :class:`reput.output.index.index_builder.BatchIndex`.
+class LiveBatch(BatchIndex):
+    """Puts one batch's keys into the file that a :class:`LiveIndex` keeps open, and flushes them."""
 
-    Attributes:
-        series: the index files, those of this batch included.
-        changed: the files that were written: their headers by name.
-    """
-
-    def __init__(self, live: LiveIndex, target: Target, series: IndexSeries) -> None:
+    def __init__(self, live: LiveIndex, target: Target, known: list[tuple[str, IndexHeader]]) -> None:
+        super().__init__(replace(target, flush_in_tasks=True), known)
         self._live = live
-        self._target = target
-        self._waiting: list[Spill] = []
-        self.series = series
-        self.changed: dict[str, IndexHeader] = {}
 
-    def offer(self, spill: Spill | None, first_timestamp: int) -> None:
-        """Take the next part's keys. See :class:`reput.output.index.index_builder.BatchIndex`."""
-        self.series.see(first_timestamp)
-        if spill is not None:
-            self._waiting.append(spill)
-
-    def finish(self, last_position: int) -> None:
-        """Put what was taken, and flush. See :class:`reput.output.index.index_builder.BatchIndex`."""
+    def _put_waiting(self) -> None:
         if self._waiting:
             self._live.put(self, (rows for spill in self._waiting for rows in spill.chunks()))
-        empty = self.series.for_last_message(last_position)
-        if empty is not None:
-            index_file.create_empty(self._target, *empty, flush=True)
-            self.moved(*empty)
 
     def give_up(self) -> None:
-        """Nothing is under way. See :class:`reput.output.index.index_builder.BatchIndex`."""
-
-    def moved(self, name: str, header: IndexHeader) -> None:
-        """Say that a file is the last one now, with this header."""
-        self.series.name, self.series.header = name, header
-        self.changed[name] = header
+        """Nothing is under way."""
 
 
 class LiveFile:
