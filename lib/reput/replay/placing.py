@@ -226,7 +226,7 @@ def _with_unit_before(unit_before: LoneZero, rows: QueueRows) -> QueueRows:
     first = QueueRows(
         np.zeros(1, np.int64), np.array([position]), np.array([size], np.int32), np.array([tags])
     )
-    return QueueRows(*map(np.concatenate, zip(*(first, rows), strict=True)))
+    return QueueRows(*map(np.concatenate, zip(*[first, rows], strict=True)))
 
 
 def pieces(rows: QueueRows, placement: Placement) -> Iterator[tuple[int, bytes]]:
