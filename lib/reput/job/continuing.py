@@ -58,12 +58,12 @@ def check_continues(
     Raises:
         OutputError: it was not.
     """
-    from reput.output.step_back import fingerprint
+    from reput.output.step_back import record_mark
 
     begun, state = journal.opening, journal.state
     moved = begun.store != now.store
     if moved and (
-        not state.last_record or fingerprint(log, state.last_position, state.cursor) != state.last_record
+        not state.last_record or record_mark(log, state.last_position, state.cursor) != state.last_record
     ):
         raise OutputError(
             "the output was begun from another store",
@@ -72,15 +72,23 @@ def check_continues(
             found=now.store,
             next_step="Choose another directory, or remove this one",
         )
+    changed: list[str] | None = None
     if begun.fingerprint != now.fingerprint and not (begun.settings and _same_but_topics(begun, now)):
         changed = [
             name
             for name in sorted(begun.settings.keys() | now.settings.keys())
             if name != "fingerprint" and begun.settings.get(name) != now.settings.get(name)
         ]
-        raise _other_settings(begun, now, changed, root)
-    if not follows and begun.settings.get(_KNOWN) != now.settings.get(_KNOWN):
-        raise _other_settings(begun, now, [_KNOWN], root)
+    elif not follows and begun.settings.get(_KNOWN) != now.settings.get(_KNOWN):
+        changed = [_KNOWN]
+    if changed is not None:
+        raise OutputError(
+            "the output was begun with other settings",
+            path=root,
+            expected=_shown(begun.settings, changed),
+            found=_shown(now.settings, changed),
+            next_step=f"Run with the settings it was begun with, or remove {root} and run again",
+        )
     _check_batch(state, begun, now, root)
 
 
@@ -130,16 +138,6 @@ def _topics(opening: Opening, key: str) -> frozenset[str]:
     return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
 
 
-def _other_settings(begun: Opening, now: Opening, changed: list[str], root: Path) -> OutputError:
-    return OutputError(
-        "the output was begun with other settings",
-        path=root,
-        expected=_told(begun.settings, changed),
-        found=_told(now.settings, changed),
-        next_step=f"Run with the settings it was begun with, or remove {root} and run again",
-    )
-
-
 def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
     """See that the log still holds what the output was made from: a broker may have cut it, or expired it.
 
@@ -172,11 +170,11 @@ def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
     )
 
 
-def _told(settings: dict[str, object], names: list[str]) -> str:
-    """Some settings in a few words."""
-    return ", ".join(f"{name}={_short(settings.get(name))}" for name in names) or "rules of another release"
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+def _shown(settings: dict[str, object], names: list[str]) -> str:
+    """Some settings as ``name=value``, long values cut short."""
+    texts = {name: json.dumps(settings.get(name)) for name in names}
+    shown = (
+        f"{name}={text if len(text) <= _LONGEST_VALUE else f'{text[:_LONGEST_VALUE]}…'}"
+        for name, text in texts.items()
+    )
+    return ", ".join(shown) or "rules of another release"

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reput.config.evidence import Asked, Writes
+from reput.errors import SettingsError
+from reput.store.outside import lies_in
+
+if TYPE_CHECKING:
+    from reput.catalog.options import CatalogOptions
 
 GIB = 1 << 30
 
@@ -54,6 +60,42 @@ class RebuildOptions:
             conf_by_hand=self.conf_by_hand,
             version_by_hand=self.version_by_hand,
             converts=self.convert,
+        )
+
+    def to_catalog(self) -> CatalogOptions | None:
+        """What to put into the table of messages; None when no table is wanted.
+
+        Raises:
+            SettingsError: only chosen queues are to be rebuilt, but a table has the messages of all; or one
+                of table and output is inside the other.
+        """
+        if self.catalog is None:
+            if self.catalog_bodies:
+                raise SettingsError("bodies go into a catalog", expected="--catalog DIR", found="none")
+            return None
+        if self.queues:
+            raise SettingsError(
+                "a catalog has the messages of all queues",
+                expected="either --catalog or --queue",
+                found="both",
+                next_step="Run `reput catalog` by itself",
+            )
+        out = self.out
+        if out is not None and (lies_in(self.catalog, out) or lies_in(out, self.catalog)):
+            raise SettingsError(
+                "catalog and output can't be inside each other",
+                path=self.catalog,
+                expected=f"a directory outside of {out}, and not around it",
+                next_step="Name another directory with --catalog",
+            )
+        from reput.catalog.options import CatalogOptions
+
+        return CatalogOptions(
+            store=self.store,
+            table=self.catalog,
+            broker_conf=self.broker_conf,
+            rocketmq_version=self.rocketmq_version,
+            bodies=self.catalog_bodies,
         )
 
 

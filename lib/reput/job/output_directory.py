@@ -20,17 +20,20 @@ def output_root(out: Path, settings: StoreSettings) -> Path:
         OutputError: it may not.
     """
     root = Path(os.path.abspath(out))
-    if root.exists() and root.samefile(settings.root):
-        raise OutputError(
-            "the output is the store itself",
-            path=root,
-            next_step="Use --in-place to replace the store's files, or another directory",
-        )
-    # Elsewhere in the store it may go: that is where a user has room on the same disk.
-    own = [settings.root / name for name in (*names.QUEUES, names.INDEX)]
-    check_outside("the output", root, [*settings.commit_log_dirs, *own], "Choose a directory elsewhere")
-    refuse_links(root, (*names.OUTPUT, names.REPUT))
-    _check_empty_or_ours(root)
+    with files.reporting("the output can't be looked at", out):
+        if root.exists() and root.samefile(settings.root):
+            raise OutputError(
+                "the output is the store itself",
+                path=root,
+                next_step="Use --in-place to replace the store's files, or another directory",
+            )
+        # Anywhere else in the store is fine: that is where a user has room on the same disk.
+        own = [settings.root / name for name in (*names.QUEUES, names.INDEX)]
+        check_outside("the output", root, [*settings.commit_log_dirs, *own], "Choose a directory elsewhere")
+        refuse_links(root, (*names.OUTPUT, names.REPUT))
+        _check_empty_or_ours(root)
+    check_utf8(settings.root)
+    check_utf8(root)
     return root
 
 

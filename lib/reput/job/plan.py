@@ -80,6 +80,20 @@ class Plan:
             filters=self.filters,
         )
 
+    def source(self, **more: object) -> dict[str, str]:
+        """The options of the stream of parts from the cursor on; ``more`` adds to them, without None."""
+        options: dict[str, object] = {
+            "path": self.settings.root,
+            "content": "parts",
+            "startOffset": self.journal.state.cursor,
+            "partBytes": self.options.part_bytes,
+            "maxBytesPerTrigger": self.options.max_bytes_per_trigger,
+            "brokerConf": self.settings.broker_conf,
+            "rocketmqVersion": self.settings.dialect.versions[-1],
+            **more,
+        }
+        return {name: str(value) for name, value in options.items() if value is not None}
+
 
 @contextmanager
 def prepare(
@@ -133,11 +147,9 @@ def prepare(
     opening = Opening(str(settings.root), fingerprint(decided), log.start, decided)
     if options.out is None:
         root = staging_of(settings.root)
+        check_utf8(root)
     else:
-        with files.reporting("the output can't be looked at", options.out):
-            root = output_root(options.out, settings)
-    for path in (settings.root, root):
-        check_utf8(path)
+        root = output_root(options.out, settings)
     journal_path = root / names.REPUT / names.JOURNAL
     if not journal_path.exists() and not is_pending(settings.root):
         check_free(root, guess.output_bytes, "the rebuild")

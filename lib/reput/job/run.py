@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 from reput.errors import SparkError
 from reput.format import names
 from reput.job.carry import carry_over, drop_carried
-from reput.job.cataloging import catalog_options
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
-from reput.job.sharing import shared
 from reput.job.summary import Summary, summarize
 from reput.log.segments import is_zero, likely_end, map_segment
 from reput.store import files
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
     from reput.catalog.run import Catalog
     from reput.output.writer import BatchWriter, Progress
-    from reput.spark.runner import SparkRunner
 
 
 def rebuild(
@@ -51,7 +48,7 @@ def rebuild(
             with by the same command.
     """
     started = time.perf_counter()
-    to_catalog = catalog_options(options)
+    to_catalog = options.to_catalog()
     table: Catalog | None = None
     if to_catalog is not None:
         from reput.catalog.run import Catalog
@@ -125,84 +122,66 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
     Raises:
         ReputError: a batch failed; the committed state is as it was.
     """
-    from reput.spark.runner import SparkRunner
-
-    runner = SparkRunner(spark.sparkContext)
-    with shared(runner, plan):
-        return _run(plan, spark, runner, listener)
-
-
-def _run(
-    plan: Plan, spark: SparkSession, runner: SparkRunner, listener: Callable[[Progress, int], None]
-) -> BatchWriter:
     from reput.log.parts import batch_end, cut
     from reput.output.ledger.ledger_upkeep import LedgerUpkeep
     from reput.output.rollback import roll_back
     from reput.output.writer import BatchWriter
     from reput.scan.part import Part
+    from reput.spark.runner import SparkRunner
     from reput.stream.rebuild_query import run_available
 
-    target = plan.target(flush_in_tasks=not runner.is_local)
-    with OutputLock(plan.root, plan.owner).exclusive():
-        roll_back(target, plan.journal.state)
-    cursor = plan.journal.state.cursor
-    total = sum(
-        max(min(segment.base + segment.length, plan.end) - max(segment.base, cursor), 0)
-        for segment in plan.log.segments
-    )
-    writer = BatchWriter(
-        target,
-        plan.journal,
-        plan.log,
-        runner,
-        lambda progress: listener(progress, total),
-        abort_present=plan.abort_present,
-    )
-    writer.begin()
-    cursor, options = plan.journal.state.cursor, plan.options
-    end = max(plan.end, cursor)
-    written = total - max(end - likely_end(plan.log), 0)
-    most = bytes_per_batch(total, written, options.max_bytes_per_trigger)
-    first = batch_end(plan.log, cursor, end, most)
-    # Spark's own checkpoint is not what a run goes on from; the journal's cursor is.
-    checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
-    shutil.rmtree(checkpoint, ignore_errors=True)
-    try:
-        writer.begin_ahead([Part(*row) for row in cut(plan.log, cursor, first, options.part_bytes, cursor)])
-        asked = run_available(
-            spark,
-            writer,
-            checkpoint,
-            plan.log,
-            {
-                "path": str(plan.settings.root),
-                "content": "parts",
-                "startOffset": str(cursor),
-                "endOffset": str(end),
-                "partBytes": str(options.part_bytes),
-                "maxBytesPerTrigger": str(most),
-                **({"brokerConf": str(plan.settings.broker_conf)} if plan.settings.broker_conf else {}),
-                "rocketmqVersion": plan.settings.dialect.versions[-1],
-            },
+    runner = SparkRunner(spark.sparkContext)
+    with runner.shared(plan.root, plan.owner, plan.settings.config_files):
+        target = plan.target(flush_in_tasks=not runner.is_local)
+        with OutputLock(plan.root, plan.owner).exclusive():
+            roll_back(target, plan.journal.state)
+        cursor = plan.journal.state.cursor
+        total = sum(
+            max(min(segment.base + segment.length, plan.end) - max(segment.base, cursor), 0)
+            for segment in plan.log.segments
         )
-        writer.undo_ahead()
-        if cursor < end and asked < end:
-            raise SparkError(
-                "the stream has ended before the log's end",
-                path=plan.root,
-                offset=plan.journal.state.cursor,
-                expected=f"parts up to {end}",
-                found=f"parts up to {max(asked, cursor)}",
-                next_step="Run the same command again; it goes on from the last committed batch",
+        writer = BatchWriter(
+            target,
+            plan.journal,
+            plan.log,
+            runner,
+            lambda progress: listener(progress, total),
+            abort_present=plan.abort_present,
+        )
+        writer.begin()
+        cursor, options = plan.journal.state.cursor, plan.options
+        end = max(plan.end, cursor)
+        written = total - max(end - likely_end(plan.log), 0)
+        most = bytes_per_batch(total, written, options.max_bytes_per_trigger)
+        first = batch_end(plan.log, cursor, end, most)
+        # A run continues from the journal's cursor, not from Spark's own checkpoint.
+        checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        try:
+            writer.begin_ahead(
+                [Part(*row) for row in cut(plan.log, cursor, first, options.part_bytes, cursor)]
             )
-    except BaseException:
-        runner.cancel()
-        raise
-    finally:
-        writer.stop_ahead()
-    writer.finish()
-    LedgerUpkeep(writer.ledger).work()
-    return writer
+            asked = run_available(
+                spark, writer, checkpoint, plan.log, plan.source(endOffset=end, maxBytesPerTrigger=most)
+            )
+            writer.undo_ahead()
+            if cursor < end and asked < end:
+                raise SparkError(
+                    "the stream has ended before the log's end",
+                    path=plan.root,
+                    offset=plan.journal.state.cursor,
+                    expected=f"parts up to {end}",
+                    found=f"parts up to {max(asked, cursor)}",
+                    next_step="Run the same command again; it continues from the last committed batch",
+                )
+        except BaseException:
+            runner.cancel()
+            raise
+        finally:
+            writer.stop_ahead()
+        writer.finish()
+        LedgerUpkeep(writer.ledger).work()
+        return writer
 
 
 def bytes_per_batch(total: int, written: int, wanted: int) -> int:

@@ -16,7 +16,6 @@ from reput.store.last_file import LastFile
 
 if TYPE_CHECKING:
     from reput.catalog.options import Cataloged
-    from reput.config.settings import StoreSettings
     from reput.job.plan import Plan
     from reput.replay.state import State
 
@@ -58,18 +57,18 @@ class Summary:
     output: str
     in_place: bool
     rocketmq_version: str
-    start: int
-    end: int
-    messages: int
-    bytes: int
-    new_messages: int
-    new_bytes: int
-    queues: int
-    units: int
-    index_files: int
-    index_entries: int
-    batches: int
-    seconds: float
+    start: int = 0
+    end: int = 0
+    messages: int = 0
+    bytes: int = 0
+    new_messages: int = 0
+    new_bytes: int = 0
+    queues: int = 0
+    units: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    batches: int = 0
+    seconds: float = 0.0
     absent_queues: list[str] = field(default_factory=list)
     carried_queues: list[str] = field(default_factory=list)
     doubtful_queues: list[str] = field(default_factory=list)
@@ -126,9 +125,9 @@ def summarize(
         new_messages=state.messages - before.messages,
         new_bytes=state.bytes - before.bytes,
         queues=len(state.queues),
-        units=sum(queue.held for queue in state.queues.values()),
+        units=state.units,
         index_files=len(state.index),
-        index_entries=sum(header.index_count - 1 for _, header in state.index),
+        index_entries=state.index_entries,
         batches=state.batches,
         seconds=seconds,
         absent_queues=_absent(plan.selection, state),
@@ -148,30 +147,6 @@ def summarize(
         kept=kept,
         stages=stages,
         basis=plan.settings.basis,
-    )
-
-
-def nothing_followed(settings: StoreSettings, out: Path | None, seconds: float) -> Summary:
-    """The summary of a tail that was ended before the log had a segment."""
-    return Summary(
-        store=str(settings.root),
-        output=str(out),
-        in_place=False,
-        rocketmq_version=settings.dialect.name,
-        start=0,
-        end=0,
-        messages=0,
-        bytes=0,
-        new_messages=0,
-        new_bytes=0,
-        queues=0,
-        units=0,
-        index_files=0,
-        index_entries=0,
-        batches=0,
-        seconds=seconds,
-        followed=True,
-        basis=settings.basis,
     )
 
 

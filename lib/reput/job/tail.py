@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.settings import StoreSettings
 from reput.config.topics import TopicsNow
+from reput.errors import StoreError
 from reput.format import names
-from reput.job.cataloging import catalog_options
 from reput.job.options import TailOptions
+from reput.job.output_directory import output_root
 from reput.job.plan import prepare
-from reput.job.summary import Summary, nothing_followed, summarize
+from reput.job.summary import Summary, summarize
+from reput.log.segments import discover
 from reput.store import files
+from reput.store.lock import OutputLock
 from reput.watch.run import watching
 
 if TYPE_CHECKING:
@@ -24,15 +28,6 @@ if TYPE_CHECKING:
 
     from reput.catalog.beside import CatalogBeside
     from reput.output.writer import BatchWriter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-
-from reput.config.settings import StoreSettings
-from reput.errors import StoreError
-from reput.job.output_directory import check_utf8, output_root
-from reput.log.segments import discover
-from reput.store.lock import OutputLock
 
 #: Between two looks for the first segment of a new broker, seconds.
 _LOOK_SECONDS = 0.1
@@ -62,7 +57,7 @@ def tail(
     from reput.job.follow import follow
 
     started = time.perf_counter()
-    to_catalog = catalog_options(options)
+    to_catalog = options.to_catalog()
     table: CatalogBeside | None = None
     if to_catalog is not None:
         from reput.catalog.beside import CatalogBeside
@@ -72,7 +67,15 @@ def tail(
         watch = stack.enter_context(watching(options.metrics_port, options.metrics_address))
         log = stack.enter_context(first_segment(options, stopping.is_set, on_wait))
         if not log.is_there:
-            return nothing_followed(log.settings, options.out, time.perf_counter() - started)
+            return Summary(
+                store=str(log.settings.root),
+                output=str(options.out),
+                in_place=False,
+                rocketmq_version=log.settings.dialect.name,
+                seconds=time.perf_counter() - started,
+                followed=True,
+                basis=log.settings.basis,
+            )
         plan = stack.enter_context(prepare(options, follows=True, lock=log.lock))
         if table is not None:
             stack.enter_context(table).check()
@@ -87,7 +90,7 @@ def tail(
             journal = plan.journal
             table.start(spark, lambda: journal.state.cursor, watch.table(table.path, table.reached))
         went_back = None if table is None else table.went_back
-        stages = follow(plan, spark, stopping, watch, listener, went_back)
+        stages = follow(plan, spark, stopping, watch, listener, went_back, options.max_rate)
         cataloged = None if table is None else table.finish()
         files.remove_tree(stop_file)
         plan.known = TopicsNow(plan.settings.topics_json).known
@@ -133,10 +136,7 @@ def first_segment(
     if not is_store or options.out is None or _has_segment(settings):
         yield Awaited(settings, is_there=True)
         return
-    with files.reporting("the output can't be looked at", options.out):
-        root = output_root(options.out, settings)
-    for path in (settings.root, root):
-        check_utf8(path)
+    root = output_root(options.out, settings)
     files.make_dirs(root / names.REPUT)
     with OutputLock(root) as lock:
         stop_file = root / names.REPUT / names.STOP

@@ -24,7 +24,7 @@ from reput.store import files
 _LEAST = -(1 << 63)
 
 
-def fingerprint(log: CommitLog, position: int, end: int) -> str:
+def record_mark(log: CommitLog, position: int, end: int) -> str:
     """By what the log is known again that was read up to ``end``.
 
     The length of the last record and the CRC-32 of its bytes; and, where what was read goes on behind it, the
@@ -176,7 +176,7 @@ def stands(log: CommitLog, read: Batch | State) -> bool:
     segment = log.segment_at(position)
     if segment is None:
         return position < log.end  # damage that came later
-    found = fingerprint(log, position, read.end if isinstance(read, Batch) else read.cursor)
+    found = record_mark(log, position, read.end if isinstance(read, Batch) else read.cursor)
     if read.last_record:
         return found == read.last_record
     # Written by a release that kept no fingerprints.

@@ -34,7 +34,7 @@ from reput.output.queues import appended_queues, irregular_queues
 from reput.output.queues.queue_files import QueueFiles
 from reput.output.rollback import roll_back
 from reput.output.salvage import bounded, keep_ranges
-from reput.output.step_back import fingerprint
+from reput.output.step_back import record_mark
 from reput.replay.part_result import PartResult
 from reput.replay.placing import QueueOutcome
 from reput.replay.runner import InlineRunner, Runner
@@ -288,7 +288,7 @@ class BatchWriter:
             without_unit=without_unit,
             breaks=chain.breaks,
             last_unit_position=max(queues.last_unit_position, state.last_unit_position),
-            last_record=fingerprint(self._log, scan.last_position, scan.end),
+            last_record=record_mark(self._log, scan.last_position, scan.end),
             salvaged=salvaged,
             unproven_until=max((until for _, until in breaks.unproven), default=0),
         )

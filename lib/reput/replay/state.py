@@ -200,8 +200,18 @@ class State:
     salvaged: list[Salvaged] = field(default_factory=list)
     unproven_until: int = 0
 
+    @property
+    def units(self) -> int:
+        """Units of all queues."""
+        return sum(queue.held for queue in self.queues.values())
+
+    @property
+    def index_entries(self) -> int:
+        """Entries of all index files."""
+        return sum(header.index_count - 1 for _, header in self.index)
+
     def add(self, batch: Batch) -> None:
-        """Go on from one batch to the next, in time that goes by what it changed."""
+        """Add the next batch, in time proportional to what it changed."""
         self.cursor = batch.end
         self.messages += batch.messages
         self.bytes += batch.bytes

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -13,6 +14,9 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from reput.spark.hosts import Elsewhere, Proof
+from reput.spark.shared_output import shared_output
+from reput.store.ownership import Owner
+from reput.store.witness import config_seen
 
 
 def is_local(context: SparkContext) -> bool:
@@ -38,6 +42,27 @@ class SparkRunner:
         """Have every worker prove what it sees, before its first function from now on."""
         if not self.is_local:
             self._elsewhere = Elsewhere(proofs)
+
+    @contextmanager
+    def shared(self, output: Path, owner: Owner | None, config: Sequence[Path]) -> Iterator[None]:
+        """Have every worker prove that it sees an output, and the same configuration, while the block runs.
+
+        That it sees the log it proves with each part: see :mod:`reput.store.witness`.
+
+        Args:
+            output: its lock is held.
+            owner: of the files that prove it; None for the process's own.
+            config: files that this process has read.
+
+        Raises:
+            OutputError: nothing can be written to the output.
+        """
+        if self.is_local:
+            yield
+            return
+        with shared_output(output, owner) as proof:
+            self.demand(proof, config_seen(config))
+            yield
 
     @property
     def slots(self) -> int:

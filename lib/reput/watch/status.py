@@ -171,9 +171,9 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
         messages=committed.messages,
         bytes=committed.bytes,
         queues=len(committed.queues),
-        units=sum(queue.held for queue in committed.queues.values()),
+        units=committed.units,
         index_files=len(committed.index),
-        index_entries=sum(header.index_count - 1 for _, header in committed.index),
+        index_entries=committed.index_entries,
         findings=list(committed.findings),
         disk=_disk(root),
     )
