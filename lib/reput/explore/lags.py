@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reput.explore.traffic import is_system
 from reput.format import names
 from reput.lag import lag
+from reput.replay.selection import is_system
 
 if TYPE_CHECKING:
     from reput.explore.workspace import Store

@@ -20,7 +20,8 @@ from reput.explore.charts import (
     thousands,
     utc,
 )
-from reput.explore.traffic import is_system, quantiles
+from reput.explore.traffic import quantiles
+from reput.replay.selection import is_system
 
 #: Topics with a colour of their own; the rest is told together.
 _MOST_TOPICS = 5

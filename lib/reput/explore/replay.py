@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from reput.broker.record import Kind, judge
 from reput.errors import StoreError
-from reput.explore.traffic import is_system
 from reput.explore.workspace import Store
 from reput.format import commitlog, names, properties
 from reput.log.segments import discover, map_segment
+from reput.replay.selection import is_system
 
 if TYPE_CHECKING:
     from reput.explore.workspace import Workspace

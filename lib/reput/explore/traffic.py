@@ -15,14 +15,13 @@ import pandas as pd
 from reput.config.topics import write_queues
 from reput.explore.tables import table
 from reput.format.commitlog import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from reput.replay.selection import SYSTEM_TOPICS
+from reput.replay.selection import is_system
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from reput.explore.workspace import Store
 
-_SYSTEM_PREFIX = "rmq_sys_"
 #: Widths of a bucket of time, s; and how many of them a picture takes.
 _WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
 _MOST_BUCKETS = 240
@@ -41,11 +40,6 @@ def messages(spark: SparkSession, store: Store, columns: str | None = None) -> D
         ReputError: the store can't be read.
     """
     return table(spark, store, "commitlog", columns)
-
-
-def is_system(topic: str) -> bool:
-    """Whether a topic is a broker's own. Source: ``TopicValidator.isSystemTopic`` (rocketmq-all-5.3.3)."""
-    return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
 
 
 def queues(messages: DataFrame) -> pd.DataFrame:

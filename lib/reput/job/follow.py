@@ -1,4 +1,4 @@
-"""Running the query of a tail, and starting it again from where the log still is as it was if it went back."""
+"""Running the query of a tail; it starts again from what the log still holds if the log went back."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def follow(
             checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
             begins = _begins_at_cursor(plan, log, checkpoint)
             try:
-                # What a limited rate lets a batch take is not known before, and is not to be read ahead either.
+                # With a limited rate the first batch's size isn't known yet, and nothing may be read ahead.
                 if begins and max_rate is None:
                     writer.begin_backlog(plan.options.max_bytes_per_trigger, plan.options.part_bytes)
                 source = plan.source(

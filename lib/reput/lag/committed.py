@@ -21,9 +21,9 @@ from pathlib import Path
 from reput.config.fastjson import parse
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, UnsupportedError
-from reput.format import names
+from reput.format import commitlog, names
 
-LMQ_PREFIX = "%LMQ%"
+LMQ_PREFIX = commitlog.LMQ_PREFIX.decode()
 FILE, LMQ_FILE = "consumerOffset.json", "lmqConsumerOffset.json"
 #: Where offsets are when they are in RocksDB: one of its own, one for all of config/ (5.4), and version 2.
 _ROCKSDB = ("consumerOffsets", "metadata", "rdb")

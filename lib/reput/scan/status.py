@@ -24,11 +24,6 @@ class Status(IntEnum):
     BAD_INNER_BATCH = 17  # INNER_BASE or INNER_NUM is no number: a 5.x broker can't dispatch it
 
     @property
-    def is_bad(self) -> bool:
-        """Whether there is no sound record at the position."""
-        return self >= Status.BAD_SIZE
-
-    @property
     def is_framed(self) -> bool:
         """Bad, but the record's size can be trusted: the next record follows it."""
         return self >= Status.BAD_CRC

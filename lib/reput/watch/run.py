@@ -9,7 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.watch.note import RunNote, TableNote
+from reput.format import names
+from reput.store import files
+from reput.watch.note import RunNote
 from reput.watch.table import TableWatch
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Watch:
         """
         conf = None if settings.broker_conf is None else str(settings.broker_conf)
         RunNote(os.getpid(), int(time.time() * 1000), conf, self.url).write(root)
-        TableNote.remove(root)
+        files.remove_tree(root / names.REPUT / names.TABLE)  # an earlier tail's
         self._root = root
         if self._endpoint is not None:
             from reput.stream.progress import TriggerCollector

@@ -20,7 +20,6 @@ from reput.replay.state import Opening
 from reput.store.lock import Holder, output_holder
 from reput.watch import table
 from reput.watch.note import RunNote
-from reput.watch.output import died, output_at
 from reput.watch.table import TableStatus
 
 if TYPE_CHECKING:
@@ -136,6 +135,34 @@ class Status:
         }
 
 
+def output_at(directory: Path) -> Path:
+    """The absolute path of an output.
+
+    Raises:
+        OutputError: the directory isn't one.
+    """
+    root = Path(os.path.abspath(directory))
+    if not has_begun(root):
+        raise OutputError(
+            "there is no output of reput here",
+            path=root,
+            expected=f"{names.REPUT}/{names.JOURNAL} in a directory",
+            found=_what(root),
+            next_step="Name the DIR that reput tail or reput rebuild was given with --out",
+        )
+    return root
+
+
+def has_begun(root: Path) -> bool:
+    """Whether an output was begun, be it empty; False while a tail waits for the log's first segment."""
+    return os.path.lexists(root / names.REPUT / names.JOURNAL)
+
+
+def died(root: Path) -> bool:
+    """Whether the last run was cut off, if nobody writes now: files may hold more than the journal says."""
+    return os.path.lexists(root / names.REPUT / names.SCRATCH)
+
+
 def look(directory: Path, broker_conf: Path | None = None) -> Status:
     """The status of an output.
 
@@ -183,6 +210,14 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
         broker_conf = Path(note.broker_conf)
     _measure_lag(status, opening, broker_conf)
     return status
+
+
+def _what(root: Path) -> str:
+    if not os.path.lexists(root):
+        return "nothing"
+    if (holder := output_holder(root)) is not None:
+        return f"{holder.what}, which begins, or waits for the log's first segment"
+    return "a directory without it" if root.is_dir() else "a file"
 
 
 def _writer(root: Path) -> tuple[str, Holder | None]:

@@ -24,8 +24,8 @@ from reput.format.batchconsumequeue import UNIT as BATCH_UNIT
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.query import Boundary, MessageId, QueryStore, Status, TagFilter, Verdict, ask, message
 from reput.query import log as query_log
-from reput.query.ext import QueueExt
 from reput.query.message import Message
+from reput.query.queue import QueueExt
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally, write_store
 from tests.quick import examples
