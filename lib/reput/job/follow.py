@@ -105,10 +105,10 @@ def follow(
                     state.cursor == tried
                     and last_standing(plan.journal, discover(plan.settings)) == state.batches
                 ):
-                    raise  # the same again, and nothing that was placed is gone
+                    raise  # a second time at this cursor, and nothing that was placed is gone
                 _LOG.warning("%s", error)
                 tried = state.cursor
-                set_aside(checkpoint)  # what Spark planned is of the log as it was
+                set_aside(checkpoint)  # Spark planned it from the log as it was
                 writer.abandon()
                 watch.restarted("log-went-back" if isinstance(error, LogWentBackError) else "expired-unread")
                 continue
@@ -128,7 +128,7 @@ def _step_back(target: Target, journal: Journal, log: CommitLog) -> bool:
         OutputError: what to take back is no longer known.
     """
     number = last_standing(journal, log)
-    # With nothing in common it is more likely another log than one that went back so far.
+    # With nothing in common it is more likely another log than one that went back that far.
     if number is None or (number < journal.state.batches and journal.state_after(number).last_position < 0):
         if number is not None and stands(log, journal.state):
             return False  # only older messages behind newer ones, as after a clock that was set back

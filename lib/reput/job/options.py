@@ -1,4 +1,4 @@
-"""What a job is asked for."""
+"""The options of the jobs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
-    """What ``reput rebuild`` is asked for.
+    """The options of ``reput rebuild``.
 
     Attributes:
         store: the store; holds ``commitlog/`` unless broker.conf says otherwise.
         out: directory for the output, None to rebuild in place.
-        broker_conf: the broker's own configuration file, None for what the store shows.
-        rocketmq_version: the dialect, None for what the store shows.
+        broker_conf: the broker's own configuration file, None to use what the store shows.
+        rocketmq_version: the dialect, None to use what the store shows.
         queues: ``TOPIC`` or ``TOPIC:ID``; empty for all.
         index: build index files, too.
         known_topics_only: leave out topics that config/topics.json doesn't name.
@@ -32,8 +32,9 @@ class RebuildOptions:
         part_bytes: bytes of log that one task takes.
         catalog: a Delta table that gets all messages, None for none.
         catalog_bodies: with their bodies.
-        convert: in place, whatever sizes and release the store shows: it is to have those given.
-        conf_by_hand, version_by_hand: these two, if any, were given by an option, not by the environment.
+        convert: in place, to the sizes and the release given, whatever the store shows.
+        conf_by_hand, version_by_hand: broker_conf or rocketmq_version was given by an option, not by the
+            environment.
     """
 
     store: Path
@@ -53,7 +54,7 @@ class RebuildOptions:
 
     @property
     def asked(self) -> Asked:
-        """As far as the store may speak against it."""
+        """What the store's own files may contradict."""
         return Asked(
             Writes.IN_PLACE if self.out is None else Writes.BESIDE,
             index=self.index and not self.queues,
@@ -101,11 +102,11 @@ class RebuildOptions:
 
 @dataclass(frozen=True, slots=True)
 class TailOptions(RebuildOptions):
-    """What ``reput tail`` is asked for; ``out`` is given.
+    """The options of ``reput tail``; ``out`` is given.
 
     Attributes:
-        max_rate: bytes of log a second that are read at most, None for no bound.
-        metrics_port: where metrics are served, 0 for any free port, None for not at all.
+        max_rate: bytes of log a second that are read at most, None for no limit.
+        metrics_port: where metrics are served, 0 for any free port, None for no metrics.
         metrics_address: the address that this port is opened on.
     """
 

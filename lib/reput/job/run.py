@@ -1,6 +1,6 @@
 """The rebuild job: from a store's commit log to its consume queues, index files, ledger and checkpoint.
 
-What can be refused is refused while the plan is made, before Spark is started and anything changed.
+A run is refused while it is planned, before Spark is started and before anything is changed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def rebuild(
     start_spark: Callable[[], SparkSession],
     listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
 ) -> Summary:
-    """Rebuild what ``options`` ask for.
+    """Run a rebuild.
 
     Args:
-        start_spark: gives the session; only called when nothing speaks against the run.
-        listener: is told the progress and the bytes that there are in all.
+        start_spark: returns the session; only called once the run isn't refused.
+        listener: gets the progress and the bytes to read in all.
 
     Raises:
-        ReputError: refused or failed. What was there before is unchanged; an output that was begun is gone on
-            with by the same command.
+        ReputError: refused or failed. What was there before is unchanged; running the same command again
+            resumes an output that was begun.
     """
     started = time.perf_counter()
     to_catalog = options.to_catalog()
@@ -79,10 +79,10 @@ def rebuild(
 def write(
     plan: Plan, start_spark: Callable[[], SparkSession], listener: Callable[[Progress, int], None]
 ) -> dict[str, float]:
-    """Write to the plan's directory what the log holds and the directory doesn't.
+    """Write to the plan's directory what the log holds and the directory lacks.
 
     Returns:
-        The wall time of the run's stages in seconds; none where there was nothing to do.
+        The wall time of the run's stages in seconds; empty if there was nothing to do.
 
     Raises:
         ReputError: a batch failed; the committed state is as it was.
@@ -99,10 +99,10 @@ def write(
 def stage(
     plan: Plan, start_spark: Callable[[], SparkSession], listener: Callable[[Progress, int], None]
 ) -> dict[str, float]:
-    """Do :func:`write` for a plan in place, so that what it wrote can take the place of the store's files.
+    """Do :func:`write` for a plan in place, so that what it wrote can replace the store's files.
 
     Raises:
-        ReputError: a batch failed, or what was written isn't all there.
+        ReputError: a batch failed, or some of what was written is missing.
     """
     from reput.output.audit import audit
 
@@ -111,7 +111,7 @@ def stage(
     audit(plan.target(flush_in_tasks=False), plan.journal.state)
     carry_over(plan)
     ledger = plan.root / names.LEDGER
-    if ledger.exists() and plan.owner is not None:  # written by a library that knows no owners
+    if ledger.exists() and plan.owner is not None:  # written by a library that doesn't set owners
         files.give_tree(ledger, plan.owner)
     return stages
 
@@ -185,13 +185,13 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
 
 
 def bytes_per_batch(total: int, written: int, wanted: int) -> int:
-    """Bytes of log for each of as few equal batches as there can be.
+    """Bytes of log in a batch, for as few equal batches as possible.
 
     Args:
-        total: bytes of log there are.
-        written: how many of these come before what the broker has allocated and not written yet.
+        total: bytes of log.
+        written: how many of them come before what the broker has allocated but not written yet.
         wanted: bytes in a batch. Up to a sixteenth more is taken, so that a small rest needs no batch of its
-            own, which would cost as much time as 300 MB of log.
+            own, which would take as long as 300 MB of log.
     """
     most = wanted + wanted // 16
     batches = -(-written // most)
@@ -233,7 +233,7 @@ def catch_up(plan: Plan) -> None:
 
 
 def _swap(plan: Plan) -> str | None:
-    """Put the staged files in the store's place; returns the directory that keeps the old ones."""
+    """Replace the store's files by the staged ones; returns the directory that keeps the old ones."""
     root = plan.settings.root
     if plan.selection.is_all:
         wanted = list(names.OUTPUT)

@@ -1,4 +1,4 @@
-"""The tail job: the rebuild's pipeline, kept running behind a log that is being written."""
+"""The tail job: the rebuild's pipeline, kept running on a log that is being written."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from reput.catalog.beside import CatalogBeside
     from reput.output.writer import BatchWriter
 
-#: Between two looks for the first segment of a new broker, seconds.
-_LOOK_SECONDS = 0.1
+#: Seconds between two checks for the first segment of a new broker.
+_POLL_SECONDS = 0.1
 
 
 def tail(
@@ -41,14 +41,14 @@ def tail(
     announce: Callable[[str], None] = lambda _text: None,
     on_wait: Callable[[Path], None] = lambda _directory: None,
 ) -> Summary:
-    """Follow a log until ``stopping`` is set or somebody puts a stop file into the output.
+    """Follow a log until ``stopping`` is set or there is a stop file in the output.
 
     Args:
-        start_spark: gives the session; only called when nothing speaks against the run.
+        start_spark: returns the session; only called once the run isn't refused.
         stopping: ends the run at the next batch's end.
-        listener: is told after each batch.
-        announce: is told what an operator should know, in a few words.
-        on_wait: is told where the log's first segment is waited for, if there is none yet.
+        listener: is called after each batch.
+        announce: gets what an operator should know, in a few words.
+        on_wait: gets the directory where the log's first segment is expected, if the log has none yet.
 
     Raises:
         ReputError: refused or failed. The output is that of the last committed batch, or becomes so at the
@@ -101,12 +101,12 @@ def tail(
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """A log that is there, or not.
+    """The result of waiting for a log's first segment.
 
     Attributes:
         settings: the store's.
-        is_there: it has a segment; else somebody ended the wait.
-        lock: the output's, held since the wait began; None if there was none.
+        is_there: there is a segment; otherwise the wait was ended by a request to stop.
+        lock: the output's, held since the wait began; None if there was no wait.
     """
 
     settings: StoreSettings
@@ -120,10 +120,10 @@ def first_segment(
 ) -> Iterator[Awaited]:
     """Wait until the log has a segment, or ``is_over()``, or there is a stop file in the output.
 
-    The lock stays held while the block runs, so that who asks for an end finds one writer from first to last.
+    The lock stays held while the block runs, so that ``reput stop`` finds one writer from first to last.
 
     Args:
-        on_wait: is told once, before a wait, in which directory segments are looked for.
+        on_wait: called once, before a wait, with the directory where segments are expected.
 
     Raises:
         ReputError: the tail is refused.
@@ -143,16 +143,16 @@ def first_segment(
         files.remove_tree(stop_file)
         on_wait(settings.commit_log_dirs[0])
         while not (is_there := _has_segment(settings)) and not (is_over() or stop_file.exists()):
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         if not is_there:
             files.remove_tree(stop_file)
         yield Awaited(settings, is_there, lock)
 
 
 def _has_segment(settings: StoreSettings) -> bool:
-    """Whether there is a log to read, or something in its place that isn't as a new broker leaves it.
+    """Whether there is a log to read, or anything there but what a broker makes when it starts.
 
-    A broker that starts makes the directory, and a 5.x one a first file without a byte.
+    That is the directory, and with 5.x a first file of no bytes.
     """
     try:
         discover(settings)
@@ -167,4 +167,4 @@ def _has_bytes(directory: Path) -> bool:
     except FileNotFoundError:
         return False  # not made yet, or a file that has just gone
     except OSError:
-        return True  # what it is, the next one who reads it says
+        return True  # whoever reads it next reports what it is

@@ -1,4 +1,4 @@
-"""Who does a batch's work: Spark's tasks, or this process."""
+"""What runs a batch's work: Spark's tasks, or this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHARES_A_SLOT = 2
 
 
 class StateFloors:
-    """The floors of a state, without a copy of all queues."""
+    """The floors of a state, without copying all queues."""
 
     def __init__(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
         self._queues = queues
@@ -40,11 +40,11 @@ class StateFloors:
 
 @dataclass(frozen=True, slots=True)
 class BatchTasks:
-    """Who does a batch's work, and on what terms.
+    """Runs a batch's work.
 
     Attributes:
         runner: runs the batch's functions.
-        target: where they write; says whether they flush.
+        target: where they write, and whether they flush.
         floors: each queue's committed next queueOffset, at least where it isn't 0.
     """
 

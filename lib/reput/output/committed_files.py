@@ -1,7 +1,7 @@
-"""Whether what was committed is still there: nobody stops a user from removing files of an output.
+"""Checks that committed files are still there: a user may have removed files of an output.
 
-A file that is gone would be made anew, with zeros in the places of committed units. So a queue's last
-committed unit is looked at before a batch that adds to it is committed, and all are when a run begins.
+A missing file would be created again, with zeros in the places of committed units. So a queue's last
+committed unit is checked before a batch that adds to it is committed, and all queues' when a run begins.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from reput.output.index import index_file
 from reput.replay.state import QueueState, State
 from reput.replay.target import Target
 
-_NEXT_STEP = "Put it back and run the same command again, or remove the output and start anew"
+_NEXT_STEP = "Put it back and run the same command again, or remove the output and start again"
 
 
 def check_queues(
     target: Target, known: Mapping[tuple[str, int], QueueState], queues: Iterable[tuple[str, int]]
 ) -> None:
-    """See that queues still have their last committed unit.
+    """Check that queues still have their last committed unit.
 
     Args:
         known: queues as of the last commit.
-        queues: those of them to look at; others are passed over.
+        queues: those to check; any that aren't known are skipped.
 
     Raises:
-        OutputError: one hasn't.
+        OutputError: one lacks it.
     """
     file_size = target.settings.consume_queue_file_size
     for topic, queue_id in queues:
@@ -39,7 +39,7 @@ def check_queues(
             continue
         if state.appended and state.first != state.next:
             _check_appended(target, topic, queue_id, state)
-        # What is unproven may have given way in the batch that is about to be committed.
+        # Unproven units may have been replaced by the batch that is about to be committed.
         if state.first == state.proven_next or state.is_batch:
             continue
         at = (state.proven_next - 1) * UNIT_LENGTH
@@ -50,7 +50,7 @@ def check_queues(
 
 
 def _check_appended(target: Target, topic: str, queue_id: int, state: QueueState) -> None:
-    """See that what was last appended in log order is still there."""
+    """Check that what was last appended in log order is still there."""
     recovery = target.settings.recovery
     if state.is_batch:
         directory = names.batch_queue_directory(target.root, topic, queue_id)
@@ -60,7 +60,7 @@ def _check_appended(target: Target, topic: str, queue_id: int, state: QueueState
         file_size, least = recovery.queue_ext_file_size, consumequeueext.HEAD_LENGTH
     at = state.appended - 1
     path = directory / names.offset_name(at - at % file_size)
-    # A unit ends before: its bit map may be all zeros, what stands before it isn't.
+    # A unit ends there: its bit map may be all zeros, the fields before it aren't.
     begin = max(at % file_size + 1 - least, 0)
     if state.is_batch and not any(_read(path, begin)):
         raise _gone("a batch queue's last committed unit is gone", path, begin)
@@ -69,10 +69,10 @@ def _check_appended(target: Target, topic: str, queue_id: int, state: QueueState
 
 
 def check_all(target: Target, state: State) -> None:
-    """See that every file is there that a state names, and that every queue has its last unit.
+    """Check that every file that a state names is there, and that every queue has its last unit.
 
     Raises:
-        OutputError: one isn't.
+        OutputError: one is missing.
     """
     file_size = target.settings.consume_queue_file_size
     for (topic, queue_id), queue in state.queues.items():

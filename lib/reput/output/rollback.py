@@ -1,4 +1,4 @@
-"""Taking back what a batch wrote that was never committed.
+"""Rolling back what a batch wrote that was never committed.
 
 After a crash the files may hold more than the journal says: units past a queue's next queueOffset, queues
 and index files that it doesn't name, entries past an index file's count and the slots that point to them.
@@ -21,12 +21,13 @@ from reput.store.outside import refuse_links
 
 
 def roll_back(target: Target, state: State) -> None:
-    """Make the output what ``state`` says it is. Nothing happens after a clean end.
+    """Make the output what ``state`` says it is. Does nothing after a clean end.
 
     A batch that is under way has a scratch directory; a committed one has none.
 
     Raises:
-        OutputError: a file can't be changed, or a symbolic link leads out of the output: nothing was changed.
+        OutputError: a file can't be changed; or a symbolic link leads out of the output, and nothing was
+            changed.
     """
     if not target.scratch.exists():
         return

@@ -26,7 +26,7 @@ from reput.scan.fields import RecordFields, record_fields
 from reput.scan.part import Part
 from reput.scan.table import QUEUE_REPEAT, QueueTable
 
-#: More queues in a part than this have their units collected: 36 bytes each, up to so many.
+#: With more queues in a part than this, units are collected: 36 bytes each, up to the second number.
 _FEW_QUEUES = 2048
 _MOST_COLLECTED = 1 << 22
 
@@ -73,7 +73,7 @@ def scan(target: Target, part: Part, floors: Floors) -> PartResult:
 
 
 class _SettingAside:
-    """Lets the units of one part wait whose queues are written in log order."""
+    """Puts aside the units of one part that belong to queues which are written in log order."""
 
     def __init__(self, target: Target, part: Part, waiting: RowSpillWriter) -> None:
         self._target = target
@@ -82,7 +82,7 @@ class _SettingAside:
         self._topics: list[bool] = []  # by the table's numbers: whether a topic's queues are such
 
     def add(self, table: QueueTable, chunk: output.OutputArrays) -> set[int]:
-        """Take a chunk, to be used before this returns; the numbers of these queues."""
+        """Take a chunk, which is used before this returns; returns the numbers of such queues."""
         target, part = self._target, self._part
         for name in table.topic_names[len(self._topics) :]:
             self._topics.append(target.is_ordered(name.decode("utf-8", "replace")))
@@ -120,7 +120,7 @@ def _bit_maps(
     fields: RecordFields,
     queues: list[tuple[Queue, int, int]],
 ) -> dict[Queue, NDArray[np.uint8]]:
-    """The bit maps of those queues whose topics have filters; ``rows`` are told which of them have one."""
+    """The bit maps of the queues of topics with filters; marks in ``rows`` which of them have one."""
     if target.filters is None:
         return {}
     filters, found = target.filters.by_topic(), {}
@@ -137,8 +137,8 @@ def _bit_maps(
 class _Placing:
     """Writes the units of one part into their places.
 
-    With more queues than files can be open, a chunk has a unit or two of each, and opening files takes longer
-    than all the rest. Then chunks are collected.
+    With more queues than files can be open, a chunk has a unit or two of each, and opening files would take
+    longer than all the rest. Then chunks are collected.
     """
 
     def __init__(self, selection: Selection, queue_files: QueueFiles, floors: Floors) -> None:
@@ -150,7 +150,7 @@ class _Placing:
         self._ordered: set[int] = set()
 
     def add(self, table: QueueTable, chunk: output.OutputArrays, ordered: set[int]) -> None:
-        """Take a chunk, to be used before this returns.
+        """Take a chunk, which is used before this returns.
 
         Args:
             ordered: numbers of the queues that are written in log order, and not here.

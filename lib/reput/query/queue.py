@@ -1,4 +1,4 @@
-"""One consume queue: where it begins and ends, and its units, read where they lie.
+"""One consume queue: where it begins and ends, and its units.
 
 Source: ``ConsumeQueue``: load, recover, correctMinOffset, getIndexBuffer, getMinOffsetInQueue,
 getMaxOffsetInQueue, rollNextFile (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode).
@@ -23,20 +23,20 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD, HEAD_LENGTH, place_of
 from reput.store.unreadable import unreadable
 
-#: What isn't to be read, in errors.
+#: What can't be read, in errors.
 WHAT = "the queue"
 #: Bytes of a unit in consumequeue_ext up to storeTimestamp, the first field that isn't needed.
 _TAGS_END = 10
 
 
 class Unit(NamedTuple):
-    """What a queue says of one record of the log.
+    """A queue's unit for one record of the log.
 
     Attributes:
-        queue_offset: that of its message; of the first one, when it is a batch.
+        queue_offset: of its message; of the first one, if it is a batch.
         messages: how many are in it.
-        physical_offset, size: where it lies, and its bytes.
-        tags_code: as it is stored.
+        physical_offset, size: of the record, in bytes.
+        tags_code: as stored.
     """
 
     queue_offset: int
@@ -58,7 +58,7 @@ class QueueView:
         min_offset: queue offset of the first unit whose message is still in the log.
         max_offset: queue offset of the next message.
         min_logic: byte offset of the first unit that counts.
-        files: the files in order, each with how many of its bytes count.
+        files: the files in order, each with the number of its valid bytes.
         file_size: bytes of a file.
         tags_code: see :meth:`QueueExt.tags_code`.
 
@@ -110,7 +110,7 @@ class QueueView:
         Args:
             file: one of :attr:`files`.
             position: byte position of the first in the file.
-            count: how many; those that the file counts.
+            count: how many; only valid ones are returned.
 
         Returns:
             UNIT[rows], rows <= count.

@@ -1,4 +1,4 @@
-"""What one part of the log holds of queues and index keys: the scan's results, with nothing written."""
+"""The results of scanning one part of the log: its queues and index keys; nothing is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from reput.store import witness
 
 @dataclass(slots=True)
 class QueueColumns:
-    """What a part holds of each of its queues; see :class:`reput.scan.table.QueueArrays`."""
+    """The queues of a part, column by column; see :class:`reput.scan.table.QueueArrays`."""
 
     topics: list[str] = field(default_factory=list)
     topic: list[int] = field(default_factory=list)
@@ -44,7 +44,7 @@ class QueueColumns:
 
 @dataclass(slots=True)
 class PartResult:
-    """What came of a part.
+    """The result of scanning a part.
 
     Attributes:
         part: the part.
@@ -73,7 +73,7 @@ class PartResult:
 
 
 def witnessed(runner: Runner, part: Part) -> Part:
-    """The part as ``runner``'s functions get it: on other hosts they compare what they read.
+    """The part for ``runner``'s functions, which on other hosts compare what they read.
 
     Raises:
         StoreError: the segment can't be read.
@@ -86,10 +86,10 @@ def witnessed(runner: Runner, part: Part) -> Part:
 
 
 def _mapped(part: Part) -> NDArray[np.uint8]:
-    """The part's segment, whose driver sees the same there.
+    """The part's segment, checked to be what the driver sees.
 
     Raises:
-        StoreError: it can't be read, or is another one.
+        StoreError: it can't be read, or the driver sees another one.
     """
     data = map_segment(part.path, part.segment_length)
     if part.witness is not None:
@@ -103,14 +103,14 @@ def pass_over(
     take: Callable[[QueueTable, output.OutputArrays], None],
     finish: Callable[[QueueTable], None] = lambda _table: None,
 ) -> PartResult:
-    """Scan ``part`` and hand over what is found in it, chunk by chunk; nothing is written.
+    """Scan ``part`` and pass on what is found in it, chunk by chunk; nothing is written.
 
     Args:
         take: gets the table and a chunk, both to be used before it returns.
         finish: gets the table after the last chunk.
 
     Returns:
-        What came of the part, without a spill.
+        The part's result, without a spill.
 
     Raises:
         StoreError: the segment can't be read.

@@ -22,7 +22,7 @@ _EXPECTED = "the queueOffset that is due"
 _OUTCOMES = {
     "repeated-message": "one unit was kept",
     "repeated-queue-offset": "the first keeps its place; these can only be read by physical offset",
-    "queue-restarted": "the topic was created anew: only the newest incarnation is kept",
+    "queue-restarted": "the topic was created again: only the newest incarnation is kept",
     "missing-queue-offsets": "the hole was filled with the unit after it, so that consumers lose no message",
     "queue-offset-jump": "appended at the due place, as the broker's dispatch does",
 }
@@ -33,12 +33,12 @@ _FILL_AT_ONCE = 1 << 16  # units
 
 @dataclass(frozen=True, slots=True)
 class QueueOutcome:
-    """What came of one irregular queue.
+    """The result of placing one irregular queue.
 
     Attributes:
         topic, queue_id: the queue.
         state: as of the end of the batch; None when it has no units at all.
-        restarted: it was created anew in this batch.
+        restarted: it was created again in this batch.
         findings: what was odd.
         salvaged: holes that were filled, and messages that the queue can't show.
     """
@@ -55,10 +55,10 @@ class Placed(NamedTuple):
     """Where a queue's units go.
 
     Attributes:
-        rows: those that are placed, with one before them where the committed state asks for it.
+        rows: those that are placed, with one before them where the committed state requires it.
         placement: their places.
         state: the queue afterwards.
-        hidden: unproven ones, which give way to proven ones.
+        hidden: unproven ones, which are dropped in favour of proven ones.
     """
 
     rows: QueueRows
@@ -75,7 +75,6 @@ def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *
         committed: its state before them, None for a new queue.
         breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
-
     """
     rows, hidden, committed = proven_first(rows, committed, breaks)
     if committed is not None and committed.lone_zero is not None:
@@ -120,7 +119,7 @@ def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *
 def proven_first(
     rows: QueueRows, committed: QueueState | None, breaks: Breaks
 ) -> tuple[QueueRows, QueueRows, QueueState | None]:
-    """What is left of a queue where unproven messages give way to proven ones.
+    """Drop unproven messages of a queue in favour of proven ones.
 
     Args:
         rows: units in log order.
@@ -128,8 +127,8 @@ def proven_first(
         breaks: where the log isn't whole.
 
     Returns:
-        The rows to place; those that give way; the queue as these rows find it: without the units at its end
-        that were unproven, and that a row contradicts.
+        The rows to place; those that are dropped; the queue without the unproven units at its end that a row
+        contradicts.
     """
     unproven = is_unproven(rows.position, breaks)
     hidden = giving_way(rows.offset, unproven, 0 if committed is None else committed.proven_next)
@@ -152,7 +151,7 @@ def findings_of(
 
 
 def unproven_of(parts: list[Part], queue: tuple[str, int], hidden: QueueRows) -> Iterator[Finding]:
-    """One finding for a queue's unproven messages that gave way to proven ones."""
+    """One finding for a queue's unproven messages that were dropped in favour of proven ones."""
     if len(hidden.offset):
         first, last = int(hidden.position[0]), int(hidden.position[-1] + hidden.size[-1])
         yield Finding(
@@ -202,7 +201,7 @@ def salvaged_of(queue: tuple[str, int], rows: QueueRows, placement: Placement) -
 
 
 def hidden_of(queue: tuple[str, int], rows: QueueRows) -> Iterator[Salvaged]:
-    """Unproven messages that gave way to proven ones, the first :data:`MOST_HIDDEN` one by one."""
+    """Unproven messages that were dropped for proven ones, the first :data:`MOST_HIDDEN` one by one."""
     for row in range(min(len(rows.offset), MOST_HIDDEN)):
         begin = int(rows.position[row])
         yield Salvaged(HIDDEN, begin, begin + int(rows.size[row]), *queue, int(rows.offset[row]))
@@ -244,7 +243,7 @@ def pieces(rows: QueueRows, placement: Placement) -> Iterator[tuple[int, bytes]]
 
 
 def _grouped(oddities: list[Oddity]) -> list[Oddity]:
-    """One oddity a kind, with the count of all; holes are told one by one."""
+    """One oddity a kind, with the count of all; holes are listed one by one."""
     grouped: dict[str, Oddity] = {}
     holes = []
     for oddity in oddities:

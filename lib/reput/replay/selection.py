@@ -70,7 +70,7 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether no queue was chosen, so that the output stands for the whole store."""
+        """Whether no queue was chosen, so that the output is of the whole store."""
         return not self.queues
 
     def wants_topic(self, topic: bytes) -> bool:
@@ -114,13 +114,13 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class LiveSelection(Selection):
-    """The same while a broker runs, who makes new topics and deletes old ones.
+    """The queues that are wanted while a broker runs, which creates topics and deletes them.
 
     Attributes:
-        topics: what the broker's topics are now. A topic is looked up when it is first seen, and until it is
-            written: from then on it is what it is.
+        topics: the broker's topics as they are now. A topic is looked up until it is written; from then on it
+            is wanted.
         batches: the broker's version has batch queues.
-        batch_file_size: ``mapperFileSizeBatchConsumeQueue``, bytes; asked for when a batch topic comes.
+        batch_file_size: ``mapperFileSizeBatchConsumeQueue``, bytes; checked when a batch topic appears.
         broker_conf: where it is set.
     """
 
@@ -142,7 +142,7 @@ class LiveSelection(Selection):
         known = self.topics.known
         now = Selection(
             self.queues,
-            # Without the file nothing is new: what it said when the run began holds.
+            # If the file is missing, what it said when the run began still holds.
             self.known if self.known is None or known is None else known,
         )
         wanted = now.wants_topic(topic)

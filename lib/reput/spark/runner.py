@@ -28,8 +28,8 @@ class SparkRunner:
     """Runs functions over items as Spark tasks, one an item.
 
     Attributes:
-        is_local: tasks run on this host, under this process's kernel: children of its JVM, which see the same
-            file systems as itself. Nothing has to be proven there, and no host named.
+        is_local: tasks run on this host, as children of its JVM, which see the same file systems. Then
+            nothing has to be proven, and no host is named.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -39,7 +39,7 @@ class SparkRunner:
         self._elsewhere = None if self.is_local else Elsewhere(())
 
     def demand(self, *proofs: Proof) -> None:
-        """Have every worker prove what it sees, before its first function from now on."""
+        """From now on, have every worker prove what it sees before its first function."""
         if not self.is_local:
             self._elsewhere = Elsewhere(proofs)
 
@@ -66,7 +66,7 @@ class SparkRunner:
 
     @property
     def slots(self) -> int:
-        """Tasks that run at once, as of now: a cluster's executors come after the session, one by one."""
+        """Tasks that run at once, as of now: a cluster's executors start after the session, one by one."""
         return max(int(self._context.defaultParallelism), 1)
 
     def warm_up(self) -> None:
@@ -75,7 +75,7 @@ class SparkRunner:
         threading.Thread(target=self._warm_up, args=(items,), name="reput-warm-up", daemon=True).start()
 
     def _warm_up(self, items: list[object]) -> None:
-        # Cancelled, or what others are told, too.
+        # Cancelled, or an error that the query reports, too.
         with suppress(PySparkException, Py4JError, ConnectionError):
             self._run(abs, items)
 
@@ -95,6 +95,6 @@ class SparkRunner:
         return self._context.parallelize(items, len(items)).map(function).collect()
 
     def cancel(self) -> None:
-        """Wait for no function any more, for tasks may never get an executor; those that run end later."""
+        """Stop waiting for functions, since tasks may never get an executor; those that run end later."""
         with suppress(PySparkException, Py4JError, ConnectionError):  # a session that is gone runs nothing
             self._context.cancelJobsWithTag(self._tag)

@@ -1,13 +1,13 @@
-"""What Spark's own progress says of a tail.
+"""A tail's progress as Spark reports it.
 
-Spark knows the rows of a micro-batch, which are parts of the log, and the offsets of its source. What else is
-to stand in its progress is observed on the stream: a few sums over the same rows, which Spark takes while the
-batch is read, under the name :data:`NAME`. They hold if the batch is read once; each further reading of
-the batch's data frame adds to them.
+Spark knows the rows of a micro-batch, which are parts of the log, and the offsets of its source. More facts
+are added to its progress as observed metrics of the stream: a few sums over these rows, which Spark computes
+while the batch is read, under the name :data:`NAME`. They are right if the batch is read once; reading the
+batch's data frame again adds to them.
 
-A listener in Python isn't used. It is called over a socket for each batch: on two cores that took a batch of
-75 ms to 107 ms, and the calls fell behind. ``query.lastProgress``, asked now and then, costs the batches
-nothing.
+A listener in Python isn't used. It is called over a socket for each batch: on two cores that slowed a batch
+from 75 ms to 107 ms, and the calls fell behind. Reading ``query.lastProgress`` now and then doesn't slow
+batches down.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NAME = "reput"
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What a progress says.
+    """The facts of a progress.
 
     Attributes:
         batch_id: Spark's.
@@ -45,7 +45,7 @@ class StreamFacts:
         parts, bytes: of the batch; None when they were not observed.
         messages: of those parts that were counted; None when none was, as in the batches of a backlog.
         lag_ms: how long their first message had been in the log when the batch was done; None as above.
-        trigger_ms: how long Spark was at it, by its own names of what it does; ``triggerExecution`` is all.
+        trigger_ms: how long each step of Spark's took, by Spark's names; ``triggerExecution`` is the total.
     """
 
     batch_id: int
@@ -66,7 +66,7 @@ class StreamFacts:
 
 
 def observed(parts: DataFrame) -> DataFrame:
-    """The source's parts, with what they hold in Spark's progress; for before ``writeStream``."""
+    """The source's parts, with their sums observed in Spark's progress; to be used before ``writeStream``."""
     from pyspark.sql import functions as sql
 
     return parts.observe(
@@ -79,7 +79,7 @@ def observed(parts: DataFrame) -> DataFrame:
 
 
 def facts(progress: StreamingQueryProgress | None) -> StreamFacts | None:
-    """A progress in reput's terms; None for none, and for one without a batch's range."""
+    """A progress in reput's terms; None without a progress, or for one without a batch's range."""
     if progress is None or not progress.sources:
         return None
     (source, *_) = progress.sources
@@ -111,7 +111,7 @@ def _lag_ms(progress: StreamingQueryProgress, first: int | None) -> int | None:
 
 
 class TriggerCollector(Collector):
-    """How long Spark's last trigger took, as of the moment when somebody asks.
+    """How long Spark's last trigger took, at the moment of each scrape.
 
     Args:
         last: the query's last progress, or None.
@@ -121,7 +121,7 @@ class TriggerCollector(Collector):
         self._last = last
 
     def describe(self) -> Iterable[Metric]:
-        """The name, for the registry; the query isn't asked."""
+        """The name, for the registry, without a value."""
         return [self._family(None)]
 
     def collect(self) -> Iterable[Metric]:

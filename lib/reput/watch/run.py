@@ -1,4 +1,4 @@
-"""What a tail does to be watched: notes in its output, and metrics if they are asked for."""
+"""What a tail does to be watched: notes in its output, and metrics if they are wanted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """A running tail's side of being watched; without an endpoint there is only the note.
+    """Reports on a running tail; without an endpoint only by the note.
 
     Attributes:
         url: of the metrics, None without.
@@ -65,7 +65,7 @@ class Watch:
 
         Args:
             table: its directory.
-            reached: tells the physical offset up to which it holds the log.
+            reached: returns the physical offset up to which it holds the log.
 
         Raises:
             OutputError: the note can't be written.
@@ -80,7 +80,7 @@ class Watch:
         return TableWatch(self._root, table, metrics)
 
     def follow(self, last: Callable[[], StreamingQueryProgress | None]) -> None:
-        """Tell of a query's triggers, and of no earlier one's; ``last`` gives its last progress."""
+        """Report a query's triggers from now on; ``last`` returns its last progress."""
         self._last = last
 
     def batch(self, state: State, stages: Mapping[str, float]) -> None:
@@ -89,7 +89,7 @@ class Watch:
             self._metrics.batch(state, stages)
 
     def restarted(self, reason: str) -> None:
-        """When the pipeline begins anew; see :meth:`reput.watch.metrics.Metrics.restarted`."""
+        """When the pipeline is restarted; see :meth:`reput.watch.metrics.Metrics.restarted`."""
         if self._metrics is not None:
             self._metrics.restarted(reason)
 

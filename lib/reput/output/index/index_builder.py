@@ -1,4 +1,4 @@
-"""Handing index keys to tasks: which keys go to which file, by prefix sums of the key counts.
+"""Building index files by tasks: which keys go to which file, by prefix sums of the key counts.
 
 Order matters in an index file, so spills are taken in log order; but a file's entries can be built while
 later parts are still being scanned, and several files at once.

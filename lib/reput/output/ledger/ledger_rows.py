@@ -77,9 +77,9 @@ def rows(batch: Batch) -> pa.Table:
 
 
 def state_rows(state: State, start: int) -> pa.Table:
-    """Rows for all batches up to a state, where these can't be told one by one any more.
+    """Rows for all batches up to a state, when these are no longer kept one by one.
 
-    A queue's ``units`` are those that it has; how many bytes their messages had isn't known.
+    A queue's ``units`` are those that it has; the bytes of their messages aren't known.
 
     Args:
         state: what the batches add up to.
@@ -118,10 +118,10 @@ def state_rows(state: State, start: int) -> pa.Table:
 def merged(table: pa.Table) -> pa.Table:
     """Rows of many batches as if they had been one; the result may be merged again.
 
-    One row of kind ``batch`` tells their range, sums and number (``count``). A queue has one row, its last
+    One row of kind ``batch`` has their range, sums and number (``count``). A queue has one row, its last one
     with units and bytes summed up; an index file its last one, unless retention removed it; of retention the
-    last row of each queue stays, and one for all index files. Findings stay as long as they are not too many;
-    then the older ones become one a kind, with their count. Of what was salvaged the newest rows stay.
+    last row of each queue stays, and one for all index files. Findings stay unless they are too many; then
+    the older ones become one row a kind, with their count. Of what was salvaged the newest rows stay.
 
     Args:
         table: the rows in the order in which they were committed.
@@ -161,7 +161,7 @@ def _merged_queues(queues: pa.Table) -> pa.Table:
     keys = ["topic", "queue_id"]
     lasts = ["batch_end", "first_offset", "next_offset", "end_offset"]
     sums = ["units", "bytes"]
-    # "last" is the last in order only where one thread goes through the rows.
+    # "last" is the last in order only if one thread reads the rows.
     grouped = queues.group_by(keys, use_threads=False).aggregate(
         [*((name, "last") for name in lasts), *((name, "sum") for name in sums)]
     )

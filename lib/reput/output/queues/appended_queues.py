@@ -1,8 +1,8 @@
 """Queues that are written in log order: batch queues, and those with units in consumequeue_ext.
 
-What is appended to them has no place of its own. So scan tasks only put it aside, in the files of
-:mod:`reput.replay.unit_spill`, and here it is written when all parts of the batch are known, some queues a
-task.
+The place of a unit there isn't known from its message. So scan tasks only put units aside, in the files of
+:mod:`reput.replay.unit_spill`, and they are written here when all parts of the batch are known, some queues
+a task.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from reput.scan.part import Part
 from reput.store import files
 from reput.store.files import opened
 
-#: Of each of the three kinds of files. A queue is written at one go, so that few are needed for long.
+#: Open files of each of the three kinds. A queue is written at once, so that few are needed for long.
 _OPEN = MAX_OPEN // 4
 
 _Block = tuple[Rows, BitMaps]
@@ -68,7 +68,7 @@ class Waiting:
 def waiting(
     target: Target, accepted: Sequence[PartResult], committed: dict[Queue, QueueState]
 ) -> list[Waiting]:
-    """What some parts, in log order, have put aside, by queue."""
+    """The units that some parts, in log order, have put aside, by queue."""
     stretches: dict[Queue, list[Stretch]] = {}
     for result in accepted:
         for queue, found in result.waiting.items():
@@ -80,7 +80,7 @@ def waiting(
 
 
 def _is_batch(target: Target, topic: str) -> bool:
-    # Without consumequeue_ext nothing else is put aside, whatever topics.json says by now.
+    # Without consumequeue_ext only batch queues are put aside, whatever topics.json says by now.
     return not target.queue_ext or target.selection.is_batch(topic)
 
 
@@ -102,9 +102,9 @@ def shares(queues: list[Waiting], count: int) -> list[list[Waiting]]:
 def write(
     target: Target, queues: list[Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
 ) -> list[QueueOutcome]:
-    """Append what waits for some queues; on return it is on disk.
+    """Append the units that wait for some queues; on return they are on disk.
 
-    Running it again from the same committed states writes the same bytes again.
+    Running it again from the same committed states writes the same bytes.
 
     Args:
         parts: the batch's, in log order.
@@ -170,7 +170,7 @@ def _append(
 
 
 def _gives_way(rows: Rows, offset: str, committed: QueueState | None, breaks: Breaks) -> NDArray[np.bool_]:
-    """Which rows of a queue give way to proven ones: bool[rows]; ``offset`` names a field."""
+    """Which rows of a queue are dropped in favour of proven ones: bool[rows]; ``offset`` names a field."""
     proven_next = 0 if committed is None else committed.proven_next
     return giving_way(rows[offset], is_unproven(rows["position"], breaks), proven_next)
 
@@ -195,7 +195,7 @@ def _passed_over(queue: Waiting, rows: BatchRows, parts: list[Part]) -> Iterator
 
 
 class _Placing:
-    """One queue whose units have others in consumequeue_ext."""
+    """Writes one queue that has units in consumequeue_ext as well."""
 
     def __init__(
         self, target: Target, queue: Waiting, parts: list[Part], breaks: Breaks, *, from_zero: bool
@@ -207,7 +207,7 @@ class _Placing:
         self._from_zero = from_zero
 
     def write(self, blocks: list[_Block], queue_files: QueueFiles, ext_files: SeriesFiles) -> QueueOutcome:
-        """Place its units, and append those that they point to."""
+        """Place its units, and append those in consumequeue_ext to which they point."""
         topic, queue_id, before = self._queue.topic, self._queue.queue_id, self._queue.committed
         blocks, hidden = self._proven_first(blocks)
         findings = list(unproven_of(self._parts, (topic, queue_id), hidden))
@@ -222,7 +222,7 @@ class _Placing:
         begin = 0
         if before is not None and before.lone_zero is not None:
             blocks = [_of_lone_zero(before.lone_zero), *blocks]
-            begin = 1  # it has its unit
+            begin = 1  # its unit is already there
         start = 0 if before is None else before.appended
         if placement.restarted:
             begin, start = placement.runs[0][1], 0
@@ -257,7 +257,7 @@ class _Placing:
         )
 
     def _proven_first(self, blocks: list[_Block]) -> tuple[list[_Block], QueueRows]:
-        """The blocks without what gives way, and that."""
+        """The blocks without rows that are dropped in favour of proven ones, and these rows."""
         given = _rows(blocks)
         gives_way = _gives_way(given, "offset", self._queue.committed, self._breaks)
         if not gives_way.any():
@@ -313,7 +313,7 @@ def _put_ext(
 
 
 def _rows(blocks: list[_Block]) -> Rows:
-    # To join arrays of records takes far longer than to join bytes, and nearly always there is one.
+    # Joining arrays of records takes far longer than joining bytes, and nearly always there is only one.
     return blocks[0][0] if len(blocks) == 1 else np.concatenate([block for block, _ in blocks])
 
 
@@ -327,7 +327,7 @@ def _queue_rows(rows: Rows) -> QueueRows:
 
 
 def _of_lone_zero(lone_zero: LoneZero) -> _Block:
-    """The message that :attr:`QueueState.lone_zero` tells of, as a block of its own."""
+    """The message in :attr:`QueueState.lone_zero`, as a block of its own."""
     row = np.zeros(1, ROW)
     row["position"], row["size"], row["tags"] = lone_zero[:3]
     timestamp, bit_map = (-1, "") if len(lone_zero) == 3 else (lone_zero[3], lone_zero[4])

@@ -82,7 +82,7 @@ def clear_from(root: Path, file_size: int, topic: str, queue_id: int, queue_offs
 def clear_series(directory: Path, file_size: int, at: int) -> None:
     """Make a queue's files as if nothing had been written from a byte offset on.
 
-    A directory without files then goes, and its topic's with it when that was the last queue.
+    A directory without files is then removed, and with the last queue the topic's directory.
 
     Raises:
         OutputError: a file can't be changed.
@@ -116,7 +116,7 @@ def _place_queue(
         clear_from(target.root, file_size, topic, queue_id, committed.next if committed else 0)
         return QueueOutcome(topic, queue_id, committed, False, [])
     rows, placement, state, hidden = placed_anew(rows, committed, breaks, from_zero=from_zero)
-    # A queue that begins anew keeps what is committed of it until the new one is: see drop_rest.
+    # A queue that begins again keeps what is committed of it until the new one is: see drop_rest.
     begins = committed is None or (placement.restarted and committed.first == committed.next)
     keep = 0 if committed is None or begins else committed.next
     if committed is not None and committed.unproven is not None and placement.runs:
