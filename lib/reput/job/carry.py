@@ -93,15 +93,11 @@ def carry_over(plan: Plan) -> None:
 
 def _put(plan: Plan, directory: Path, last: LastFile, file_size: int) -> None:
     path = directory / last.path.name
-    files.make_dirs(path.parent, plan.owner)
-    fd = files.create_file(path, file_size, plan.owner)
-    try:
+    with files.opened(path, file_size, plan.owner) as fd:
         files.pwrite_all(fd, last.units, 0)
         with files.reporting("can't set the file's time", path):
             os.utime(fd, ns=(last.modified, last.modified))
         files.fsync_file(fd)
-    finally:
-        files.system.close(fd)
     files.fsync_dir(path.parent)
 
 

@@ -54,7 +54,7 @@ class Outcome:
         }
         if isinstance(self.result, Summary):
             return {**self.result.to_dict(), **facts}
-        return {**facts, "error": self.result.problem, "message": str(self.result), **self.result.facts()}
+        return {**facts, **self.result.document()}
 
 
 def plan_many(stores: Sequence[Path], out_root: Path, common: RebuildOptions) -> list[RebuildOptions]:

@@ -48,13 +48,11 @@ def begin(target: Target, state: State) -> None:
         OutputError: a file can't be removed.
     """
     marker = _marker(target)
-    if marker.exists():
-        files.remove_files(_all_gone(target, state))
-        files.remove_files(list(retention_appended.gone(target, state.queues, {}, state.log_start)))
+    cut_off = marker.exists()
+    files.remove_files(_all_gone(target, state) if cut_off else _gone(target, state.queues, {}))
+    files.remove_files(list(retention_appended.gone(target, state.queues, {}, state.log_start)))
+    if cut_off:
         files.remove_tree(marker)
-    else:
-        files.remove_files(_gone(target, state.queues, {}))
-        files.remove_files(list(retention_appended.gone(target, state.queues, {}, state.log_start)))
 
 
 def follow(
@@ -285,11 +283,7 @@ def _all_gone(target: Target, state: State) -> Iterator[Path]:
             if start < first:
                 yield path
     kept = {name for name, _ in state.index}
-    yield from (path for path in _files(target.root / names.INDEX) if path.name not in kept)
-
-
-def _files(directory: Path) -> list[Path]:
-    return sorted(directory.iterdir()) if directory.is_dir() else []
+    yield from (path for path in sorted((target.root / names.INDEX).glob("*")) if path.name not in kept)
 
 
 def _marker(target: Target) -> Path:

@@ -21,8 +21,8 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import file_length
 from reput.log.parts import batch_end, cut
 from reput.log.segments import CommitLog, without_unwritten_end
-from reput.output import committed_files, retention
-from reput.output.audit import audit_batch
+from reput.output import retention
+from reput.output.audit import audit_batch, check_all, check_queues
 from reput.output.batch_scan import BatchScan
 from reput.output.batch_tasks import BatchTasks, StateFloors
 from reput.output.index.batch_index import BatchIndex
@@ -296,7 +296,7 @@ class BatchWriter:
 
     def _commit(self, scan: BatchScan, batch: Batch) -> None:
         """The end of step 8, and steps 9 to 12: check the files, commit to the journal, and the rest."""
-        committed_files.check_queues(self._target, self._journal.state.queues, scan.queues.going_on())
+        check_queues(self._target, self._journal.state.queues, scan.queues.going_on())
         if not scan.tasks.is_here:  # else this process wrote all of it itself
             ranges = scan.queues.ranges(self._target.settings.consume_queue_file_size)
             audit_batch(self._target, batch.queues, ranges, batch.index)
@@ -319,7 +319,7 @@ class BatchWriter:
             ReputError: it could not be done.
         """
         retention.begin(self._target, self._journal.state)
-        committed_files.check_all(self._target, self._journal.state)
+        check_all(self._target, self._journal.state)
         self._retain(at_start=True)
 
     def _retain(self, *, at_start: bool = False) -> None:
