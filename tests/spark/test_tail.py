@@ -106,7 +106,7 @@ def assert_equal(live: Live, out: Path, *, but: str = "nothing") -> None:
     assert found.index_files
 
 
-def told(query: StreamingQuery) -> list[Row]:
+def told(query: StreamingQuery) -> list[Any]:
     """What Spark's own progress says of each batch so far."""
     return [found for progress in query.recentProgress if (found := progress.observedMetrics.get(NAME))]
 

@@ -1,4 +1,4 @@
-"""What kernels read records with: unaligned big-endian loads, without bounds checks or index wrap-around.
+"""How kernels read records: unaligned big-endian loads, without bounds checks or index wrap-around.
 
 Every caller has checked that the bytes are inside the array.
 """
@@ -21,7 +21,7 @@ for _function in (commitlog.host_length, commitlog.store_timestamp_at, commitlog
 
 @intrinsic
 def given(typingctx, value):
-    """Whether ``value``, a bool or None, is true; known when compiling for None, so that nothing is asked."""
+    """Whether ``value``, a bool or None, is true; None is known at compile time, and costs no check."""
 
     def codegen(context, builder, sig, args):
         return context.get_constant(types.boolean, False) if value is types.none else args[0]

@@ -1,8 +1,8 @@
-"""Scanning one part of the log: chunk after chunk, around whatever is damaged in it.
+"""Scanning one part of the log: chunk after chunk, skipping whatever is damaged in it.
 
 A part is a range of one segment. Its records are those that *begin* in the range. Unless the part's start
-is known to be a record's first byte, the first whole record of its own place is looked for; whoever puts the
-parts together checks that each begins where the one before it ended.
+is known to be a record's first byte, the first whole record that names its own place is searched for;
+:mod:`reput.replay.chain` checks that each part begins where the one before it ended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Part:
         exact: ``start`` is a record's first byte, or the record that begins there is damaged.
         last: no segment follows.
         after_timestamp: storeTimestamp (ms) of the record before, 0 if not known.
-        witness: what the driver reads there, for who scans it on another host; None here.
+        witness: what the driver reads there, to be compared by a task on another host; None here.
     """
 
     path: str
@@ -68,10 +68,10 @@ class PartOutcome:
         status: END, BLANK, UNWRITTEN, or what is wrong at ``end``.
         rest_is_zero: everything from ``end`` to the part's end is zero.
         findings: what was skipped.
-        breaks: physical offsets where messages may be missing, because something was passed over.
+        breaks: physical offsets where messages may be missing, because something was skipped.
         unproven: (start, end), physical offsets: records that begin there may be part of a damaged record's
             body; see :mod:`reput.scan.extent`.
-        entries: records may stand in DLedger's entries.
+        entries: records may be in DLedger's entries.
     """
 
     first: int = -1
@@ -139,7 +139,7 @@ def scan_part(
     out: OutputArrays,
     outcome: PartOutcome,
 ) -> Iterator[OutputArrays]:
-    """Scan a part; yields ``out`` whenever there is something in it, to be used before going on.
+    """Scan a part; yields ``out`` whenever there is something in it, to be used before the next one.
 
     ``data`` is the segment, uint8[segment_length]. ``outcome`` is complete when the iterator ends.
     """
@@ -247,8 +247,8 @@ def is_blank_but_for_its_magic(
 
     Its size reaches the segment's end, and no message does: a broker leaves room for a BLANK behind each
     (``CommitLog.DefaultAppendMessageCallback.doAppend``, END_FILE_MIN_BLANK_LENGTH; rocketmq-all-4.9.7,
-    5.3.3). What lies behind it, such as records from before a truncation, is no part of the log. DLedger's
-    has its two numbers the other way round, and as much room (``MmapFileList.preAppend``).
+    5.3.3). What is behind it, such as records from before a truncation, isn't part of the log. DLedger's
+    BLANK has its two numbers in the other order, and as much room (``MmapFileList.preAppend``).
     """
     if last or status is not Status.BAD_MAGIC:
         return False
@@ -259,7 +259,7 @@ def is_blank_but_for_its_magic(
 def torn_tail(
     part: Part, data: NDArray[np.uint8], position: int, status: Status, *, entries: bool = False
 ) -> Finding:
-    """The finding for a log that ends in something that is no whole record. ``position``: physical offset."""
+    """The finding for a log that ends in bytes that aren't a whole record. ``position``: physical offset."""
     return _finding(
         part,
         data,
