@@ -112,7 +112,7 @@ def rebuild_many(
     done: queue.SimpleQueue[tuple[int, Outcome] | None] = queue.SimpleQueue()
     for numbered in enumerate(stores):
         todo.put(numbered)
-    once = _Once(start_spark)
+    once = _SharedSession(start_spark)
 
     def work() -> None:
         try:
@@ -145,7 +145,7 @@ def rebuild_many(
     return [outcomes[number] for number in sorted(outcomes)]
 
 
-class _Once:
+class _SharedSession:
     """One session for all threads, started by the first that needs it."""
 
     def __init__(self, start_spark: Callable[[], SparkSession]) -> None:
