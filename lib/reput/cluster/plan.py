@@ -195,7 +195,7 @@ def command(
         typer.Option("--rate", metavar="MB/s", min=1, help="Your `make bench`: MB/s of reput, warm ..."),
     ] = MEASURED.bytes_per_second / _MB,
     rate_cores: Annotated[
-        int, typer.Option("--rate-cores", metavar="N", min=1, help="... on so many cores.")
+        int, typer.Option("--rate-cores", metavar="N", min=1, help="... on N cores.")
     ] = MEASURED.cores,
     message_bytes: Annotated[
         int, typer.Option("--message-bytes", metavar="N", min=92, help="A record in the mean.")

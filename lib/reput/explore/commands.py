@@ -66,7 +66,7 @@ class Terminal:
         text = printed.getvalue()
         if code == _REFUSED and not text:
             text = progress.getvalue()
-        return int(code or 0), self._workspace.told(text)
+        return int(code or 0), self._workspace.relative(text)
 
     def _show(self, line: str, ran: tuple[int, str]) -> None:
         code, text = ran

@@ -18,7 +18,7 @@ from reput.store.unreadable import check_store
 #: Environment variables that name another store than the one that comes with reput.
 STORE, BROKER_CONF, VERSION = "REPUT_STORE", "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION"
 
-#: A store is copied up to this many bytes unless more is asked for.
+#: A store is copied up to this many bytes unless more is allowed.
 MOST_COPIED = 1 << 30
 
 
@@ -138,10 +138,10 @@ class Workspace:
 
     def options(self, store: Store) -> str:
         """The options that a command needs to read a store, for :class:`reput.explore.commands.Terminal`."""
-        words = [] if store.broker_conf is None else ["--broker-conf", self.told(str(store.broker_conf))]
+        words = [] if store.broker_conf is None else ["--broker-conf", self.relative(str(store.broker_conf))]
         words += [] if store.version is None else ["--rocketmq-version", store.version]
         return shlex.join(words)
 
-    def told(self, text: str) -> str:
+    def relative(self, text: str) -> str:
         """A text with paths in the workspace made relative, as a shell in it would show them."""
         return text.replace(f"{self.root}{os.sep}", "").replace(str(self.root), ".")

@@ -38,7 +38,7 @@ class QueueState:
             expires, without a unit being added.
         end: physical offset after its last message.
         units, bytes: added by the batch that wrote this.
-        shift: how far its last message's queueOffset lies above its place; see reput.build.placement.
+        shift: how far its last message's queueOffset is above its place; see reput.build.placement.
         lone_zero: the last unit, (physicalOffset, size, tagsCode), where that message is a lone queueOffset
             0, else None: a batch that finds that the queue was created again with it drops it from the files
             before it is committed, and may be repeated. With ConsumeQueueExt, the fields of its unit there

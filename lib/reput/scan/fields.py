@@ -184,7 +184,7 @@ def _begins(data, at, text):  # type: ignore[no-untyped-def]
 
 @njit
 def _value(data, start, end, name):  # type: ignore[no-untyped-def]
-    """Where the last value of a property lies that isn't empty; ``name`` ends in 0x01."""
+    """Where the last value of a property is that isn't empty; ``name`` ends in 0x01."""
     found = found_end = np.int64(0)
     at = start
     while at < end:

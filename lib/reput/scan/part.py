@@ -200,8 +200,8 @@ def scan_part(
         if is_blank_but_for_its_magic(
             data, position, part.segment_size, status, last=part.last, entries=entries
         ):
-            taken_for = "taken for the BLANK that its size says"
-            outcome.findings.append(_finding(part, data, status, position, len(data), taken_for, entries))
+            treated = "treated as the BLANK that its size indicates"
+            outcome.findings.append(_finding(part, data, status, position, len(data), treated, entries))
             status, position = Status.BLANK, part.segment_size
             break
         newest = part.after_timestamp if outcome.newest is None else outcome.newest
@@ -217,15 +217,15 @@ def scan_part(
         resumed = extents.resume(position, stop_at)
         if resumed == NOWHERE:
             break
-        told = "passed over up to the next whole record"
+        text = "passed over up to the next whole record"
         if resumed.contested is not None:
-            told += "; its size and its lengths disagree, and records stand behind both: not taken, for they "
-            told += f"may be part of its body: {extents.listed(*resumed.contested)}"
+            text += "; its size and its lengths disagree, and there are records behind both: not taken, since "
+            text += f"they may be part of its body: {extents.listed(*resumed.contested)}"
         if resumed.unproven > resumed.position:
-            told += "; nothing proves that one begins there, so that these may be part of a message's body, "
-            told += f"and give way to proven ones: {extents.listed(resumed.position, resumed.unproven)}"
+            text += "; nothing proves that one begins there, so that these may be part of a message's body, "
+            text += f"and give way to proven ones: {extents.listed(resumed.position, resumed.unproven)}"
             outcome.unproven.append((part.base + resumed.position, part.base + resumed.unproven))
-        outcome.findings.append(_finding(part, data, status, position, resumed.position, told, entries))
+        outcome.findings.append(_finding(part, data, status, position, resumed.position, text, entries))
         outcome.breaks.append(part.base + position)
         position = resumed.position
     else:

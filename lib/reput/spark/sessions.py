@@ -96,7 +96,7 @@ _CALL_WITHOUT_ANSWER = re.compile(r"An error occurred while calling \S+")
 JAVA_TEMPORARY = "/tmp"
 #: A JVM with Spark's jars has some hundreds open, and a task up to 512 queue files.
 OPEN_FILES = 1024
-#: Printed by every JVM that Spark starts: it asks for a module that only its linear algebra uses.
+#: Printed by every JVM that Spark starts: it requests a module that only its linear algebra uses.
 _JVM_NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector"
 #: A line that says why a JVM doesn't start.
 _JVM_CAUSE = re.compile(r"Exception|Error(?! occurred during)(?!: A JNI error)|[Cc]ould not|[Cc]annot")

@@ -154,12 +154,12 @@ def output_at(directory: Path) -> Path:
 
 
 def has_begun(root: Path) -> bool:
-    """Whether an output was begun, be it empty; False while a tail waits for the log's first segment."""
+    """Whether an output was begun, even an empty one; False while a tail waits for the first segment."""
     return os.path.lexists(root / names.REPUT / names.JOURNAL)
 
 
 def died(root: Path) -> bool:
-    """Whether the last run was cut off, if nobody writes now: files may hold more than the journal says."""
+    """Whether the last run was cut off, if none runs now: files may hold more than the journal says."""
     return os.path.lexists(root / names.REPUT / names.SCRATCH)
 
 

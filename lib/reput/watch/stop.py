@@ -23,7 +23,7 @@ class Stopped:
 
     Attributes:
         root: the output.
-        holder: who wrote there, None if nobody did.
+        holder: the process that wrote there, None if there was none.
         seconds: how long it took to end.
         clean: the output is a committed state; otherwise the last run was cut off.
     """

@@ -50,7 +50,7 @@ def copied(demo: Store, tmp_path: Path) -> Store:
 def test_a_workspace_goes_with_its_process() -> None:
     workspace = Workspace()
     assert workspace.root.is_dir()
-    assert workspace.told(f"in {workspace.root}/store or {workspace.root}") == "in store or ."
+    assert workspace.relative(f"in {workspace.root}/store or {workspace.root}") == "in store or ."
     root = workspace.root
     with pytest.warns(ResourceWarning):
         del workspace

@@ -627,7 +627,7 @@ def test_what_lies_behind_a_blank_is_not_taken(tmp_path: Path) -> None:
     assert by_size.positions() == expected
     finding = by_size.finding
     assert (finding.kind, finding.offset, finding.end) == ("bad-magic", blank, SIZE)
-    assert finding.outcome == "taken for the BLANK that its size says"
+    assert finding.outcome == "treated as the BLANK that its size indicates"
 
 
 def last_record_cut(tmp_path: Path, cut: Callable[[bytes, int], bytes]) -> None:
