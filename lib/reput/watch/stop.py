@@ -62,9 +62,9 @@ def stop(directory: Path, timeout: float = 90.0) -> Stopped:
                 f"the writer has not ended within {timeout:g} s",
                 path=root,
                 found=holder.what,
-                next_step="A tail ends when its batch is done: the request stands, run the same command "
-                "again to wait longer. A rebuild ends by itself, or by Ctrl-C. Killing the process is safe, "
-                "too: the next start rolls back what it hadn't committed",
+                next_step="A tail ends when its batch is done: the request stays in place, run the same "
+                "command again to wait longer. A rebuild ends by itself, or by Ctrl-C. Killing the process "
+                "is safe, too: the next start rolls back what it hadn't committed",
             )
         # Repeatedly: a tail that is just starting removes a stop file that an earlier request may have left.
         if not os.path.lexists(stop_file):
