@@ -91,7 +91,10 @@ def test_outputs_lie_as_the_stores_do(stores: list[str], outputs: list[str]) -> 
 
 @pytest.mark.parametrize(
     ("stores", "problem"),
-    [(["/a/b", "/c", "/a/b/"], "a store is named twice"), (["/a/b/c", "/d", "/a/b"], "lies in another one")],
+    [
+        (["/a/b", "/c", "/a/b/"], "a store is named twice"),
+        (["/a/b/c", "/d", "/a/b"], "is inside another one"),
+    ],
 )
 def test_stores_in_each_other_are_refused(stores: list[str], problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
@@ -123,7 +126,7 @@ def test_nothing_that_ends_a_thread_hangs_the_run(at_once: int, monkeypatch: pyt
 
 
 def test_a_name_between_a_store_and_one_in_it_hides_nothing() -> None:
-    with pytest.raises(SettingsError, match="lies in another one"):
+    with pytest.raises(SettingsError, match="is inside another one"):
         plan_many([Path("/a/b"), Path("/a/b-c"), Path("/a/b/c")], Path("/out"), RebuildOptions(store=Path()))
 
 

@@ -149,13 +149,13 @@ def test_a_link_in_a_store_that_is_rebuilt_in_place(
 def test_a_path_that_is_not_utf8(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
     """py4j can't take it to the JVM. Every other path will do: tests/spark/test_rebuild.py has an odd one."""
     odd = tmp_path / os.fsdecode(b"caf\xe9")
-    assert_refused(reput(*words(store, "--out", odd / "out")), "which is not UTF-8", "choose another one")
+    assert_refused(reput(*words(store, "--out", odd / "out")), "since it is not UTF-8", "choose another one")
     assert not odd.exists()
     conf = store.root.parent / "broker.conf"
     store.root.rename(odd)
     for where in (["--in-place"], ["--out", tmp_path / "out"]):
         outcome = reput("rebuild", odd, "--broker-conf", conf, "--rocketmq-version", store.version, *where)
-        assert_refused(outcome, "which is not UTF-8")
+        assert_refused(outcome, "since it is not UTF-8")
 
 
 @pytest.mark.slow
@@ -309,7 +309,7 @@ def test_wrong_usage(reput: Command, arguments: list[str]) -> None:
         ("gone", "no bin/java in JAVA_HOME"),
         ('echo openjdk version \\"11.0.2\\" 2019-01-15 >&2', "Java 11"),
         ('echo java version \\"1.8.0_201\\" >&2', "Java 8"),
-        ("echo nothing", "doesn't tell its version"),
+        ("echo nothing", "of unknown version"),
     ],
 )
 def test_java(store: GoldenStore, tmp_path: Path, out: Path, java: str | None, said: str) -> None:

@@ -27,11 +27,11 @@ _WRITER = """
 import sys, time
 from pathlib import Path
 from reput.store.lock import OutputLock
-from reput.watch.stop import is_requested
+from reput.format import names
 out = Path(sys.argv[1])
 with OutputLock(out):
     print("holds", flush=True)
-    while not is_requested(out):
+    while not (out / names.REPUT / names.STOP).exists():
         time.sleep(0.01)
 """
 

@@ -48,7 +48,6 @@ from reput.replay.selection import Selection
 from reput.source import messages
 from reput.source.options import NAMES, Options
 from reput.store import swap
-from reput.stream.progress import _offset
 from reput.stream.spark_checkpoint import last_planned, planned_end
 from reput.verify.options import VerifyOptions
 from reput.verify.plan import prepare
@@ -561,11 +560,6 @@ def test_notes_and_checkpoints_are_read_or_none(
     assert kept is None or Path(kept.table).is_absolute()
     last_planned(root)
     planned_end(root, 0)
-
-
-@given(st.one_of(st.none(), st.text(max_size=20), st.sampled_from(['{"offset": 5}', "null", "[]"])))
-def test_an_offset_of_sparks_progress_is_an_object_or_none(text: str | None) -> None:
-    answered(lambda: _offset(text), ValueError)
 
 
 @settings(max_examples=examples(300))

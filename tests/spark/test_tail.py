@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,7 +25,7 @@ from reput.replay.state import State
 from reput.scan.part import Part
 from reput.store.compare import compare
 from reput.store.lock import output_holder
-from reput.stream.progress import StreamFacts, facts
+from reput.stream.progress import NAME
 from tests.live import Live, live_store
 from tests.rebuilds import broker_conf, golden
 
@@ -106,9 +106,9 @@ def assert_equal(live: Live, out: Path, *, but: str = "nothing") -> None:
     assert found.index_files
 
 
-def told(query: StreamingQuery) -> list[StreamFacts]:
+def told(query: StreamingQuery) -> list[Any]:
     """What Spark's own progress says of each batch so far."""
-    return [found for progress in query.recentProgress if (found := facts(progress)) is not None]
+    return [found for progress in query.recentProgress if (found := progress.observedMetrics.get(NAME))]
 
 
 def test_the_log_is_followed_to_the_stores_own_bytes(live: Live, spark: SparkSession) -> None:
@@ -121,9 +121,9 @@ def test_the_log_is_followed_to_the_stores_own_bytes(live: Live, spark: SparkSes
         live.finish()
         running.wait(lambda: running.state.messages == len(live.starts))
         (query,) = spark.streams.active
-        running.wait(lambda: sum(batch.messages or 0 for batch in told(query)) == len(live.starts))
-        assert sum(batch.bytes or 0 for batch in told(query)) == running.state.cursor
-        assert all(batch.lag_ms for batch in told(query) if batch.messages)
+        running.wait(lambda: sum(batch["messages"] or 0 for batch in told(query)) == len(live.starts))
+        assert sum(batch["bytes"] or 0 for batch in told(query)) == running.state.cursor
+        assert all(batch["firstTimestamp"] for batch in told(query) if batch["messages"])
     assert running.summary is not None
     assert running.summary.exit_code == 0
     assert running.summary.followed

@@ -119,7 +119,7 @@ def doom(text: str) -> None:
     then: dict[str, list[Callable[[Any], None]]] = {"reput.spark.sessions": [_tell_all]}
     if doomed.in_spark:
         then["reput.output.writer"] = [lambda writer: setattr(writer, "_INLINE_BYTES", 0)]
-        then["reput.job.follow"] = [_small_parts]
+        then["reput.job.plan"] = [_small_parts]
     if doomed.step is not None:
         end = _End(BY_NAME[doomed.step], doomed)
         then.setdefault("reput.store.files", []).append(end.replace_system)
@@ -140,9 +140,9 @@ def _tell_all(spark: Any) -> None:
     spark.spark_error = tell
 
 
-def _small_parts(follow: Any) -> None:
-    source = follow._source
-    follow._source = lambda plan: {**source(plan), "partBytes": str(_PART_BYTES)}
+def _small_parts(planning: Any) -> None:
+    source = planning.Plan.source
+    planning.Plan.source = lambda plan, **more: source(plan, **more, partBytes=_PART_BYTES)
 
 
 class _End:

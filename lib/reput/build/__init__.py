@@ -1,1 +1,1 @@
-"""From arrays to the bytes of each output. Pure: no files, no Spark."""
+"""From arrays to the bytes of each output; without files or Spark."""

@@ -34,7 +34,7 @@ class BatchRows(NamedTuple):
     batch_size: NDArray[np.int16]
 
     def dispatched(self) -> BatchRows:
-        """Those that get a unit: a negative base offset or batch size is passed over."""
+        """Those that get a unit: messages with a negative base offset or batch size get none."""
         good = (self.base_offset >= 0) & (self.batch_size >= 0)
         chosen: list[NDArray[Any]] = [column[good] for column in self]
         return self if good.all() else BatchRows(*chosen)
@@ -56,5 +56,5 @@ def pack_slowly(rows: BatchRows) -> bytes:
 
 
 def units_fit(file_size: int) -> bool:
-    """Whether a file is filled by whole units; a broker can't append past a rest (``appendMessage``)."""
+    """Whether whole units fill a file; a broker can't append past a remainder (``appendMessage``)."""
     return file_size % UNIT_LENGTH == 0

@@ -41,7 +41,7 @@ class ExtLayout:
     marks: list[int] = field(default_factory=list)
 
     def addresses(self, tags: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64[units]: what consume queue units hold: an address, or the tagsCode where none was stored."""
+        """int64[units], the values for consume queue units: addresses, or tagsCodes if none was stored."""
         held = tags.astype(np.int64)
         for place, first, stop in self.runs:
             held[first:stop] = address(place) + self.unit_length * np.arange(stop - first, dtype=np.int64)
@@ -51,9 +51,9 @@ class ExtLayout:
 def lay_out(start: int, count: int, unit_length: int, file_size: int) -> ExtLayout:
     """Where ``count`` units of one length go.
 
-    A unit that is too long for its size field, or that would lead past the last address, is not stored. One
-    that leaves less than four bytes free in a file goes to the next file; one that no file has room for
-    ends three files early, and is not stored either.
+    A unit that is too long for its size field, or that would go past the last address, is not stored. One
+    that leaves less than four bytes free in a file goes to the next file; one that fits into no file ends
+    three files early, and is not stored either.
 
     Args:
         start: byte offset after the last unit, 0 for a queue without files.
@@ -78,7 +78,7 @@ def lay_out(start: int, count: int, unit_length: int, file_size: int) -> ExtLayo
                 done += fit
                 break
             if file_size - wrote < len(END_MARK):
-                done += 1  # the broker fails to write the mark, and goes on without the unit
+                done += 1  # the broker fails to write the mark, and continues without the unit
                 break
             layout.marks.append(layout.end)
             layout.end += file_size - wrote

@@ -140,8 +140,8 @@ def rebuild_slots(key_hash, slots, first_ordinal):  # type: ignore[no-untyped-de
         slots[key_hash[key] % len(slots)] = np.int32(first_ordinal + key)
 
 
-# Two loops, since one that writes all of an entry at once takes three times as long: what a message's keys
-# have in common would be worked out between loads from hash slots that lie all over 20 MB.
+# Two loops, since one that writes all of an entry at once takes three times as long: the fields that a
+# message's keys share would be computed between loads from hash slots all over 20 MB.
 
 
 @njit(cache=CACHED, nogil=True, _nrt=False)

@@ -1,6 +1,6 @@
-"""Placing the units of a queue whose queueOffsets don't simply go on.
+"""Placing the units of a queue with queueOffsets that aren't consecutive.
 
-Where the log is whole, a broker has dispatched what it holds, and it is placed as the broker did, oddities
+Where the log is whole, a broker has dispatched its messages, and they are placed as the broker did, oddities
 included. Where something is missing from the log, a broker that rebuilds shifts every later unit of a queue;
 reput keeps each unit in its own place. docs/findings.md says why.
 """
@@ -37,7 +37,7 @@ class Oddity:
 
     Attributes:
         kind: the finding's kind.
-        row: the row where it was met.
+        row: the row where it was found.
         queue_offset: the first queueOffset concerned.
         expected: the queueOffset that was due.
         count: units concerned. Repeats are that many rows from ``row`` on.
@@ -61,8 +61,8 @@ class Placement:
         fills: (queueOffset, end, row): places [queueOffset, end) are filled with the unit of ``row``.
         first: the queue's first queueOffset after this, None if it has no units.
         next: the queue's next queueOffset after this.
-        restarted: the queue was created anew: whatever it held before these rows is dropped.
-        shift: how far the last row's queueOffset lies above its place, 0 if it got none; see
+        restarted: the queue was created again: whatever it held before these rows is dropped.
+        shift: how far the last row's queueOffset is above its place, 0 if it got none; see
             :func:`last_is_lone_zero`.
         oddities: what was odd.
     """
@@ -87,11 +87,11 @@ def is_unproven(position: NDArray[np.int64], breaks: Breaks) -> NDArray[np.bool_
 def giving_way(
     offset: NDArray[np.int64], unproven: NDArray[np.bool_], proven_next: int = 0
 ) -> NDArray[np.bool_]:
-    """Which unproven rows of a queue, in log order, have to give way to others: bool[rows].
+    """Which unproven rows of a queue, in log order, are dropped in favour of others: bool[rows].
 
-    One stays only above all proven queueOffsets before it and below all that come later, so that no proven
-    message loses its place to it. Of unproven ones the later stays: a damaged record's body lies before the
-    log that goes on behind it.
+    A row stays only if it is above all proven queueOffsets before it and below all later ones, so that no
+    proven message loses its place to it. Of unproven rows the later one stays: a damaged record's body is
+    before the log that continues behind it.
 
     Args:
         offset: int64[rows], queueOffset.
@@ -112,7 +112,7 @@ def giving_way(
 def last_is_lone_zero(next_offset: int, shift: int) -> bool:
     """Whether a queue's last message has queueOffset 0 and was appended in another place.
 
-    If the next one is 1, the queue was created anew; then it has to be among the rows again.
+    If the next one is 1, the queue was created again; then it has to be among the rows again.
     """
     return shift < 0 and next_offset + shift == 1
 
@@ -132,20 +132,20 @@ def place(
     """Place a queue's units, given in log order.
 
     * The first of a repeated queueOffset keeps its place; the later ones get none.
-    * A message that is named twice for one queue counts once.
+    * A message that is dispatched twice to one queue counts once.
     * queueOffset 0 where a later one was due, and 1 after it, means that the topic was deleted and created
-      again: the newest incarnation is kept, as a live broker holds it. A lone 0 is appended, as brokers do.
+      again: the newest incarnation is kept, as in a live broker. A lone 0 is appended, as brokers do.
     * A queueOffset above the due one, with the log whole since the queue's last message, is appended at the
       due place: that is what the broker did when it wrote the message.
     * A queueOffset above the due one after a break in the log keeps its own place; the hole is filled
       with the same unit, because a real broker's consumers then lose no message (measured; see
-      docs/findings.md). A hole of more messages than the bytes since the queue's last one can hold is no
-      such hole.
-    * So is what a new queue lacks before its first message, where there is a break before it in a log that
-      begins at 0. Pre-blank units would stand there else, which a broker takes for expired ones by the log's
-      start: with 0 it would go on to the next segment, past good messages (measured).
-    * A queue of which no message is left in the log begins anew where its next one comes after a break: what
-      a hole stood for can't be had any more, and its consumers are led to the first one that can.
+      docs/findings.md). A hole of more messages than fit into the bytes since the queue's last one isn't
+      treated so.
+    * In the same way places before a new queue's first message are filled, if there is a break before it in a
+      log that begins at 0. Otherwise there would be pre-blank units, which a broker treats as expired by the
+      log's start: with 0 it would skip to the next segment, past good messages (measured).
+    * A queue without any message left in the log begins again where its next one comes after a break: the
+      messages of a hole could no longer be read, and its consumers continue at the first one that can.
 
     Args:
         offset, position: int64[rows], queueOffset and physicalOffset.

@@ -57,13 +57,13 @@ class UnitColumns(NamedTuple):
 
     @classmethod
     def of(cls, out: OutputArrays) -> UnitColumns:
-        """What a scan has filled: views, good until it goes on."""
+        """What a scan has filled: views, valid until it continues."""
         count = int(out.counts[UNITS])
         columns = (out.unit_queue, out.unit_offset, out.unit_position, out.unit_size, out.unit_tags)
         return cls(*(column[:count] for column in columns))  # type: ignore[arg-type]
 
     def copy(self) -> UnitColumns:
-        """The same units in arrays of their own."""
+        """These units in new arrays."""
         return UnitColumns(*(column.copy() for column in self))  # type: ignore[arg-type]
 
 

@@ -14,8 +14,7 @@ from reput.cli.arguments import AsJson
 from reput.cli.outcome import reported
 from reput.cli.output import JsonOutput, Output, TextOutput, moment, printed
 from reput.store.space import human
-from reput.watch.output import has_begun
-from reput.watch.status import DIED, Status, look
+from reput.watch.status import DIED, Status, has_begun, look
 from reput.watch.stop import Stopped, stop
 from reput.words import counted
 

@@ -88,7 +88,7 @@ def run(
         out: None removes the output in the end.
         broker_conf, rocketmq_version: as for ``reput rebuild``.
         workers: how many.
-        logs: gets a copy of what the cluster's processes said.
+        logs: gets a copy of the logs of the cluster's processes.
 
     Raises:
         ReputError: the store can't be read, or the cluster doesn't start.
@@ -142,7 +142,7 @@ def _compare(store: trial.TrialStore, output: Path) -> int:
 
 
 def _copy_logs(work: Path, target: Path) -> None:
-    """The daemons' logs, the executors' and the events; the secret stays behind."""
+    """Copy the logs of daemons and executors, and the events; not the secret."""
     try:
         for source in (work / "logs", work / "events", *work.glob("worker-*")):
             if source.is_dir():
@@ -156,7 +156,7 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def main() -> None:
-    """Have every way to end but SIGKILL stop the cluster, then run the command."""
+    """Make sure that the cluster is stopped by every signal but SIGKILL, then run the command."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     app()

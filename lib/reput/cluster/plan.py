@@ -1,7 +1,7 @@
 """``python -m reput.cluster.plan``: what a rebuild of many stores takes, from measured rates.
 
-Arithmetic and nothing else: what was measured is :data:`MEASURED`, on 2 cores and 4 GiB of log
-(docs/benchmark.md); every figure can be replaced by one's own. docs/sizing.md says what it leaves out.
+Only arithmetic: the measured rates are :data:`MEASURED`, from 2 cores and 4 GiB of log (docs/benchmark.md);
+options replace them by your own. docs/sizing.md says what it leaves out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MIB = 1 << 20
 _GIB = 1 << 30
 #: RocketMQ's defaults, ``maxIndexNum`` and ``maxHashSlotNum`` (``MessageStoreConfig``).
 _INDEX_KEYS, _INDEX_SLOTS = 20_000_000 - 1, 5_000_000
-#: Bytes a message and a key of a batch until it is committed, as :mod:`reput.replay.estimate` reckons them.
+#: Bytes a message and a key of a batch until it is committed, as in :mod:`reput.replay.estimate`.
 _SPILL_MESSAGE, _SPILL_KEY = 20, 4
 _BATCH = 4 * _GIB
 
@@ -60,7 +60,7 @@ MEASURED = Measured(1153 * _MB, 2, 10.4, 704, 3, 1 * _GIB, 256 * _MIB)
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """What there is to rebuild on.
+    """The hosts for a rebuild.
 
     Attributes:
         number: hosts; each rebuilds whole stores, one after the other.
@@ -78,7 +78,7 @@ class Hosts:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What it takes. Bytes and seconds; those of a host are of the one with the most stores.
+    """What a rebuild takes, in bytes and seconds; figures of a host are of the one with the most stores.
 
     Attributes:
         stores, bytes: to rebuild, in all.
@@ -123,7 +123,7 @@ class Plan:
 
 
 def plan(log_bytes: int, stores: int, hosts: Hosts, measured: Measured = MEASURED) -> Plan:
-    """What a rebuild of so many stores of equal size takes.
+    """What a rebuild of some stores of equal size takes.
 
     Args:
         log_bytes: of all stores together.
@@ -187,7 +187,7 @@ def command(
             "--network",
             metavar="MB/s",
             min=1,
-            help="Between a host and the stores, where they lie elsewhere.",
+            help="Between a host and the stores, if they are elsewhere.",
         ),
     ] = None,
     rate: Annotated[
@@ -195,7 +195,7 @@ def command(
         typer.Option("--rate", metavar="MB/s", min=1, help="Your `make bench`: MB/s of reput, warm ..."),
     ] = MEASURED.bytes_per_second / _MB,
     rate_cores: Annotated[
-        int, typer.Option("--rate-cores", metavar="N", min=1, help="... on so many cores.")
+        int, typer.Option("--rate-cores", metavar="N", min=1, help="... on N cores.")
     ] = MEASURED.cores,
     message_bytes: Annotated[
         int, typer.Option("--message-bytes", metavar="N", min=92, help="A record in the mean.")
@@ -205,7 +205,7 @@ def command(
     ] = MEASURED.keys,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as one JSON document.")] = False,
 ) -> None:
-    """What a rebuild of many stores takes: cores, memory, disk and hours, reckoned from measured rates.
+    """What a rebuild of many stores takes: cores, memory, disk and hours, computed from measured rates.
 
     Nothing is read or started. Exit code 0; 2 where an option can't be understood.
     """

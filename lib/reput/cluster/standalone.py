@@ -1,7 +1,7 @@
-"""Processes of a Spark standalone cluster: started, waited for, and stopped by their ids.
+"""Processes of a Spark standalone cluster: started, awaited, and stopped by their ids.
 
-Everything listens on the loopback, on ports that were free, and asks for a secret that only this user can
-read: whoever reaches a master without one runs code as its owner.
+Everything listens on the loopback, on free ports, and requires a secret that only this user can read: without
+one, anybody who can connect to the master could run code as its owner.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STOP_SECONDS = 15.0
 _MASTER_READY = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_READY = re.compile(r"Successfully registered with master (spark://\S+)")
 _ERROR_LINES = 15
-#: JVMs that live for seconds: most of their time would go into compiling well what soon ends.
+#: For JVMs that live for seconds, which should spend little time on optimizing code.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _LOG4J = """\
@@ -54,12 +54,12 @@ logger.native.level = error
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What came of a spark-submit.
+    """The result of a spark-submit.
 
     Attributes:
         exit_code: of spark-submit, which in client mode is the job's own.
         stdout: what the job printed.
-        stderr: what it and Spark said beside, if that was piped.
+        stderr: what it and Spark printed there, if that was piped.
         tasks: finished tasks by executor.
     """
 
@@ -84,13 +84,16 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it runs no more."""
+        """Whether it has ended."""
         return self._process.poll() is not None
 
     def wait(self, timeout: float | None = None) -> Submitted:
-        """Wait for its end, for so many seconds at most.
+        """Wait for its end.
 
-        One job at a time: the tasks that are counted are those of all jobs that were begun after it.
+        One job at a time: the tasks that are counted are those of all jobs that were started after it.
+
+        Args:
+            timeout: seconds to wait, None without limit.
 
         Raises:
             SparkError: it still runs then.
@@ -103,13 +106,13 @@ class Job:
         return Submitted(self._process.returncode, stdout, said or "", _tasks(logs))
 
     def stop(self) -> None:
-        """End it at once, if it still runs: to a tail that is as harmless as a crash."""
+        """End it at once, if it still runs: for a tail that is as safe as a crash."""
         _stop(self._process)
 
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """A process of the cluster, the leader of a process group of its own, and the file with what it says."""
+    """A process of the cluster, which leads a process group of its own, and its log."""
 
     name: str
     process: subprocess.Popen[str]
@@ -144,7 +147,7 @@ class Cluster:
         """Start, and return when all workers are registered.
 
         Raises:
-            SparkError: there is no Java, or a process ended or said nothing for three minutes.
+            SparkError: there is no Java, or a process ended or wasn't ready after three minutes.
         """
         check_java()
         try:
@@ -217,7 +220,7 @@ class Cluster:
         return Job(process, events, before)
 
     def stop(self) -> None:
-        """Stop what was started, the last first; again has no effect."""
+        """Stop what was started, the last first; a second call has no effect."""
         try:
             while self._jobs:
                 _stop(self._jobs[-1])
@@ -226,7 +229,7 @@ class Cluster:
                 _stop(self._started[-1].process)
                 self._started.pop()
         except BaseException:
-            # Somebody has no patience: then at once, but all of them.
+            # Interrupted again: kill all of them at once.
             for process in (*self._jobs, *(started.process for started in self._started)):
                 _kill(process)
             raise
@@ -237,14 +240,14 @@ class Cluster:
             (self._work / name).mkdir()
         conf = self._work / "conf"
         (conf / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
-        # What the caller's shell says of Spark and Hadoop is about other clusters.
+        # The caller's settings of Spark and Hadoop are for other clusters.
         environment = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("SPARK_", "PYSPARK_", "HADOOP_", "YARN_"))
         }
         if "PYTHONPATH" in environment:
-            # Each process has a directory of its own: what is relative would lead elsewhere.
+            # Each process has its own working directory: a relative path would lead elsewhere.
             places = environment["PYTHONPATH"].split(os.pathsep)
             environment["PYTHONPATH"] = os.pathsep.join(str(Path(place).absolute()) for place in places)
         environment |= {
@@ -269,7 +272,7 @@ class Cluster:
             "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
-            # Begin when every worker has its executor: else the first may do all the work of a small job.
+            # Begin when every worker has its executor: otherwise the first may do all of a small job.
             "spark.cores.max": str(self._workers),
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{_WAIT_SECONDS:.0f}s",
@@ -310,7 +313,7 @@ class Cluster:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 text=True,
-                # Ctrl-C on the terminal is for the one that stops the others in their order.
+                # Ctrl-C on the terminal must only reach this process, which stops the others in order.
                 start_new_session=True,
             )
         started = _Started(name, process, log)
@@ -329,7 +332,7 @@ def _spark_home() -> Path:
 
 
 def _await(started: _Started, pattern: re.Pattern[str]) -> str:
-    """The first group of ``pattern``, once the process has said it."""
+    """The first group of ``pattern``, once the process has printed it."""
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:
         ended = started.process.poll() is not None
@@ -346,13 +349,13 @@ def _await(started: _Started, pattern: re.Pattern[str]) -> str:
                 f"the cluster's {started.name} {what}",
                 path=started.log,
                 found="\n".join(["", *said.splitlines()[-_ERROR_LINES:]]),
-                next_step="Mend the cause and try again",
+                next_step="Fix the cause and try again",
             )
         time.sleep(0.05)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """End a process and the group that it leads: politely, so that a worker ends its executors, then not."""
+    """End a process and the group that it leads: by SIGTERM for a worker to end executors, or SIGKILL."""
     if process.poll() is not None:
         return
     os.killpg(process.pid, signal.SIGTERM)

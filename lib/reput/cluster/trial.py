@@ -1,4 +1,4 @@
-"""A rebuild on a cluster, held against the files that the broker itself wrote."""
+"""The store for a rebuild on a cluster, whose result is compared with the broker's own files."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def _line(setting: tuple[str, object]) -> str:
 
 
 def entry_point(work: Path) -> Path:
-    """What spark-submit gets: jobs/rebuild.py of the checkout, or the same in a file in ``work``.
+    """The script for spark-submit: jobs/rebuild.py of the checkout, or an equal file in ``work``.
 
-    A wheel holds the package alone, and spark-submit takes a file, not a module.
+    A wheel has only the package, and spark-submit needs a file, not a module.
     """
     job = _CHECKOUT / "jobs" / "rebuild.py"
     if job.is_file():

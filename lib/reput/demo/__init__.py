@@ -1,4 +1,4 @@
-"""The demonstration: a store that a real broker wrote is rebuilt from its commit log, and compared."""
+"""The demonstration: rebuild a store that a real broker wrote from its commit log, and compare."""
 
 from __future__ import annotations
 

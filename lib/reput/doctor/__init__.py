@@ -1,4 +1,4 @@
-"""Whether reput can work here: the machine, Java and Spark, and a store. Nothing is changed."""
+"""Checks whether reput can run here: the machine, Java and Spark, and a store. Nothing is changed."""
 
 from reput.doctor.check import Check, Status, worst
 from reput.doctor.machine import machine_checks, spark_check

@@ -1,4 +1,4 @@
-"""What a check says."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        name: what; stable, for programs.
-        status: how it is.
+        name: of the check; stable, for programs.
+        status: how it came out.
         found: what is there.
-        next_step: how to mend it; None when it is well.
+        next_step: how to fix it; None when it is ok.
     """
 
     name: str
@@ -42,12 +42,12 @@ def worst(checks: Iterable[Check]) -> Status:
 
 
 def ok(name: str, found: str) -> Check:
-    """All is well."""
+    """It works."""
     return Check(name, Status.OK, found)
 
 
 def warning(name: str, found: str, next_step: str) -> Check:
-    """It works, but not for everything, or not for ever."""
+    """It works, but not in all cases."""
     return Check(name, Status.WARNING, found, next_step)
 
 

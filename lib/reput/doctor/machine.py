@@ -1,4 +1,4 @@
-"""The machine: what reput, Python, Java and Spark need of it."""
+"""Checks of the machine: what reput, Python, Java and Spark need."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _LEAST_PYTHON = (3, 11)
 _KNOWN_JAVA = (17, 21)
 #: What all processes of a rebuild together took with two cores (docs/benchmark.md, "reput, warm").
 _MEMORY_NEEDED = int(1.2 * (1 << 30))
-#: What a tail took (docs/benchmark.md), and what a rebuild with more cores is reckoned to take: driver and
-#: JVM, and the worker of each core (docs/sizing.md).
+#: What a tail took (docs/benchmark.md), and an estimate for a rebuild with more cores: driver and JVM, and
+#: the worker of each core (docs/sizing.md).
 _MEMORY_TAIL, _MEMORY_FIXED, _MEMORY_PER_CORE = int(2.1 * (1 << 30)), 1 << 30, 256 << 20
-#: Reckoned, not measured: what reput spills lies in its output, and here what Spark keeps and spills.
+#: An estimate: reput's own spills are in its output, and here is what Spark keeps and spills.
 _SCRATCH_WANTED = 512 << 20
 _DEFAULT_MAPS = 65_530
 
 
 def machine_checks() -> Iterator[Check]:
-    """Everything that needs no Spark session, in the order in which it matters."""
+    """All checks that need no Spark session, the most important first."""
     yield system()
     yield python()
     yield encoding()
@@ -51,7 +51,7 @@ def system() -> Check:
     found = f"{platform.system()} {platform.release()} on {platform.machine()}"
     if platform.system() == "Linux":
         return ok("system", found)
-    return warning("system", found, "reput was tried on Linux alone: rather copy the store to such a host.")
+    return warning("system", found, "reput was only tested on Linux: better copy the store to such a host.")
 
 
 def python(version: tuple[int, int] = sys.version_info[:2]) -> Check:
@@ -63,7 +63,7 @@ def python(version: tuple[int, int] = sys.version_info[:2]) -> Check:
 
 
 def encoding(files: str | None = None, shown: str | None = None) -> Check:
-    """Topics are directories, and may have any characters."""
+    """The encoding of file names and output: topics are directories, and may have any characters."""
     files = (files or sys.getfilesystemencoding()).lower().replace("-", "")
     shown = (shown or getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "")
     found = f"file names are {files}, output is {shown}"
@@ -76,10 +76,10 @@ def encoding(files: str | None = None, shown: str | None = None) -> Check:
 
 
 def numba_cache() -> Check:
-    """Compiled kernels are kept, or each process compiles them anew."""
+    """Whether compiled kernels can be cached; otherwise each process compiles them again."""
     from reput.scan import frames
 
-    # numba settles on the place when a function is decorated, and has no public name for it.
+    # numba chooses the directory when a function is decorated, and has no public name for it.
     cache = getattr(getattr(frames._pass_over, "_cache", None), "cache_path", None)
     if cache is None:
         step = "Set NUMBA_CACHE_DIR to a directory that you can write to."
@@ -88,7 +88,7 @@ def numba_cache() -> Check:
 
 
 def cache_check(directory: Path) -> Check:
-    """The same for a directory, which needn't exist yet."""
+    """Whether kernels can be cached in a directory, which needn't exist yet."""
     place = directory
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -114,15 +114,15 @@ def java_check() -> Check:
             "java", f"no bin/java in JAVA_HOME={home}" if home else "no java on PATH, and no JAVA_HOME", step
         )
     if version is None:
-        return wrong("java", f"{path} doesn't tell its version", step)
+        return wrong("java", f"{path} doesn't show its version", step)
     found = f"Java {version}, {path}"
     if version < LEAST_JAVA:
         return wrong("java", found, step)
-    return ok("java", found) if version in _KNOWN_JAVA else warning("java", f"{found}: not tried", step)
+    return ok("java", found) if version in _KNOWN_JAVA else warning("java", f"{found}: not tested", step)
 
 
 def delta() -> Check:
-    """Needed for the ledger and for messages as tables in Spark, and for nothing else."""
+    """Delta Lake, needed only for the ledger and for messages as tables in Spark."""
     jar, name = delta_jar()
     if jar is not None:
         return ok("delta", str(jar))
@@ -134,12 +134,12 @@ def delta() -> Check:
 
 
 def memory(available: int | None = None, cores: int | None = None) -> Check:
-    """Free memory for as many cores, in this container if it is one."""
+    """Free memory for this many cores, in the container if this is one."""
     available = _available_memory() if available is None else available
     cores = _cores() if cores is None else cores
     wanted = max(_MEMORY_TAIL, _MEMORY_FIXED + cores * _MEMORY_PER_CORE)
     if available is None:
-        return warning("memory", "the system doesn't tell", f"See that {human(wanted)} are free.")
+        return warning("memory", "unknown", f"Make sure that {human(wanted)} are free.")
     found = f"{human(available)} available"
     if available >= wanted:
         return ok("memory", found)
@@ -151,7 +151,7 @@ def memory(available: int | None = None, cores: int | None = None) -> Check:
 
 
 def open_files(files: int | None, limit: int | None = None) -> Check:
-    """The limit of open files, for reput, and for a broker that loads so many files with it."""
+    """The limit of open files, for reput, and for a broker that loads this many files."""
     if limit is None:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     unlimited = limit == resource.RLIM_INFINITY
@@ -167,7 +167,7 @@ def open_files(files: int | None, limit: int | None = None) -> Check:
 
 
 def maps(files: int | None, limit: int | None = None) -> Check:
-    """``vm.max_map_count``, for reput, and for a broker that maps so many files."""
+    """``vm.max_map_count``, for reput, and for a broker that maps this many files."""
     limit = _map_limit() if limit is None else limit
     name = "maps" if files is None else "maps-of-store"
     if limit is None:
@@ -182,7 +182,7 @@ def maps(files: int | None, limit: int | None = None) -> Check:
 
 
 def scratch() -> Check:
-    """Where Spark keeps what it shuffles, and Python its temporary files: the worst of these directories."""
+    """Where Spark keeps shuffled data, and Python its temporary files: the worst of these directories."""
     ours = Path(tempfile.gettempdir())
     spark = os.environ.get("SPARK_LOCAL_DIRS") or JAVA_TEMPORARY
     names = {Path(name.strip()): ["SPARK_LOCAL_DIRS"] for name in spark.split(",") if name.strip()}
@@ -221,15 +221,15 @@ def spark_check(start: Callable[[], SparkSession]) -> Check:
         started = time.monotonic() - began
         rows = spark.range(1).mapInArrow(lambda batches: batches, "id long").count()
     except ReputError as error:
-        return wrong("spark", str(error), error.next_step or "See what Spark says above.")
+        return wrong("spark", str(error), error.next_step or "See Spark's output above.")
     except Exception as error:  # noqa: BLE001 - whatever Spark raises, the other checks are to be shown
-        return wrong("spark", str(spark_error(error)), "See what Spark says above.")
+        return wrong("spark", str(spark_error(error)), "See Spark's output above.")
     took = f"session after {started:.1f} s, a Python worker after {time.monotonic() - began:.1f} s"
     found = f"Spark {spark.version} on {spark.sparkContext.master}: {took}"
     if rows != 1:
         return wrong(
             "spark",
-            f"{found}; a row was lost on the way",
+            f"{found}; a row was lost",
             "Install reput's own versions of PySpark and pyarrow.",
         )
     return ok("spark", found)
@@ -251,7 +251,7 @@ def _available_memory() -> int | None:
 
 
 def _cores() -> int:
-    """Those that ``local[*]`` takes: as Java counts them, those allowed to this process and its container."""
+    """The cores that ``local[*]`` uses: as Java counts them, those of this process and its container."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()

@@ -1,4 +1,4 @@
-"""A store: whether it can be read, who uses it, which settings and release fit, and what it asks for."""
+"""Checks of a store: whether it can be read, who uses it, which settings and release fit, what it needs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _MOST_SHOWN = 3
 def store_checks(
     store: Path, broker_conf: Path | None, version: str | None, out: Path | None = None
 ) -> Iterator[Check]:
-    """Look at a store; each check that can't be made without the one before it is left out.
+    """Check a store; checks that depend on one that failed are left out.
 
     Args:
         store: the store's directory.
-        broker_conf: the broker's file, None for what the store shows.
+        broker_conf: the broker's file, None to use what the store shows.
         version: the release that wrote it, None when it isn't known.
         out: where a rebuild is to be written; None for the store's own place.
     """
@@ -61,7 +61,7 @@ def store_checks(
 
 
 def settings_check(settings: StoreSettings) -> Check:
-    """Whether the files are as the settings say, and what the settings rest on."""
+    """Whether the files fit the settings, and what the settings are based on."""
     basis = settings.basis
     against = [one for one in basis.contradictions if one.by_conf]
     offered = "" if basis.offered is None else f" There is {basis.offered}: see whether it is this broker's."
@@ -70,7 +70,7 @@ def settings_check(settings: StoreSettings) -> Check:
         found = "; ".join(map(str, against))
         return wrong("settings", f"{named}: {found}", f"{against[0].next_step}.{offered}")
     if settings.broker_conf is not None:
-        return ok("settings", f"{named}, and nothing in the store speaks against it")
+        return ok("settings", f"{named}, and nothing in the store contradicts it")
     found = f"{named}; {'; '.join(basis.files)}"
     if any(DEFAULT in one for one in basis.files):
         return warning("settings", found, f"Give the broker's own file with -c, if it has one.{offered}")
@@ -97,13 +97,13 @@ def evidence_check(settings: StoreSettings) -> Check:
     """All that the store shows of its settings and its release, and what couldn't be read."""
     evidence = settings.basis.evidence
     if evidence is None:
-        return ok("evidence", "none was looked for")
+        return ok("evidence", "not examined")
     shown = [str(sizes) for sizes in evidence.sizes() if sizes.looked_at]
     shown += [f"{mark.why} ({mark.range})" for mark in evidence.release.marks]
     if evidence.switches.multi_dispatch:
         shown.append(evidence.switches.why)
     if evidence.switches.queue_ext:
-        shown.append("units lead to consumequeue_ext/")
+        shown.append("units point to consumequeue_ext/")
     found = "; ".join(shown) or "the store shows nothing of its settings and its release"
     if evidence.unread:
         step = "Run reput as root, or as the user that the broker runs as."
@@ -138,7 +138,7 @@ def in_use(settings: StoreSettings) -> Check:
     except ReputError as error:
         return _from("in-use", error)
     if holder is None:
-        return ok("in-use", "by nobody")
+        return ok("in-use", "not in use")
     step = (
         "Stop the broker before anything in place; query, lag, stats, verify, tail and rebuild --out may run."
     )
@@ -175,17 +175,17 @@ def room(settings: StoreSettings, log: CommitLog, out: Path | None) -> Check:
 
 
 def _batch_topics(settings: StoreSettings) -> frozenset[str]:
-    """Whose units are longer."""
+    """Topics with batch queues, whose units are longer."""
     if not settings.dialect.recovery.switches_queue_types:
         return frozenset()
     try:
         return frozenset(batch_queue_topics(settings.topics_json))
     except ReputError:
-        return frozenset()  # said of the file itself
+        return frozenset()  # reported by the check of config/
 
 
 def _from(name: str, error: ReputError) -> Check:
-    step = error.next_step or "Mend that first."
+    step = error.next_step or "Fix that first."
     return wrong(name, str(error).removesuffix(f". {error.next_step}"), step)
 
 

@@ -1,4 +1,4 @@
-"""What the notebooks in ``notebooks/`` are made of: stores to look at, data frames, charts.
+"""The building blocks of the notebooks in ``notebooks/``: stores to look at, data frames, charts.
 
 Frames come from :mod:`~reput.explore.tables` (a store's files, for SQL), :mod:`~reput.explore.traffic` (the
 log through Spark), :mod:`~reput.explore.lags` (what consumers committed), :mod:`~reput.explore.reach` (an

@@ -1,7 +1,7 @@
-"""Pictures that say one thing each: the title is the finding, below it stands what is shown, and in what.
+"""Charts that say one thing each: the title is the finding, the subtitle what is shown, and in which unit.
 
-They read on white and on black: no background, grey text. The colours are those of Okabe and Ito that stand
-out on both, and differ for those who see fewer of them. Times are UTC.
+They are readable on white and on black: no background, grey text. The colours are those of Okabe and Ito that
+stand out on both, and that colour-blind readers can tell apart. Times are UTC.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 GREY = "#7C7C7C"
-#: In this order for what has none of its own.
+#: The order of colours for series without a colour of their own.
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
 
 _DPI = 110
@@ -58,7 +58,7 @@ class Chart:
         axes: row by row.
 
     Raises:
-        ReputError: there is no matplotlib.
+        ReputError: matplotlib isn't installed.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ def note(
     """A few words in the picture.
 
     Args:
-        at: the place that they are about, in ``where`` ("data", "axes fraction", or one for x and one for y).
+        at: the point that they describe, in ``where`` ("data", "axes fraction", or one for x and one for y).
         shift: from there to the words, in points.
         points: draw a line from the words to the place.
         text_options: of matplotlib's text.
@@ -133,7 +133,7 @@ def note(
 
 
 def legend(axes: Axes, *, backwards: bool = False) -> None:
-    """Names beside the axes; ``backwards`` for what is piled up from below."""
+    """Names beside the axes; ``backwards`` for areas stacked from below."""
     handles, labels = axes.get_legend_handles_labels()
     step = -1 if backwards else 1
     axes.legend(
@@ -154,7 +154,7 @@ def thousands(axes: Axes, which: str = "y") -> None:
 
 
 def utc(axes: Axes) -> None:
-    """A time axis in UTC, as exact as its span asks for; its label has the day."""
+    """A time axis in UTC, as exact as its span needs; its label has the day."""
     from matplotlib import dates
 
     made: Any = dates
@@ -167,7 +167,7 @@ def utc(axes: Axes) -> None:
 
 
 def naive(times: Any) -> Any:
-    """UTC times as matplotlib takes them for what they are: without a zone."""
+    """UTC times without a zone, as matplotlib shows them unchanged."""
     import pandas as pd
 
     return pd.DatetimeIndex(times).tz_localize(None)

@@ -1,4 +1,4 @@
-"""reput's commands in a notebook: as typed in a shell, and run in this process, with its Spark session."""
+"""reput's commands in a notebook, as typed in a shell, but run in this process with its Spark session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REFUSED = 2
 class Terminal:
     """Runs commands as if its shell were in a workspace, and shows them with what they print.
 
-    A command that starts Spark takes ten seconds and more as a process; here all share one session.
+    As a process, a command that starts Spark takes ten seconds or more; here all share one session.
 
     Args:
         workspace: relative paths are looked for there, and paths in it are shown as such.
@@ -66,7 +66,7 @@ class Terminal:
         text = printed.getvalue()
         if code == _REFUSED and not text:
             text = progress.getvalue()
-        return int(code or 0), self._workspace.told(text)
+        return int(code or 0), self._workspace.relative(text)
 
     def _show(self, line: str, ran: tuple[int, str]) -> None:
         code, text = ran

@@ -1,4 +1,4 @@
-"""Damage for a copy of a store: what a bad disk and a wrong command do, to be seen without either."""
+"""Damage for a copy of a store, as a bad disk or a wrong command would cause it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Damage:
 
     Attributes:
         text: in words.
-        lost: physical offsets, half open, of the log's bytes that nobody can bring back.
+        lost: physical offsets, half open, of the log's bytes that are lost for good.
     """
 
     text: str
@@ -38,7 +38,7 @@ def lose_queues(store: Store, topic: str) -> Damage:
     """Remove all queues of a topic.
 
     Raises:
-        StoreError: the store is no copy, or there is no such topic.
+        StoreError: the store isn't a copy, or there is no such topic.
     """
     _refuse_all_but_copies(store)
     directory = store.root / names.CONSUME_QUEUE / topic
@@ -53,7 +53,7 @@ def tear_index(store: Store) -> Damage:
     """Fill the second half of the entries of the middle index file with zeros.
 
     Raises:
-        StoreError: the store is no copy, or has no index.
+        StoreError: the store isn't a copy, or has no index.
     """
     _refuse_all_but_copies(store)
     found = sorted((store.root / names.INDEX).glob("*"))
@@ -70,10 +70,10 @@ def tear_index(store: Store) -> Damage:
 
 
 def flip_bytes(store: Store) -> Damage:
-    """Turn all bits of a message's first bytes, in the middle of the log's last segment.
+    """Flip all bits of a message's first bytes, in the middle of the log's last segment.
 
     Raises:
-        StoreError: the store is no copy, or has no message there.
+        StoreError: the store isn't a copy, or has no message there.
     """
     _refuse_all_but_copies(store)
     log, reader = discover(store.settings()), QueryStore(store.settings()).log
@@ -96,7 +96,7 @@ def flip_bytes(store: Store) -> Damage:
 def _refuse_all_but_copies(store: Store) -> None:
     if not store.is_copy:
         raise StoreError(
-            "this store isn't a copy, and nobody damages the only one",
+            "this store isn't a copy, and the only one must not be damaged",
             path=store.root,
             next_step="Copy it first: Workspace.copy",
         )

@@ -1,7 +1,7 @@
 """Runs notebooks from their first cell to their last: ``python -m reput.explore.execute NOTEBOOK...``.
 
-Each is written back with its outputs, without what only says where and when it ran, and with a digest of its
-code, by which :func:`is_stale` knows outputs of other code. A notebook may name one cell in its metadata
+Each is written back with its outputs, without the place and time of the run, and with a digest of its code,
+by which :func:`is_stale` recognizes outputs of other code. A notebook may name one cell in its metadata
 (``reput``, ``picture``): ``--pictures DIR`` writes that cell's picture to ``DIR/NOTEBOOK.png``.
 """
 
@@ -27,9 +27,9 @@ _METADATA: dict[str, Any] = {
 
 
 class Kernel:
-    """A Python that runs notebooks one after the other, with one Spark session for all of them.
+    """A Python process that runs notebooks one after the other, with one Spark session for all of them.
 
-    Use it as a context manager. Names don't go from one notebook to the next.
+    Use it as a context manager. Names of one notebook aren't visible in the next.
     """
 
     def __init__(self) -> None:
@@ -60,9 +60,9 @@ class Kernel:
             notebook,
             km=self._manager,
             timeout=_SECONDS,
-            # Else what a cell prints comes in as many outputs as its kernel's clock wants.
+            # Otherwise the number of outputs of a cell depends on timing.
             coalesce_streams=True,
-            # It warns of sockets on the loopback, which only those who know its key can use.
+            # It warns of sockets on the loopback, which only processes with its key can use.
             extra_arguments=["--log-level=ERROR"],
             resources={"metadata": {"path": str(directory)}},
         )
@@ -77,7 +77,7 @@ class Kernel:
 
 
 def cleaned(notebook: NotebookNode) -> NotebookNode:
-    """A notebook that was run, as it is kept: without times and machine, in place; returns it."""
+    """Remove times and machine from a notebook that was run, in place; returns it."""
     for cell in notebook.cells:
         cell.metadata = {}
     named = notebook.metadata.get("reput", {}).get("picture")
@@ -87,7 +87,7 @@ def cleaned(notebook: NotebookNode) -> NotebookNode:
 
 
 def picture(notebook: NotebookNode) -> bytes | None:
-    """The PNG of the cell that a notebook names; None when it names none that has one."""
+    """The PNG of the cell that a notebook names; None if it names none, or one without a PNG."""
     named = notebook.metadata.get("reput", {}).get("picture")
     for cell in notebook.cells:
         if cell.id == named:
@@ -98,13 +98,13 @@ def picture(notebook: NotebookNode) -> bytes | None:
 
 
 def digest(notebook: NotebookNode) -> str:
-    """64 hexadecimal digits that stand for the code of a notebook."""
+    """A hash of the code of a notebook, 64 hexadecimal digits."""
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     return hashlib.sha256("\0".join(code).encode()).hexdigest()
 
 
 def is_stale(notebook: NotebookNode) -> bool:
-    """Whether the outputs of a notebook aren't those of its code, or not of all of it in order."""
+    """Whether the outputs of a notebook are of other code, or not of all its cells in order."""
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     in_order = counts == list(range(1, len(counts) + 1))
     return not in_order or notebook.metadata.get("reput", {}).get("code") != digest(notebook)

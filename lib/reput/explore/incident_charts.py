@@ -1,4 +1,4 @@
-"""The pictures of ``notebooks/incident.ipynb``: where the damage lies, and what it costs."""
+"""The charts of ``notebooks/incident.ipynb``: where the damage is, and what it costs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_QUEUES = 30
 
 
 def damage_chart(before: Reach, now: Reach, lost: Sequence[tuple[int, int]], segment_size: int) -> Chart:
-    """Each queue along the log: where it still leads to its messages, and where it doesn't.
+    """Each queue along the log: where it still points to its messages, and where it doesn't.
 
     Args:
         before, now: the store as it was and as it is.
@@ -87,7 +87,7 @@ def reach_chart(stages: pd.DataFrame) -> Chart:
 
 
 def reach_title(stages: pd.DataFrame) -> str:
-    """What the chart of stages says: the third is a broker's restart, the last one the repair."""
+    """The title of the chart of stages: the third is a broker's restart, the last one the repair."""
     messages = stages["messages"]
     broker, repaired = (messages.iloc[0] - messages.iloc[at] for at in (2, -1))
     return f"After a restart consumers would miss {broker:,} messages; after the repair, {repaired:,}"

@@ -1,4 +1,4 @@
-"""How far behind consumer groups are, as frames. What is counted, and how: :mod:`reput.lag`."""
+"""How far behind consumer groups are, as data frames; see :mod:`reput.lag`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reput.explore.traffic import is_system
 from reput.format import names
 from reput.lag import lag
+from reput.replay.selection import is_system
 
 if TYPE_CHECKING:
     from reput.explore.workspace import Store
@@ -20,11 +20,11 @@ def lags(store: Store, last_stored: pd.Timestamp) -> pd.DataFrame:
     """A row a group, topic and queue: what the group has still to read.
 
     Args:
-        last_stored: when the log's last message was stored. A store at rest grows no older, so that ages
-            count to there and not to now.
+        last_stored: when the log's last message was stored. Ages are counted to there and not to now, since a
+            stopped store doesn't change.
 
     Returns:
-        Nothing for a store without a file of committed offsets. Else
+        No rows for a store without a file of committed offsets. Otherwise
         ``group``, ``topic``, ``queue``, ``committed`` and ``end`` (queueOffsets), ``lag`` and ``expired``
         (messages), ``behind`` (how much earlier than the log's last message the next one to read was stored;
         NaT with nothing to read); by group, topic and queue, a broker's own topics left out.
@@ -35,7 +35,7 @@ def lags(store: Store, last_stored: pd.Timestamp) -> pd.DataFrame:
     now = int(last_stored.timestamp() * 1000)
     rows: list[list[object]] = []
     settings = store.settings()
-    # Of a store that was copied without config/ all the rest can still be shown.
+    # For a store that was copied without config/, all the rest can still be shown.
     config = store.root / names.CONFIG
     known = any(path.exists() for path in config.glob("*onsumerOffset*")) if config.is_dir() else False
     for row in lag(settings, now=now).rows if known else ():

@@ -1,4 +1,4 @@
-"""How far a tail was behind its log, told afterwards from its ledger, its queues and the log."""
+"""How far a tail was behind its log, computed afterwards from its ledger, its queues and the log."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PERCENTILES = (50, 90, 99)
 def batches(out: Path, since: int = 0) -> pd.DataFrame:
     """A row a batch, from the ledger: what it took, and when it was committed to the ledger.
 
-    That is some milliseconds after the journal, by which it counts as done: what follows from it is rather
-    too long than too short. A long tail's old batches, which are told as one, and those whose commit is no
-    longer in the table's log are left out.
+    That is some milliseconds after the commit in the journal, so latencies are slightly too long rather than
+    too short. Left out are a long tail's old batches, which are summed up as one, and batches whose commit is
+    no longer in the table's log.
 
     Args:
         out: a tail's output.
@@ -54,17 +54,17 @@ def batches(out: Path, since: int = 0) -> pd.DataFrame:
     committed = _committed(path)
     if not committed:
         raise OutputError("the ledger's log names no batch", path=path)
-    # Each row is a batch but the first, which may stand for many: so they are numbered from the end.
+    # Each row is one batch except the first, which may sum up many: so rows are numbered from the end.
     rows.index = pd.RangeIndex(max(committed) - len(rows) + 1, max(committed) + 1, name="batch")
     rows["committed"] = pd.to_datetime(rows.index.map(committed), unit="ms", utc=True)
-    told = rows["count"].isna() & rows["committed"].notna() & (rows["batch_start"] >= since)
-    rows = rows[told].drop(columns="count")
+    known = rows["count"].isna() & rows["committed"].notna() & (rows["batch_start"] >= since)
+    rows = rows[known].drop(columns="count")
     rows = rows.rename(columns={"batch_start": "start", "batch_end": "end"})
     return rows.astype({"messages": "int64", "bytes": "int64"})
 
 
 def stored(out: Path, store: Store) -> pd.DataFrame:
-    """Every message that the output's consume queues lead to: ``position`` and ``stored``, ms.
+    """Every message to which the output's consume queues point: ``position`` and ``stored``, ms.
 
     Args:
         out: a tail's output.
@@ -79,7 +79,7 @@ def stored(out: Path, store: Store) -> pd.DataFrame:
 
 
 def latencies(batches: pd.DataFrame, stored: pd.DataFrame) -> pd.DataFrame:
-    """From each message's being stored to its batch's commit.
+    """The time from storing each message to its batch's commit.
 
     Args:
         batches: see :func:`batches`.
@@ -115,13 +115,13 @@ def percentiles(latencies: pd.DataFrame, seconds: float = 1.0) -> pd.DataFrame:
 
 
 def _committed(ledger: Path) -> dict[int, int]:
-    """When each batch was committed to the ledger, ms, as far as the table's log still tells."""
+    """When each batch was committed to the ledger, ms, for commits that are still in the table's log."""
     found: dict[int, int] = {}
     for path in (ledger / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        told = {key: value for action in actions for key, value in action.items()}
-        if "txn" in told:
-            found[int(told["txn"]["version"])] = int(told["commitInfo"]["timestamp"])
+        commit = {key: value for action in actions for key, value in action.items()}
+        if "txn" in commit:
+            found[int(commit["txn"]["version"])] = int(commit["commitInfo"]["timestamp"])
     return found
 
 

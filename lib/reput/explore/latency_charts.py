@@ -1,4 +1,4 @@
-"""The pictures of ``notebooks/latency.ipynb``: latency, batches, stages and throughput of a tail."""
+"""The charts of ``notebooks/latency.ipynb``: latency, batches, stages and throughput of a tail."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def latency_chart(percentiles: pd.DataFrame, latencies: pd.DataFrame, ticks: pd.
 
 
 def latency_title(latencies: pd.DataFrame) -> str:
-    """What the chart of latencies says."""
+    """The title of the chart of latencies."""
     half, most = latencies["ms"].quantile([0.5, 0.99])
     return (
         f"Half of {len(latencies):,} messages were committed within {half:,.0f} ms, 99% within {most:,.0f} ms"
@@ -89,7 +89,7 @@ def batch_chart(batches: pd.DataFrame, ticks: pd.DataFrame) -> Chart:
 
 
 def batch_title(batches: pd.DataFrame) -> str:
-    """What the chart of batches says."""
+    """The title of the chart of batches."""
     seconds = (batches["committed"].max() - batches["committed"].min()).total_seconds()
     rate = (len(batches) - 1) / seconds if seconds else 0.0
     low, half, high = batches["messages"].quantile([0, 0.5, 1])
@@ -99,7 +99,7 @@ def batch_title(batches: pd.DataFrame) -> str:
 
 
 def stage_chart(stages: pd.DataFrame) -> Chart:
-    """What a batch's time goes into.
+    """How a batch's time is spent.
 
     Args:
         stages: see :func:`reput.explore.tailing.stages`.
@@ -120,7 +120,7 @@ def stage_chart(stages: pd.DataFrame) -> Chart:
 
 
 def stage_title(stages: pd.DataFrame) -> str:
-    """What the chart of stages says."""
+    """The title of the chart of stages."""
     most = f"{stages['share'].iloc[0]:.0%} of that is {stages.index[0]}"
     return f"A batch takes {stages['ms'].sum():,.0f} ms in the mean; {most}"
 
@@ -157,7 +157,7 @@ def throughput_chart(ticks: pd.DataFrame, batches: pd.DataFrame, samples: pd.Dat
 
 
 def throughput_title(ticks: pd.DataFrame, batches: pd.DataFrame, samples: pd.DataFrame) -> str:
-    """What the chart of throughput says."""
+    """The title of the chart of throughput."""
     written = _by_second(ticks["time"], ticks["messages"])
     late = samples["reput_lag_seconds"].max() * 1000
     behind = int(ticks["end"].max() - batches["end"].max())
@@ -173,7 +173,7 @@ def _by_second(at: pd.Series, messages: pd.Series) -> pd.Series:
 
 
 def _phases(axes: Axes, ticks: pd.DataFrame) -> None:
-    """Name the stretches of traffic above, and shade every other one."""
+    """Name the phases of traffic above, and shade every other one."""
     times = ticks["time"].dt.tz_localize(None)
     begins = times.groupby((ticks["phase"] != ticks["phase"].shift()).cumsum()).agg(["first", "last"])
     names = ticks["phase"][ticks["phase"] != ticks["phase"].shift()]

@@ -1,4 +1,4 @@
-"""The pictures of ``notebooks/offsets.ipynb``: skew, traffic, lag, sizes and gaps."""
+"""The charts of ``notebooks/offsets.ipynb``: skew, traffic, lag, sizes and gaps."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from reput.explore.charts import (
     thousands,
     utc,
 )
-from reput.explore.traffic import is_system, quantiles
+from reput.explore.traffic import quantiles
+from reput.replay.selection import is_system
 
-#: Topics with a colour of their own; the rest is told together.
+#: Topics with a colour of their own; the rest is shown together.
 _MOST_TOPICS = 5
 _MOST_ROWS = 20
 #: Up to this max/mean, queues count as evenly filled.
@@ -61,7 +62,7 @@ def skew_chart(queues: pd.DataFrame, skew: pd.DataFrame) -> Chart:
 
 
 def skew_title(skew: pd.DataFrame) -> str:
-    """What the chart of skew says."""
+    """The title of the chart of skew."""
     if not len(skew):
         return "No topic has more than one queue: there is nothing to be uneven"
     worst = skew.iloc[0]
@@ -109,7 +110,7 @@ def traffic_chart(traffic: pd.DataFrame) -> Chart:
 
 
 def traffic_title(traffic: pd.DataFrame) -> str:
-    """What the chart of traffic says."""
+    """The title of the chart of traffic."""
     total = traffic.sum(axis=1)
     peak, when = total.max(), total.idxmax()
     first = traffic.columns[0]
@@ -160,7 +161,7 @@ def lag_chart(groups: pd.DataFrame, lags: pd.DataFrame) -> Chart:
 
 
 def lag_title(groups: pd.DataFrame) -> str:
-    """What the chart of lag says."""
+    """The title of the chart of lag."""
     if not len(groups):
         return "No consumer group has committed anything"
     total = groups["lag"].sum()
@@ -201,14 +202,14 @@ def size_chart(sizes: pd.DataFrame) -> Chart:
 
 
 def size_title(sizes: pd.DataFrame) -> str:
-    """What the chart of sizes says."""
+    """The title of the chart of sizes."""
     p50, p99 = quantiles(sizes["size"].to_numpy(), sizes["messages"].to_numpy(), (0.5, 0.99))
     largest = sizes["size"].max()
     return f"Half of all messages have up to {p50:,} bytes, 99% up to {p99:,}, the largest {largest:,}"
 
 
 def gap_chart(gaps: pd.DataFrame) -> Chart:
-    """How often the log was silent for longer than so long.
+    """How often the log was silent for at least a given time.
 
     Args:
         gaps: see :func:`reput.explore.traffic.gaps`.
@@ -235,7 +236,7 @@ def gap_chart(gaps: pd.DataFrame) -> Chart:
 
 
 def gap_title(gaps: pd.DataFrame) -> str:
-    """What the chart of gaps says."""
+    """The title of the chart of gaps."""
     back = int(gaps.loc[gaps["ms"] < 0, "count"].sum())
     if back:
         return f"The broker's clock went back {back:,} times; by it, gaps mean little"

@@ -1,6 +1,6 @@
-"""What consumers can get of a store: as it lies, as a broker's restart leaves it, as reput leaves it.
+"""What consumers can get from a store: as it is, after a broker's restart, and after a repair by reput.
 
-All is compared with the store as it was: a message is reached when its queue leads to it at its queueOffset,
+All is compared with the store as it was: a message is reached when its queue points to it at its queueOffset,
 a key when the chains of an index file lead to its entry.
 """
 
@@ -32,7 +32,7 @@ _ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
 
 @dataclass(frozen=True)
 class Reach:
-    """What leads to messages. Light and batch queues count as they are in consumequeue/.
+    """The units and entries that lead to messages. Light and batch queues count as they are in consumequeue/.
 
     Attributes:
         units: ``topic``, ``queue``, ``offset`` (queueOffset), ``position`` (physical offset), ``size``
@@ -59,7 +59,7 @@ class Reach:
 
 
 def as_it_lies(store: Store) -> Reach:
-    """What the files of a store lead to.
+    """What the files of a store lead to as they are now.
 
     Raises:
         StoreError: they can't be read.
@@ -71,9 +71,9 @@ def as_it_lies(store: Store) -> Reach:
 
 
 def after_restart(plan: Plan, store: Store) -> Reach:
-    """What a broker's queues and index lead to after the start that a plan tells of.
+    """What a broker's queues and index lead to after the start that a plan predicts.
 
-    Entries that the start adds to the index aren't there: after a stop in good order there are none.
+    Entries that the start adds to the index aren't included: after a clean stop there are none.
     """
     prediction = plan.prediction
     units = _units(prediction.queues)
@@ -148,7 +148,7 @@ def chained(first: NDArray[Any], previous: NDArray[Any]) -> NDArray[np.bool_]:
     reached = np.zeros(len(previous), bool)
     at = np.unique(first)
     while len(at := at[(at > 0) & (at < len(previous))]):
-        # What was seen before leads nowhere new, not even in a circle.
+        # An entry seen before leads to nothing new; so a loop ends, too.
         at = at[~reached[at]]
         reached[at] = True
         at = np.unique(previous[at])

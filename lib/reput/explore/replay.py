@@ -1,8 +1,8 @@
-"""A writer that grows a commit log: messages of another store, stored again with new times and places.
+"""A writer that grows a commit log: messages of another store, stored again with new times and offsets.
 
-It stands in for a broker where none runs. What it writes are a broker's records, but for the three fields
-that say when and where: storeTimestamp, queueOffset and physicalOffset (docs/formats/commitlog.md). They go
-into segments of full length, from the front, as a broker's do.
+It is used instead of a broker. It writes a broker's records, with new values in the three fields for time and
+place: storeTimestamp, queueOffset and physicalOffset (docs/formats/commitlog.md). They go into segments of
+full length, from the front, as a broker's do.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from reput.broker.record import Kind, judge
 from reput.errors import StoreError
-from reput.explore.traffic import is_system
 from reput.explore.workspace import Store
 from reput.format import commitlog, names, properties
 from reput.log.segments import discover, map_segment
+from reput.replay.selection import is_system
 
 if TYPE_CHECKING:
     from reput.explore.workspace import Workspace
@@ -32,7 +32,7 @@ MOST_TAKEN = 16 << 20
 SEGMENT = 64 << 20
 _TICK_SECONDS = 0.005
 _LONG = np.arange(8)
-#: What would need more than the three fields to be right.
+#: Properties of messages that need more than these three fields changed.
 _PROPERTIES = {b"INNER_MULTI_DISPATCH", b"__CRC32#", b"INNER_NUM"}
 _CONF = """\
 # What a replayed store is written with: files large enough for some minutes, small enough for a notebook.
@@ -65,7 +65,7 @@ class Recording:
     Attributes:
         data: uint8, the records one after the other.
         start: int64[messages + 1], where each begins, and the end.
-        stamp: int64[messages], where in the record the storeTimestamp stands.
+        stamp: int64[messages], position of the storeTimestamp in the record.
         queue: int64[messages], a number for its queue.
         rank: int64[messages], how many of its queue come before it.
         held: int64[queues], how many each queue has.

@@ -25,7 +25,7 @@ COLUMNS = {
 def table(spark: SparkSession, store: Store, name: str, columns: str | None = None) -> DataFrame:
     """The log of a store, the units of its consume queues, or the entries of its index.
 
-    What it shows is what the files hold when it is first used: ask again after a change of the store.
+    It shows the files as they are when it is first used: call this again after a change of the store.
 
     Args:
         name: one of :data:`COLUMNS`.
@@ -49,7 +49,7 @@ def views(spark: SparkSession, store: Store, suffix: str = "") -> None:
     """Let SQL know the three tables of a store by their names, in place of views of these names.
 
     Args:
-        suffix: comes behind each name, where a query is to see more than one store.
+        suffix: appended to each name, for queries of more than one store.
 
     Raises:
         ReputError: the store can't be read.

@@ -1,4 +1,4 @@
-"""A ``reput tail`` beside a notebook: its process, and what it tells of itself while it runs."""
+"""A ``reput tail`` beside a notebook: its process, and its status and metrics while it runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.1
-_LAST_WORDS = 2000
+_MOST_OUTPUT = 2000
 _SUBMITTED = {"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"}
 _STAGE = "reput_stage_duration_seconds"
 
@@ -35,7 +35,7 @@ class Tail:
     """A tail as a process of its own; it ends with this one at the latest.
 
     Args:
-        workspace: gets the output, and what the tail says on stderr.
+        workspace: gets the output, and what the tail prints on stderr.
         store: the store to follow.
 
     Attributes:
@@ -67,7 +67,7 @@ class Tail:
         """Wait until the log is committed up to a physical offset.
 
         Raises:
-            OutputError: it isn't within so many seconds, or the tail has ended.
+            OutputError: it isn't within this time, or the tail has ended.
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self._process.poll() is None:
@@ -76,13 +76,13 @@ class Tail:
                 if status.offset >= offset:
                     return status
             time.sleep(_POLL_SECONDS)
-        words = self._said.read_text(encoding="utf-8", errors="replace")[-_LAST_WORDS:]
+        printed = self._said.read_text(encoding="utf-8", errors="replace")[-_MOST_OUTPUT:]
         code = self._process.poll()
         found = f"exit code {code}" if code is not None else f"not there within {seconds:g} s"
-        raise OutputError("the tail doesn't do its work", path=self.out, found=f"{found}; it said: {words}")
+        raise OutputError("the tail doesn't work", path=self.out, found=f"{found}; it printed: {printed}")
 
     def metrics(self) -> dict[str, float]:
-        """What it serves to Prometheus, by name; that of a label with its value after a dot.
+        """Its metrics for Prometheus, by name; values of labels are appended after dots.
 
         Raises:
             OutputError: it doesn't serve metrics now.
@@ -104,28 +104,28 @@ class Tail:
         }
 
     def stop(self) -> Stopped:
-        """Let it end after the batch under way.
+        """Stop it after the batch under way.
 
         Raises:
-            StoreInUseError: it hasn't in time.
+            StoreInUseError: it hasn't stopped in time.
         """
         stopped = stop(self.out)
         self._process.wait(30)
         return stopped
 
     def kill(self) -> None:
-        """End it at once, if it still runs: a crash."""
+        """Kill it at once, if it still runs, as in a crash."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
 
 class Sampler:
-    """Asks a tail for its metrics, again and again, while the block runs.
+    """Reads a tail's metrics repeatedly while the block runs.
 
     Args:
-        tail: it has begun.
-        every: seconds from one time to the next.
+        tail: it has started.
+        every: seconds from one reading to the next.
     """
 
     def __init__(self, tail: Tail, every: float = 0.25) -> None:
@@ -150,14 +150,14 @@ class Sampler:
 
     @property
     def samples(self) -> pd.DataFrame:
-        """A row a time, indexed by it (UTC); a column a metric."""
+        """A row a reading, indexed by its time (UTC); a column a metric."""
         frame = pd.DataFrame(self._rows)
         frame["time"] = pd.to_datetime(frame["time"], unit="ms", utc=True)
         return frame.set_index("time")
 
 
 def stages(before: dict[str, float], after: dict[str, float]) -> pd.DataFrame:
-    """What a batch's time went into, between two looks at the metrics.
+    """How the time of batches was spent between two readings of the metrics.
 
     Returns:
         Indexed by stage: ``ms`` (in a batch, in the mean) and ``share`` (0 to 1); the longest first.

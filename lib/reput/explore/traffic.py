@@ -1,7 +1,7 @@
-"""What a log holds, by queue, time and size: questions to Spark whose answers fit into a pandas frame.
+"""What a log holds, by queue, time and size: Spark queries whose results fit into a pandas frame.
 
-The functions that take ``messages`` run on Spark, and a log of any length is no trouble: only the answer is
-collected. The others work on those answers. Times are UTC, whatever Spark's session says.
+The functions that take ``messages`` run on Spark, for a log of any length: only the result is collected. The
+others work on these results. Times are UTC, whatever the time zone of Spark's session.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import pandas as pd
 from reput.config.topics import write_queues
 from reput.explore.tables import table
 from reput.format.commitlog import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from reput.replay.selection import SYSTEM_TOPICS
+from reput.replay.selection import is_system
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from reput.explore.workspace import Store
 
-_SYSTEM_PREFIX = "rmq_sys_"
 #: Widths of a bucket of time, s; and how many of them a picture takes.
 _WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
 _MOST_BUCKETS = 240
@@ -34,18 +33,13 @@ def messages(spark: SparkSession, store: Store, columns: str | None = None) -> D
     """The log of a store as a table.
 
     Args:
-        columns: those that are wanted, in SQL; see docs/source.md for all. None for what the questions here
+        columns: those that are wanted, in SQL; see docs/source.md for all. None for what the functions here
             need.
 
     Raises:
         ReputError: the store can't be read.
     """
     return table(spark, store, "commitlog", columns)
-
-
-def is_system(topic: str) -> bool:
-    """Whether a topic is a broker's own. Source: ``TopicValidator.isSystemTopic`` (rocketmq-all-5.3.3)."""
-    return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
 
 
 def queues(messages: DataFrame) -> pd.DataFrame:
@@ -74,16 +68,18 @@ def queues(messages: DataFrame) -> pd.DataFrame:
 
 
 def skew(queues: pd.DataFrame, store: Store | None = None) -> pd.DataFrame:
-    """How evenly the messages of each topic lie in its queues; topics of one queue, and system ones, apart.
+    """How evenly the messages of each topic are spread over its queues.
+
+    Topics of one queue, and system topics, are left out.
 
     Args:
         queues: see :func:`queues`.
-        store: its ``config/topics.json`` tells of queues that got no message at all.
+        store: its ``config/topics.json`` shows queues that got no message at all.
 
     Returns:
         A row a topic, the most uneven first: ``queues``, ``empty`` (those without a message), ``messages``,
-        ``mean`` and ``fullest`` (messages in a queue), ``max_to_mean`` (1: all alike), ``gini`` (0: all
-        alike; near 1: all in one).
+        ``mean`` and ``fullest`` (messages in a queue), ``max_to_mean`` (1: all equal), ``gini`` (0: all
+        equal; near 1: all in one).
     """
     wanted = {} if store is None else write_queues(store.settings().topics_json)
     rows = []
@@ -114,7 +110,7 @@ def skew(queues: pd.DataFrame, store: Store | None = None) -> pd.DataFrame:
 def gini(counts: Iterable[float]) -> float:
     """The Gini coefficient of some counts: half the mean difference of two of them, by their mean.
 
-    0 when all are alike, ``1 - 1/n`` when one of n has everything; 0 for none at all.
+    0 when all are equal, ``1 - 1/n`` when one of n has everything; 0 if there are none.
     """
     values = np.sort(np.asarray(list(counts), float))
     total = values.sum()
@@ -149,7 +145,7 @@ def traffic(messages: DataFrame, seconds: int) -> pd.DataFrame:
 
 
 def bucket(queues: pd.DataFrame) -> int:
-    """Seconds of a bucket of time that suit the span of a log."""
+    """Seconds of a bucket of time that fits the span of a log."""
     if not len(queues):
         return 1
     span = (queues["last_stored"].max() - queues["first_stored"].min()).total_seconds()
@@ -191,9 +187,9 @@ def quantiles(values: np.ndarray, counts: np.ndarray, wanted: Iterable[float]) -
 
 
 def gaps(messages: DataFrame) -> pd.DataFrame:
-    """How long it was silent between one message and the next, as far as the broker's clock tells.
+    """How long it was silent between one message and the next, by the broker's clock.
 
-    Stretches of the log are looked at side by side, and put together by their ends.
+    Blocks of the log are processed in parallel, and joined by their ends.
 
     Returns:
         ``ms`` (how long), ``count`` (how often), ``first`` (UTC, when the first one of that length ended);
@@ -217,11 +213,11 @@ def gaps(messages: DataFrame) -> pd.DataFrame:
 
 
 def together(within: pd.DataFrame, ends: pd.DataFrame) -> pd.DataFrame:
-    """The gaps of a log by those within its stretches and by what stands at their ends.
+    """The gaps of a log, from those within its blocks and from the blocks' first and last messages.
 
     Args:
-        within: ``ms``, ``count``, ``first`` (ms since 1970), as :func:`gaps` tells them of each stretch.
-        ends: storeTimestamps of each stretch's ``first`` and ``last`` message, ms, in the log's order.
+        within: ``ms``, ``count``, ``first`` (ms since 1970), as :func:`gaps` finds them in each block.
+        ends: storeTimestamps of each block's ``first`` and ``last`` message, ms, in the log's order.
 
     Returns:
         See :func:`gaps`.

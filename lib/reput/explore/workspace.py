@@ -1,4 +1,4 @@
-"""Where a notebook works: the store that it looks at, and a scratch directory for what it makes."""
+"""A notebook's store and its scratch directory."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from reput.store.unreadable import check_store
 #: Environment variables that name another store than the one that comes with reput.
 STORE, BROKER_CONF, VERSION = "REPUT_STORE", "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION"
 
-#: A store is copied up to this many bytes unless more is asked for.
+#: A store is copied up to this many bytes unless more is allowed.
 MOST_COPIED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A store, and what has to be known to read it.
+    """A store, and what is needed to read it.
 
     Attributes:
         root: its directory.
-        broker_conf: the broker's own configuration file; None for what the store shows.
-        version: the RocketMQ release that wrote it; None for the one that the store shows.
+        broker_conf: the broker's own configuration file; None to use what the store shows.
+        version: the RocketMQ release that wrote it; None to use the one that the store shows.
         title: what it is, for people.
         is_copy: it was copied for the notebook, and may be changed.
     """
@@ -53,7 +53,7 @@ class Store:
 
 
 class Workspace:
-    """A scratch directory that goes with the process, and stores in it.
+    """A scratch directory, removed when the process ends, and stores in it.
 
     Args:
         directory: an empty one to use instead; it stays.
@@ -63,15 +63,15 @@ class Workspace:
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        # The object takes the directory away when it goes itself, at the latest when Python ends.
+        # The directory is removed with this object, at the latest when Python ends.
         self._scratch = None if directory else tempfile.TemporaryDirectory(prefix="reput-notebook-")
         self.root = Path(self._scratch.name if self._scratch else os.path.abspath(directory or "."))
 
     def open(self, store: Path | str | None = None) -> Store:
         """The store to look at: the one given, or that of ``REPUT_STORE``, or else the one that reput has.
 
-        With the first two, ``REPUT_BROKER_CONF`` and ``REPUT_ROCKETMQ_VERSION`` tell the rest. The last one
-        is unpacked; a real broker of RocketMQ 5.5.0 wrote it.
+        For the first two, ``REPUT_BROKER_CONF`` and ``REPUT_ROCKETMQ_VERSION`` give the rest. The last one is
+        unpacked; a real broker of RocketMQ 5.5.0 wrote it.
 
         Raises:
             StoreError: there is no such directory.
@@ -94,10 +94,10 @@ class Workspace:
         )
 
     def copy(self, store: Store, name: str = "store", most: int = MOST_COPIED) -> Store:
-        """A copy of a store in the workspace, to be changed; its broker.conf lies beside it.
+        """A copy of a store in the workspace, which may be changed; its broker.conf is beside it.
 
         Args:
-            store: it is only read. Its broker should be stopped, or the copy is of no one moment.
+            store: it is only read. Its broker should be stopped, or the copy isn't of one moment.
             name: of the copy's directory.
             most: bytes on disk up to which it is copied.
 
@@ -116,7 +116,7 @@ class Workspace:
                 path=store.root,
                 expected=f"up to {human(most)} on disk",
                 found=human(used),
-                next_step="Choose a smaller store, or let copy(store, most=...) take more",
+                next_step="Choose a smaller store, or allow more with copy(store, most=...)",
             )
         outside = [path for path in store.settings().commit_log_dirs if not path.is_relative_to(store.root)]
         if outside:
@@ -133,15 +133,15 @@ class Workspace:
             conf = Path(shutil.copyfile(conf, self.root / "broker.conf"))
         title = f"a copy of {store.title}"
         copied = replace(store, root=root, broker_conf=conf, title=title, is_copy=True)
-        copied.settings()  # a broker.conf that leads from the copy to the store's own log is refused now
+        copied.settings()  # refuse a broker.conf that leads from the copy to the original's log
         return copied
 
     def options(self, store: Store) -> str:
         """The options that a command needs to read a store, for :class:`reput.explore.commands.Terminal`."""
-        words = [] if store.broker_conf is None else ["--broker-conf", self.told(str(store.broker_conf))]
+        words = [] if store.broker_conf is None else ["--broker-conf", self.relative(str(store.broker_conf))]
         words += [] if store.version is None else ["--rocketmq-version", store.version]
         return shlex.join(words)
 
-    def told(self, text: str) -> str:
-        """A text with the places of the workspace told from its directory, as a shell in it would."""
+    def relative(self, text: str) -> str:
+        """A text with paths in the workspace made relative, as a shell in it would show them."""
         return text.replace(f"{self.root}{os.sep}", "").replace(str(self.root), ".")

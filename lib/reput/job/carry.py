@@ -1,7 +1,7 @@
-"""Queues of a store that is rebuilt in place and whose log has no message of them any more.
+"""Queues that a store rebuilt in place has, but whose messages have all expired from its log.
 
-What a broker keeps of such a queue, its last file, goes into the rebuilt store as it is, so that consumers'
-offsets stay valid; and so does its last file in consumequeue_ext, so that addresses go on where they were.
+A broker keeps the last file of such a queue. It is copied into the rebuilt store as it is, so that consumers'
+offsets stay valid; so is its last file in consumequeue_ext, so that addresses continue where they were.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A queue that the store has and the log has no message of.
+    """A queue in the store that the log has no message of.
 
     Attributes:
         topic, queue_id: the queue.
-        last: what can be carried over of it, or why nothing can.
+        last: its last file, which can be carried over, or why it can't.
         is_batch: it is a batch queue.
     """
 
@@ -42,10 +42,10 @@ class Gone:
 def gone_queues(plan: Plan, store: Path) -> Iterator[Gone]:
     """The queues and batch queues of ``store`` that are wanted and that the journal doesn't name, sorted.
 
-    None where queues were chosen: the others aren't replaced.
+    Nothing where queues were chosen: the others aren't replaced.
 
     Args:
-        store: has consumequeue and batchconsumequeue: the store, or what is kept of it.
+        store: has consumequeue and batchconsumequeue: the store, or the directory of what was replaced.
 
     Raises:
         OutputError: something there can't be read.
@@ -67,7 +67,7 @@ def gone_queues(plan: Plan, store: Path) -> Iterator[Gone]:
 
 
 def carry_over(plan: Plan) -> None:
-    """Copy the last files of queues that are gone into the staged output, flushed.
+    """Copy the last files of such queues into the staged output, flushed.
 
     Raises:
         OutputError: one can't be read or written.
@@ -93,20 +93,16 @@ def carry_over(plan: Plan) -> None:
 
 def _put(plan: Plan, directory: Path, last: LastFile, file_size: int) -> None:
     path = directory / last.path.name
-    files.make_dirs(path.parent, plan.owner)
-    fd = files.create_file(path, file_size, plan.owner)
-    try:
+    with files.opened(path, file_size, plan.owner) as fd:
         files.pwrite_all(fd, last.units, 0)
         with files.reporting("can't set the file's time", path):
             os.utime(fd, ns=(last.modified, last.modified))
         files.fsync_file(fd)
-    finally:
-        files.system.close(fd)
     files.fsync_dir(path.parent)
 
 
 def drop_carried(plan: Plan) -> None:
-    """Remove what a run that ended before the swap carried over: the log may have grown since.
+    """Remove what a run carried over that ended before the swap: the log may have grown since.
 
     Raises:
         OutputError: it can't be removed.

@@ -1,4 +1,4 @@
-"""Whether an output that was begun is resumed: same store, same settings, same log."""
+"""Whether an existing output may be continued: same store, same settings, same log."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _LONGEST_VALUE = 60
 _KNOWN, _BATCH = "known_topics", "batch_topics"
-#: What a release before this one, which wrote no batch queues, was begun without.
+#: Topics that an output lacks because an earlier release, which wrote no batch queues, began it.
 _LEFT_OUT = "left_out_topics"
-#: What StoreSettings.describe tells and no output byte depends on.
+#: Settings in StoreSettings.describe that no output byte depends on.
 _PLACES = frozenset({"store", "broker_conf", "commit_log_dirs", "segment_size"})
 
 
@@ -40,7 +40,7 @@ def deciding(settings: StoreSettings, options: RebuildOptions, selection: Select
 
 def fingerprint(deciding: dict[str, object]) -> str:
     """One text for everything that decides what the output holds."""
-    # What the version is called, and whom else it holds for, says no more than the rules it stands for.
+    # The version's name, and which others share its rules, add nothing to the rules themselves.
     facts = {name: value for name, value in deciding.items() if not name.startswith("rocketmq_")}
     return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -48,22 +48,22 @@ def fingerprint(deciding: dict[str, object]) -> str:
 def check_continues(
     journal: Journal, now: Opening, log: CommitLog, root: Path, *, follows: bool = False
 ) -> None:
-    """See that the output was begun from this store, with these settings.
+    """Check that the output was begun from this store, with these settings.
 
-    A store in another place is the same one if its log still holds the last record that was read.
+    A store that was moved is accepted if its log still holds the last record that was read.
 
     Args:
-        follows: the broker's topics may be others than they were, for whoever wrote looked at them each time.
+        follows: the broker's topics may have changed, since a tail reads them each time.
 
     Raises:
-        OutputError: it was not.
+        OutputError: it was begun from another store or with other settings.
     """
-    from reput.output.step_back import fingerprint
+    from reput.output.step_back import record_mark
 
     begun, state = journal.opening, journal.state
     moved = begun.store != now.store
     if moved and (
-        not state.last_record or fingerprint(log, state.last_position, state.cursor) != state.last_record
+        not state.last_record or record_mark(log, state.last_position, state.cursor) != state.last_record
     ):
         raise OutputError(
             "the output was begun from another store",
@@ -72,20 +72,28 @@ def check_continues(
             found=now.store,
             next_step="Choose another directory, or remove this one",
         )
+    changed: list[str] | None = None
     if begun.fingerprint != now.fingerprint and not (begun.settings and _same_but_topics(begun, now)):
         changed = [
             name
             for name in sorted(begun.settings.keys() | now.settings.keys())
             if name != "fingerprint" and begun.settings.get(name) != now.settings.get(name)
         ]
-        raise _other_settings(begun, now, changed, root)
-    if not follows and begun.settings.get(_KNOWN) != now.settings.get(_KNOWN):
-        raise _other_settings(begun, now, [_KNOWN], root)
+    elif not follows and begun.settings.get(_KNOWN) != now.settings.get(_KNOWN):
+        changed = [_KNOWN]
+    if changed is not None:
+        raise OutputError(
+            "the output was begun with other settings",
+            path=root,
+            expected=_shown(begun.settings, changed),
+            found=_shown(now.settings, changed),
+            next_step=f"Run with the settings it was begun with, or remove {root} and run again",
+        )
     _check_batch(state, begun, now, root)
 
 
 def _same_but_topics(begun: Opening, now: Opening) -> bool:
-    """Whether two openings differ in the broker's list of topics at most; whether it is used, counts."""
+    """Whether two openings differ at most in the broker's list of topics; both or neither have to use it."""
     one, other = (
         json.dumps(
             {
@@ -101,9 +109,9 @@ def _same_but_topics(begun: Opening, now: Opening) -> bool:
 
 
 def _check_batch(state: State, begun: Opening, now: Opening, root: Path) -> None:
-    """See that no topic was written with queues of another type than it has now.
+    """Check that no topic was written with queues of another type than it has now.
 
-    Topics come and go while a log is followed; only those count of which something was written.
+    Topics come and go while a log is followed; only topics that were written count.
 
     Raises:
         OutputError: one was.
@@ -112,7 +120,7 @@ def _check_batch(state: State, begun: Opening, now: Opening, root: Path) -> None
     written = sorted({topic for (topic, _), queue in state.queues.items() if not queue.is_batch} & batch)
     if written:
         raise OutputError(
-            f"topic {written[0]} has queues of type BatchCQ now, and the output has consume queues of it",
+            f"topic {written[0]} has queues of type BatchCQ now, but the output has consume queues of it",
             path=root,
             next_step=f"Remove {root} and run again",
         )
@@ -130,21 +138,11 @@ def _topics(opening: Opening, key: str) -> frozenset[str]:
     return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
 
 
-def _other_settings(begun: Opening, now: Opening, changed: list[str], root: Path) -> OutputError:
-    return OutputError(
-        "the output was begun with other settings",
-        path=root,
-        expected=_told(begun.settings, changed),
-        found=_told(now.settings, changed),
-        next_step=f"Run with the settings it was begun with, or remove {root} and run again",
-    )
-
-
 def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
-    """See that the log still holds what the output was made from: a broker may have cut it, or expired it.
+    """Check that the log still holds what the output was made from: a broker may have cut or expired it.
 
     Raises:
-        OutputError: it does not.
+        OutputError: it doesn't.
     """
     from reput.output.step_back import stands
 
@@ -172,11 +170,11 @@ def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
     )
 
 
-def _told(settings: dict[str, object], names: list[str]) -> str:
-    """Some settings in a few words."""
-    return ", ".join(f"{name}={_short(settings.get(name))}" for name in names) or "rules of another release"
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+def _shown(settings: dict[str, object], names: list[str]) -> str:
+    """Some settings as ``name=value``, long values cut short."""
+    texts = {name: json.dumps(settings.get(name)) for name in names}
+    shown = (
+        f"{name}={text if len(text) <= _LONGEST_VALUE else f'{text[:_LONGEST_VALUE]}…'}"
+        for name, text in texts.items()
+    )
+    return ", ".join(shown) or "rules of another release"

@@ -1,4 +1,4 @@
-"""Running the query of a tail, again from where the log still stands whenever it went back."""
+"""Running the query of a tail; it starts again from what the log still holds if the log went back."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pyspark.sql import SparkSession
 
 from reput.errors import LogWentBackError, SegmentGoneError
 from reput.format import names
-from reput.job.options import TailOptions
 from reput.job.plan import Plan
-from reput.job.sharing import shared
 from reput.log.segments import CommitLog, discover
 from reput.output.journal.journal import Journal
 from reput.output.ledger.ledger_upkeep import LedgerUpkeep
@@ -38,16 +36,18 @@ def follow(
     watch: Watch,
     listener: Callable[[BatchWriter], None],
     went_back: Callable[[int], None] | None = None,
+    max_rate: int | None = None,
 ) -> dict[str, float]:
-    """Follow the log until the end is asked for; the output is then what the journal says.
+    """Follow the log until a stop is requested; the output is then what the journal says.
 
     Args:
         plan: the run's.
         spark: the session.
-        stopping: asks for the end.
-        watch: is told of batches and restarts.
-        listener: is told after each batch.
-        went_back: is told the physical offset up to which the log still stands, when it went back.
+        stopping: set to request a stop.
+        watch: gets batches and restarts.
+        listener: is called after each batch.
+        went_back: gets the physical offset up to which the log still is as it was, when it went back.
+        max_rate: bytes of log a second that may be read, None for no limit.
 
     Returns:
         Wall time of the stages of all batches, s.
@@ -58,84 +58,77 @@ def follow(
     runner = SparkRunner(spark.sparkContext)
     runner.warm_up()
     kernels.load()  # this process does the small batches
-    with shared(runner, plan):
-        return _follow(plan, spark, runner, stopping, watch, listener, went_back)
+    with runner.shared(plan.root, plan.owner, plan.settings.config_files):
+        target = plan.target(flush_in_tasks=not runner.is_local)
+        seconds: dict[str, float] = {}
+        tried = -1
 
+        def batch_done(writer: BatchWriter) -> None:
+            watch.batch(writer.state, seconds)
+            listener(writer)
 
-def _follow(
-    plan: Plan,
-    spark: SparkSession,
-    runner: SparkRunner,
-    stopping: threading.Event,
-    watch: Watch,
-    listener: Callable[[BatchWriter], None],
-    went_back: Callable[[int], None] | None,
-) -> dict[str, float]:
-    target = plan.target(flush_in_tasks=not runner.is_local)
-    seconds: dict[str, float] = {}
-    tried = -1
-
-    def batch_done(writer: BatchWriter) -> None:
-        watch.batch(writer.state, seconds)
-        listener(writer)
-
-    while True:
-        log = discover(plan.settings)
-        with OutputLock(plan.root, plan.owner).exclusive():
-            roll_back(target, plan.journal.state)
-            if _step_back(target, plan.journal, log) and went_back is not None:
-                went_back(plan.journal.state.cursor)
-        writer = BatchWriter(
-            target,
-            plan.journal,
-            log,
-            runner,
-            abort_present=plan.abort_present,
-            look=lambda: discover(plan.settings),
-        )
-        writer.stages.seconds = seconds
-        writer.begin()  # may move the cursor, past what expired unread
-        checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
-        begins = _begins_at_cursor(plan, log, checkpoint)
-        try:
-            # What a limited rate lets a batch take is not known before, and is not to be read ahead either.
-            if begins and _max_rate(plan) is None:
-                writer.begin_backlog(plan.options.max_bytes_per_trigger, plan.options.part_bytes)
-            following = TailQuery(spark, writer, checkpoint, _source(plan), batch_done)
-            watch.follow(following.last_progress)
-            with LedgerUpkeep(writer.ledger):
-                following.run(stopping)
-        except (LogWentBackError, SegmentGoneError) as error:
-            writer.stop_ahead()
-            state = plan.journal.state
-            if (
-                state.cursor == tried
-                and last_standing(plan.journal, discover(plan.settings)) == state.batches
-            ):
-                raise  # the same again, and nothing that was placed is gone
-            _LOG.warning("%s", error)
-            tried = state.cursor
-            set_aside(checkpoint)  # what Spark planned is of the log as it was
-            writer.abandon()
-            watch.restarted("log-went-back" if isinstance(error, LogWentBackError) else "expired-unread")
-            continue
-        except BaseException:
-            runner.cancel()
-            writer.stop_ahead()
-            raise
-        writer.finish()
-        writer.close()
-        return seconds
+        while True:
+            log = discover(plan.settings)
+            with OutputLock(plan.root, plan.owner).exclusive():
+                roll_back(target, plan.journal.state)
+                if _step_back(target, plan.journal, log) and went_back is not None:
+                    went_back(plan.journal.state.cursor)
+            writer = BatchWriter(
+                target,
+                plan.journal,
+                log,
+                runner,
+                abort_present=plan.abort_present,
+                look=lambda: discover(plan.settings),
+            )
+            writer.stages.seconds = seconds
+            writer.begin()  # may move the cursor, past what expired unread
+            checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
+            begins = _begins_at_cursor(plan, log, checkpoint)
+            try:
+                # With a limited rate the first batch's size isn't known yet, and nothing may be read ahead.
+                if begins and max_rate is None:
+                    writer.begin_backlog(plan.options.max_bytes_per_trigger, plan.options.part_bytes)
+                source = plan.source(
+                    live="true",
+                    stopFile=plan.root / names.REPUT / names.STOP,
+                    maxBytesPerSecond=max_rate,
+                )
+                following = TailQuery(spark, writer, checkpoint, source, batch_done)
+                watch.follow(following.last_progress)
+                with LedgerUpkeep(writer.ledger):
+                    following.run(stopping)
+            except (LogWentBackError, SegmentGoneError) as error:
+                writer.stop_ahead()
+                state = plan.journal.state
+                if (
+                    state.cursor == tried
+                    and last_standing(plan.journal, discover(plan.settings)) == state.batches
+                ):
+                    raise  # a second time at this cursor, and nothing that was placed is gone
+                _LOG.warning("%s", error)
+                tried = state.cursor
+                set_aside(checkpoint)  # Spark planned it from the log as it was
+                writer.abandon()
+                watch.restarted("log-went-back" if isinstance(error, LogWentBackError) else "expired-unread")
+                continue
+            except BaseException:
+                runner.cancel()
+                writer.stop_ahead()
+                raise
+            writer.finish()
+            writer.close()
+            return seconds
 
 
 def _step_back(target: Target, journal: Journal, log: CommitLog) -> bool:
-    """Take back what the log doesn't hold any more; whether there was something.
+    """Take back what the log no longer holds; returns whether there was anything.
 
     Raises:
-        OutputError: that can't be told any more.
+        OutputError: what to take back is no longer known.
     """
     number = last_standing(journal, log)
-    # With nothing in common it is more likely another log than one that went back so far.
+    # With nothing in common it is more likely another log than one that went back that far.
     if number is None or (number < journal.state.batches and journal.state_after(number).last_position < 0):
         if number is not None and stands(log, journal.state):
             return False  # only older messages behind newer ones, as after a clock that was set back
@@ -149,42 +142,15 @@ def _step_back(target: Target, journal: Journal, log: CommitLog) -> bool:
 def _begins_at_cursor(plan: Plan, log: CommitLog, checkpoint: Path) -> bool:
     """Whether the stream's first batch begins at the cursor.
 
-    Spark's checkpoint is set aside unless a stream can go on with it.
+    Spark's checkpoint is set aside unless a stream can resume from it.
     """
     if not checkpoint.exists():
         return True
     planned = last_planned(checkpoint)
     # What was planned up to the cursor is done, and costs nothing. What was planned past it may be gone by
-    # now, and what stands there may be left over from before the log was cut: the source has to look anew.
+    # now, and what is there may be left over from before the log was cut: the source has to look again.
     if planned is None or not log.start <= planned.end <= plan.journal.state.cursor:
         _LOG.warning("%s can't be resumed from, and is set aside", checkpoint)
         set_aside(checkpoint)
         return True
     return planned.end == plan.journal.state.cursor
-
-
-def _source(plan: Plan) -> dict[str, str]:
-    """The source's options."""
-    options = plan.options
-    source = {
-        "path": str(plan.settings.root),
-        "content": "parts",
-        "startOffset": str(plan.journal.state.cursor),
-        "live": "true",
-        "partBytes": str(options.part_bytes),
-        "maxBytesPerTrigger": str(options.max_bytes_per_trigger),
-        "stopFile": str(plan.root / names.REPUT / names.STOP),
-        "rocketmqVersion": plan.settings.dialect.versions[-1],
-    }
-    if plan.settings.broker_conf:
-        source["brokerConf"] = str(plan.settings.broker_conf)
-    max_rate = _max_rate(plan)
-    if max_rate is not None:
-        source["maxBytesPerSecond"] = str(max_rate)
-    return source
-
-
-def _max_rate(plan: Plan) -> int | None:
-    """Bytes of log a second that may be read, None for no limit."""
-    options = plan.options
-    return options.max_rate if isinstance(options, TailOptions) else None

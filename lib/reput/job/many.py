@@ -1,4 +1,4 @@
-"""Rebuilds of many stores in one Spark session: some at a time, none waiting for another's trouble."""
+"""Rebuilds of many stores in one Spark session: some at a time; a failure doesn't stop the others."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _STORE = "{store}"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one store.
+    """The outcome for one store.
 
     Attributes:
-        options: what was asked for.
+        options: what was requested.
         result: of the rebuild, or why it was refused or failed.
-        seconds: wall time, beside others.
+        seconds: wall time, while others ran.
     """
 
     options: RebuildOptions
@@ -41,7 +41,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """What ``reput rebuild`` of this store alone would end with."""
+        """The exit code of ``reput rebuild`` for this store alone."""
         return self.result.exit_code if isinstance(self.result, Summary) else REFUSED
 
     def to_dict(self) -> dict[str, object]:
@@ -54,26 +54,26 @@ class Outcome:
         }
         if isinstance(self.result, Summary):
             return {**self.result.to_dict(), **facts}
-        return {**facts, "error": self.result.problem, "message": str(self.result), **self.result.facts()}
+        return {**facts, **self.result.document()}
 
 
 def plan_many(stores: Sequence[Path], out_root: Path, common: RebuildOptions) -> list[RebuildOptions]:
-    """The options of each store; outputs lie below ``out_root`` as stores do below their common directory.
+    """The options of each store; outputs are below ``out_root`` as stores are below their common directory.
 
     ``/brokers/a/store`` and ``/brokers/b/store`` go to ``a/store`` and ``b/store``, a single one to its name.
 
     Args:
         stores: any paths.
-        common: what is asked of all; ``{store}`` in the path of broker.conf stands for each store's path.
+        common: options for all; ``{store}`` in the path of broker.conf stands for each store's path.
 
     Raises:
-        SettingsError: a store is named twice, or lies in another one.
+        SettingsError: a store is named twice, or is inside another one.
     """
     places = [Path(os.path.abspath(store)) for store in stores]
     for one, other in pairwise(sorted(places)):
         if other.is_relative_to(one):
             raise SettingsError(
-                "a store is named twice" if one == other else "a store lies in another one",
+                "a store is named twice" if one == other else "a store is inside another one",
                 path=other,
                 found=str(one),
                 next_step="Name each store once",
@@ -97,13 +97,13 @@ def rebuild_many(
     at_once: int = 1,
     listener: Callable[[Outcome], None] = lambda _outcome: None,
 ) -> list[Outcome]:
-    """Rebuild each store, ``at_once`` at a time, in the order given; what fails keeps no other from its turn.
+    """Rebuild each store, ``at_once`` at a time, in the order given; a failure doesn't stop the others.
 
-    An interrupt ends the waiting and nothing else: the caller's process has to end, too, as after a crash.
+    An interrupt only ends the waiting: the caller's process has to end, too, as after a crash.
 
     Args:
-        start_spark: gives the session; called at most once, when something is to be done.
-        listener: is told each outcome when it is there, one at a time.
+        start_spark: returns the session; called at most once, when there is something to do.
+        listener: gets each outcome as soon as it is known, one at a time.
 
     Returns:
         The outcomes in the order of ``stores``.
@@ -112,7 +112,7 @@ def rebuild_many(
     done: queue.SimpleQueue[tuple[int, Outcome] | None] = queue.SimpleQueue()
     for numbered in enumerate(stores):
         todo.put(numbered)
-    once = _Once(start_spark)
+    once = _SharedSession(start_spark)
 
     def work() -> None:
         try:
@@ -122,11 +122,11 @@ def rebuild_many(
         except queue.Empty:
             pass
         finally:
-            done.put(None)  # whatever ended it, nobody waits for this thread any more
+            done.put(None)  # whatever ended it, this thread has no more results
 
     threads = min(at_once, len(stores))
     for number in range(threads):
-        # Not joined: whoever interrupts doesn't wait for what is under way.
+        # Not joined: an interrupt doesn't wait for rebuilds under way.
         threading.Thread(target=work, name=f"reput-rebuild-{number}", daemon=True).start()
     outcomes: dict[int, Outcome] = {}
     while threads and len(outcomes) < len(stores):
@@ -145,8 +145,8 @@ def rebuild_many(
     return [outcomes[number] for number in sorted(outcomes)]
 
 
-class _Once:
-    """A session for whoever asks first and all others; a failure is everybody's, too."""
+class _SharedSession:
+    """One session for all threads, started by the first that needs it."""
 
     def __init__(self, start_spark: Callable[[], SparkSession]) -> None:
         self._start = start_spark
@@ -167,6 +167,6 @@ def _rebuilt(options: RebuildOptions, start_spark: Callable[[], SparkSession]) -
         result = rebuild(options, start_spark)
     except ReputError as refused:
         result = refused
-    except BaseException as bug:  # noqa: BLE001 - of one store, an exit too: the others go on
+    except BaseException as bug:  # noqa: BLE001 - of one store, an exit too: the others continue
         result = unforeseen(bug, options.store)
     return Outcome(options, result, time.perf_counter() - began)

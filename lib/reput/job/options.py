@@ -1,24 +1,30 @@
-"""What a job is asked for."""
+"""The options of the jobs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reput.config.evidence import Asked, Writes
+from reput.errors import SettingsError
+from reput.store.outside import lies_in
+
+if TYPE_CHECKING:
+    from reput.catalog.options import CatalogOptions
 
 GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
-    """What ``reput rebuild`` is asked for.
+    """The options of ``reput rebuild``.
 
     Attributes:
         store: the store; holds ``commitlog/`` unless broker.conf says otherwise.
         out: directory for the output, None to rebuild in place.
-        broker_conf: the broker's own configuration file, None for what the store shows.
-        rocketmq_version: the dialect, None for what the store shows.
+        broker_conf: the broker's own configuration file, None to use what the store shows.
+        rocketmq_version: the dialect, None to use what the store shows.
         queues: ``TOPIC`` or ``TOPIC:ID``; empty for all.
         index: build index files, too.
         known_topics_only: leave out topics that config/topics.json doesn't name.
@@ -26,8 +32,9 @@ class RebuildOptions:
         part_bytes: bytes of log that one task takes.
         catalog: a Delta table that gets all messages, None for none.
         catalog_bodies: with their bodies.
-        convert: in place, whatever sizes and release the store shows: it is to have those given.
-        conf_by_hand, version_by_hand: these two, if any, were given by an option, not by the environment.
+        convert: in place, to the sizes and the release given, whatever the store shows.
+        conf_by_hand, version_by_hand: broker_conf or rocketmq_version was given by an option, not by the
+            environment.
     """
 
     store: Path
@@ -47,7 +54,7 @@ class RebuildOptions:
 
     @property
     def asked(self) -> Asked:
-        """As far as the store may speak against it."""
+        """What the store's own files may contradict."""
         return Asked(
             Writes.IN_PLACE if self.out is None else Writes.BESIDE,
             index=self.index and not self.queues,
@@ -56,14 +63,50 @@ class RebuildOptions:
             converts=self.convert,
         )
 
+    def to_catalog(self) -> CatalogOptions | None:
+        """What to put into the table of messages; None when no table is wanted.
+
+        Raises:
+            SettingsError: only chosen queues are to be rebuilt, but a table has the messages of all; or one
+                of table and output is inside the other.
+        """
+        if self.catalog is None:
+            if self.catalog_bodies:
+                raise SettingsError("bodies go into a catalog", expected="--catalog DIR", found="none")
+            return None
+        if self.queues:
+            raise SettingsError(
+                "a catalog has the messages of all queues",
+                expected="either --catalog or --queue",
+                found="both",
+                next_step="Run `reput catalog` by itself",
+            )
+        out = self.out
+        if out is not None and (lies_in(self.catalog, out) or lies_in(out, self.catalog)):
+            raise SettingsError(
+                "catalog and output can't be inside each other",
+                path=self.catalog,
+                expected=f"a directory outside of {out}, and not around it",
+                next_step="Name another directory with --catalog",
+            )
+        from reput.catalog.options import CatalogOptions
+
+        return CatalogOptions(
+            store=self.store,
+            table=self.catalog,
+            broker_conf=self.broker_conf,
+            rocketmq_version=self.rocketmq_version,
+            bodies=self.catalog_bodies,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TailOptions(RebuildOptions):
-    """What ``reput tail`` is asked for; ``out`` is given.
+    """The options of ``reput tail``; ``out`` is given.
 
     Attributes:
-        max_rate: bytes of log a second that are read at most, None for no bound.
-        metrics_port: where metrics are served, 0 for any free port, None for not at all.
+        max_rate: bytes of log a second that are read at most, None for no limit.
+        metrics_port: where metrics are served, 0 for any free port, None for no metrics.
         metrics_address: the address that this port is opened on.
     """
 

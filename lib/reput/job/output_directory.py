@@ -20,31 +20,34 @@ def output_root(out: Path, settings: StoreSettings) -> Path:
         OutputError: it may not.
     """
     root = Path(os.path.abspath(out))
-    if root.exists() and root.samefile(settings.root):
-        raise OutputError(
-            "the output is the store itself",
-            path=root,
-            next_step="Use --in-place to replace the store's files, or another directory",
-        )
-    # Elsewhere in the store it may go: that is where a user has room on the same disk.
-    own = [settings.root / name for name in (*names.QUEUES, names.INDEX)]
-    check_outside("the output", root, [*settings.commit_log_dirs, *own], "Choose a directory elsewhere")
-    refuse_links(root, (*names.OUTPUT, names.REPUT))
-    _check_empty_or_ours(root)
+    with files.reporting("the output can't be looked at", out):
+        if root.exists() and root.samefile(settings.root):
+            raise OutputError(
+                "the output is the store itself",
+                path=root,
+                next_step="Use --in-place to replace the store's files, or another directory",
+            )
+        # Anywhere else in the store is fine: that is where a user has room on the same disk.
+        own = [settings.root / name for name in (*names.QUEUES, names.INDEX)]
+        check_outside("the output", root, [*settings.commit_log_dirs, *own], "Choose a directory elsewhere")
+        refuse_links(root, (*names.OUTPUT, names.REPUT))
+        _check_empty_or_ours(root)
+    check_utf8(settings.root)
+    check_utf8(root)
     return root
 
 
 def check_utf8(path: Path) -> None:
-    """See that Spark can be told a path.
+    """Check that a path can be passed to Spark.
 
     Raises:
-        OutputError: its bytes are no UTF-8.
+        OutputError: it isn't UTF-8.
     """
     try:
         str(path).encode()
     except UnicodeEncodeError:
         raise OutputError(
-            "Spark can't be told this path, which is not UTF-8",
+            "this path can't be passed to Spark, since it is not UTF-8",
             path=path,
             next_step="Rename the directory, or choose another one",
         ) from None
@@ -77,7 +80,7 @@ def _check_empty_or_ours(root: Path) -> None:
 
 
 def _check_has_journal(root: Path) -> None:
-    """Refuse to begin among files of which nothing is known any more."""
+    """Refuse to begin among files of an output whose journal is missing."""
     if (root / names.REPUT / names.JOURNAL).exists():
         return
     for name in (*names.QUEUES, names.INDEX, names.LEDGER):
@@ -86,19 +89,19 @@ def _check_has_journal(root: Path) -> None:
                 "the output's journal is gone",
                 path=root / names.REPUT / names.JOURNAL,
                 found=f"{name}/ without it",
-                next_step="Put it back, or remove the output and start anew",
+                next_step="Put it back, or remove the output and start again",
             )
 
 
 def staging_of(store: Path) -> Path:
-    """The directory in a store that a rebuild in place writes to."""
+    """The directory in a store to which a rebuild in place writes."""
     return store / names.REPUT / "staging"
 
 
 def discard_if_swapped(staging: Path) -> None:
-    """Remove a staging directory whose files have been put in place, or that has none yet.
+    """Remove a staging directory without queue files: they have been put in place, or none was written.
 
-    Its journal would tell of files that aren't there any more: a process can end between the two.
+    Its journal would name files that are no longer there: a process can end between the two.
 
     Raises:
         OutputError: it can't be removed.

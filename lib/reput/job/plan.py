@@ -1,4 +1,4 @@
-"""What has to hold before a job begins: settings read, everything checked, locks held, journal open."""
+"""Preparing a job: settings are read, everything is checked, locks are taken, the journal is opened."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Plan:
     """A rebuild that may begin: settings read, locks held, journal open.
 
     Attributes:
-        log: without segments at its end that nothing was written to yet.
+        log: without segments at its end to which nothing was written yet.
         end: physical offset up to which the log is read.
         swapped: where an earlier run's swap, finished by this one, keeps what it replaced.
     """
@@ -62,7 +62,7 @@ class Plan:
 
     @property
     def index(self) -> bool:
-        """Whether index files are built; a choice of queues has none, for an index is of the whole log."""
+        """Whether index files are built; not for chosen queues, since an index is of the whole log."""
         return self.options.index and self.settings.message_index_enable and self.selection.is_all
 
     def target(self, *, flush_in_tasks: bool) -> Target:
@@ -80,6 +80,20 @@ class Plan:
             filters=self.filters,
         )
 
+    def source(self, **more: object) -> dict[str, str]:
+        """The options of the stream of parts from the cursor on; ``more`` adds to them, without None."""
+        options: dict[str, object] = {
+            "path": self.settings.root,
+            "content": "parts",
+            "startOffset": self.journal.state.cursor,
+            "partBytes": self.options.part_bytes,
+            "maxBytesPerTrigger": self.options.max_bytes_per_trigger,
+            "brokerConf": self.settings.broker_conf,
+            "rocketmqVersion": self.settings.dialect.versions[-1],
+            **more,
+        }
+        return {name: str(value) for name, value in options.items() if value is not None}
+
 
 @contextmanager
 def prepare(
@@ -88,8 +102,8 @@ def prepare(
     """Check everything, take the locks, open or begin the output's journal.
 
     Args:
-        follows: the job goes on with a log that has been cut or has expired; else such a log is refused.
-        lock: the output's, if the caller holds it already.
+        follows: the job continues with a log that was cut or has expired; otherwise such a log is refused.
+        lock: the output's, if the caller already holds it.
 
     Raises:
         ReputError: the run is refused; nothing was changed.
@@ -133,11 +147,9 @@ def prepare(
     opening = Opening(str(settings.root), fingerprint(decided), log.start, decided)
     if options.out is None:
         root = staging_of(settings.root)
+        check_utf8(root)
     else:
-        with files.reporting("the output can't be looked at", options.out):
-            root = output_root(options.out, settings)
-    for path in (settings.root, root):
-        check_utf8(path)
+        root = output_root(options.out, settings)
     journal_path = root / names.REPUT / names.JOURNAL
     if not journal_path.exists() and not is_pending(settings.root):
         check_free(root, guess.output_bytes, "the rebuild")
@@ -160,13 +172,13 @@ def prepare(
         stack.enter_context(journal)
         if begun:
             check_continues(journal, opening, log, root, follows=follows)
-            # An output that was moved away from its broker's config/ goes on as it was begun.
+            # An output that was moved away from its broker's config/ continues as it was begun.
             written = {topic for (topic, _), queue in journal.state.queues.items() if queue.is_batch}
             selection = replace(selection, batch=selection.batch | written)
             selection.remember(journal.state.queues)
             if not follows:
                 check_same_log(journal, log, root)
-        # What a broker is about to write is no damage: its half-written end is left for the next run.
+        # What a broker is still writing isn't damage: a half-written end is left for the next run.
         live = options.out is not None and _may_be_running(settings.root)
         yield Plan(
             options=options,
@@ -207,9 +219,9 @@ def _selection(options: RebuildOptions, settings: StoreSettings, known: frozense
 def _enter_store(
     settings: StoreSettings, staging: Path, owner: Owner, fingerprint: str, stack: ExitStack
 ) -> str | None:
-    """Lock the store; returns what :attr:`Plan.swapped` says.
+    """Lock the store; returns :attr:`Plan.swapped`.
 
-    A swap that was interrupted is finished, whatever it was for. When it was this very run's, all is done.
+    A swap that was interrupted is finished, whatever it was for. If this same run began it, all is done.
     """
     owner.check_can_apply(settings.root)
     stack.enter_context(StoreLock(settings.root, owner))

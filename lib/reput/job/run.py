@@ -1,6 +1,6 @@
 """The rebuild job: from a store's commit log to its consume queues, index files, ledger and checkpoint.
 
-What can be refused is refused while the plan is made, before Spark is started and anything changed.
+A run is refused while it is planned, before Spark is started and before anything is changed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 from reput.errors import SparkError
 from reput.format import names
 from reput.job.carry import carry_over, drop_carried
-from reput.job.cataloging import catalog_options
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
-from reput.job.sharing import shared
 from reput.job.summary import Summary, summarize
 from reput.log.segments import is_zero, likely_end, map_segment
 from reput.store import files
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
     from reput.catalog.run import Catalog
     from reput.output.writer import BatchWriter, Progress
-    from reput.spark.runner import SparkRunner
 
 
 def rebuild(
@@ -40,18 +37,18 @@ def rebuild(
     start_spark: Callable[[], SparkSession],
     listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
 ) -> Summary:
-    """Rebuild what ``options`` ask for.
+    """Run a rebuild.
 
     Args:
-        start_spark: gives the session; only called when nothing speaks against the run.
-        listener: is told the progress and the bytes that there are in all.
+        start_spark: returns the session; only called once the run isn't refused.
+        listener: gets the progress and the bytes to read in all.
 
     Raises:
-        ReputError: refused or failed. What was there before is unchanged; an output that was begun is gone on
-            with by the same command.
+        ReputError: refused or failed. What was there before is unchanged; running the same command again
+            resumes an output that was begun.
     """
     started = time.perf_counter()
-    to_catalog = catalog_options(options)
+    to_catalog = options.to_catalog()
     table: Catalog | None = None
     if to_catalog is not None:
         from reput.catalog.run import Catalog
@@ -82,10 +79,10 @@ def rebuild(
 def write(
     plan: Plan, start_spark: Callable[[], SparkSession], listener: Callable[[Progress, int], None]
 ) -> dict[str, float]:
-    """Write to the plan's directory what the log holds and the directory doesn't.
+    """Write to the plan's directory what the log holds and the directory lacks.
 
     Returns:
-        The wall time of the run's stages in seconds; none where there was nothing to do.
+        The wall time of the run's stages in seconds; empty if there was nothing to do.
 
     Raises:
         ReputError: a batch failed; the committed state is as it was.
@@ -102,17 +99,19 @@ def write(
 def stage(
     plan: Plan, start_spark: Callable[[], SparkSession], listener: Callable[[Progress, int], None]
 ) -> dict[str, float]:
-    """Do :func:`write` for a plan in place, so that what it wrote can take the place of the store's files.
+    """Do :func:`write` for a plan in place, so that what it wrote can replace the store's files.
 
     Raises:
-        ReputError: a batch failed, or what was written isn't all there.
+        ReputError: a batch failed, or some of what was written is missing.
     """
+    from reput.output.audit import audit
+
     drop_carried(plan)
     stages = write(plan, start_spark, listener)
-    _verify(plan)
+    audit(plan.target(flush_in_tasks=False), plan.journal.state)
     carry_over(plan)
     ledger = plan.root / names.LEDGER
-    if ledger.exists() and plan.owner is not None:  # written by a library that knows no owners
+    if ledger.exists() and plan.owner is not None:  # written by a library that doesn't set owners
         files.give_tree(ledger, plan.owner)
     return stages
 
@@ -123,94 +122,76 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
     Raises:
         ReputError: a batch failed; the committed state is as it was.
     """
-    from reput.spark.runner import SparkRunner
-
-    runner = SparkRunner(spark.sparkContext)
-    with shared(runner, plan):
-        return _run(plan, spark, runner, listener)
-
-
-def _run(
-    plan: Plan, spark: SparkSession, runner: SparkRunner, listener: Callable[[Progress, int], None]
-) -> BatchWriter:
     from reput.log.parts import batch_end, cut
     from reput.output.ledger.ledger_upkeep import LedgerUpkeep
     from reput.output.rollback import roll_back
     from reput.output.writer import BatchWriter
     from reput.scan.part import Part
+    from reput.spark.runner import SparkRunner
     from reput.stream.rebuild_query import run_available
 
-    target = plan.target(flush_in_tasks=not runner.is_local)
-    with OutputLock(plan.root, plan.owner).exclusive():
-        roll_back(target, plan.journal.state)
-    cursor = plan.journal.state.cursor
-    total = sum(
-        max(min(segment.base + segment.length, plan.end) - max(segment.base, cursor), 0)
-        for segment in plan.log.segments
-    )
-    writer = BatchWriter(
-        target,
-        plan.journal,
-        plan.log,
-        runner,
-        lambda progress: listener(progress, total),
-        abort_present=plan.abort_present,
-    )
-    writer.begin()
-    cursor, options = plan.journal.state.cursor, plan.options
-    end = max(plan.end, cursor)
-    written = total - max(end - likely_end(plan.log), 0)
-    most = bytes_per_batch(total, written, options.max_bytes_per_trigger)
-    first = batch_end(plan.log, cursor, end, most)
-    # Spark's own checkpoint is not what a run goes on from; the journal's cursor is.
-    checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
-    shutil.rmtree(checkpoint, ignore_errors=True)
-    try:
-        writer.begin_ahead([Part(*row) for row in cut(plan.log, cursor, first, options.part_bytes, cursor)])
-        asked = run_available(
-            spark,
-            writer,
-            checkpoint,
-            plan.log,
-            {
-                "path": str(plan.settings.root),
-                "content": "parts",
-                "startOffset": str(cursor),
-                "endOffset": str(end),
-                "partBytes": str(options.part_bytes),
-                "maxBytesPerTrigger": str(most),
-                **({"brokerConf": str(plan.settings.broker_conf)} if plan.settings.broker_conf else {}),
-                "rocketmqVersion": plan.settings.dialect.versions[-1],
-            },
+    runner = SparkRunner(spark.sparkContext)
+    with runner.shared(plan.root, plan.owner, plan.settings.config_files):
+        target = plan.target(flush_in_tasks=not runner.is_local)
+        with OutputLock(plan.root, plan.owner).exclusive():
+            roll_back(target, plan.journal.state)
+        cursor = plan.journal.state.cursor
+        total = sum(
+            max(min(segment.base + segment.length, plan.end) - max(segment.base, cursor), 0)
+            for segment in plan.log.segments
         )
-        writer.undo_ahead()
-        if cursor < end and asked < end:
-            raise SparkError(
-                "the stream has ended before the log's end",
-                path=plan.root,
-                offset=plan.journal.state.cursor,
-                expected=f"parts up to {end}",
-                found=f"parts up to {max(asked, cursor)}",
-                next_step="Run the same command again; it goes on from the last committed batch",
+        writer = BatchWriter(
+            target,
+            plan.journal,
+            plan.log,
+            runner,
+            lambda progress: listener(progress, total),
+            abort_present=plan.abort_present,
+        )
+        writer.begin()
+        cursor, options = plan.journal.state.cursor, plan.options
+        end = max(plan.end, cursor)
+        written = total - max(end - likely_end(plan.log), 0)
+        most = bytes_per_batch(total, written, options.max_bytes_per_trigger)
+        first = batch_end(plan.log, cursor, end, most)
+        # A run continues from the journal's cursor, not from Spark's own checkpoint.
+        checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        try:
+            writer.begin_ahead(
+                [Part(*row) for row in cut(plan.log, cursor, first, options.part_bytes, cursor)]
             )
-    except BaseException:
-        runner.cancel()
-        raise
-    finally:
-        writer.stop_ahead()
-    writer.finish()
-    LedgerUpkeep(writer.ledger).work()
-    return writer
+            asked = run_available(
+                spark, writer, checkpoint, plan.log, plan.source(endOffset=end, maxBytesPerTrigger=most)
+            )
+            writer.undo_ahead()
+            if cursor < end and asked < end:
+                raise SparkError(
+                    "the stream has ended before the log's end",
+                    path=plan.root,
+                    offset=plan.journal.state.cursor,
+                    expected=f"parts up to {end}",
+                    found=f"parts up to {max(asked, cursor)}",
+                    next_step="Run the same command again; it continues from the last committed batch",
+                )
+        except BaseException:
+            runner.cancel()
+            raise
+        finally:
+            writer.stop_ahead()
+        writer.finish()
+        LedgerUpkeep(writer.ledger).work()
+        return writer
 
 
 def bytes_per_batch(total: int, written: int, wanted: int) -> int:
-    """Bytes of log for each of as few equal batches as there can be.
+    """Bytes of log in a batch, for as few equal batches as possible.
 
     Args:
-        total: bytes of log there are.
-        written: how many of these come before what the broker has allocated and not written yet.
+        total: bytes of log.
+        written: how many of them come before what the broker has allocated but not written yet.
         wanted: bytes in a batch. Up to a sixteenth more is taken, so that a small rest needs no batch of its
-            own, which would cost as much time as 300 MB of log.
+            own, which would take as long as 300 MB of log.
     """
     most = wanted + wanted // 16
     batches = -(-written // most)
@@ -251,21 +232,8 @@ def catch_up(plan: Plan) -> None:
     writer.finish()
 
 
-def _verify(plan: Plan) -> None:
-    """Look at the staged files once more before they replace anything.
-
-    Raises:
-        OutputError: a file is missing or doesn't end as the journal says.
-    """
-    from reput.output.audit import audit
-
-    problem = audit(plan.target(flush_in_tasks=False), plan.journal.state)
-    if problem is not None:
-        raise problem
-
-
 def _swap(plan: Plan) -> str | None:
-    """Put the staged files in the store's place; returns the directory that keeps the old ones."""
+    """Replace the store's files by the staged ones; returns the directory that keeps the old ones."""
     root = plan.settings.root
     if plan.selection.is_all:
         wanted = list(names.OUTPUT)

@@ -1,4 +1,4 @@
-"""What came of a rebuild, for people and programs."""
+"""The result of a rebuild, for people and programs."""
 
 from __future__ import annotations
 
@@ -16,60 +16,58 @@ from reput.store.last_file import LastFile
 
 if TYPE_CHECKING:
     from reput.catalog.options import Cataloged
-    from reput.config.settings import StoreSettings
     from reput.job.plan import Plan
     from reput.replay.state import State
 
 
 @dataclass(slots=True)
 class Summary:
-    """What came of a rebuild; ``to_dict`` is what ``--json`` prints.
+    """The result of a rebuild; ``to_dict`` is what ``--json`` prints.
 
     Attributes:
         store, output: directories.
         in_place: the store's own files were replaced.
-        followed: the log was followed until somebody ended it.
+        followed: the log was followed until the tail was stopped.
         rocketmq_version: the dialect.
-        start, end: physical offsets, half open: what of the log the output stands for.
+        start, end: physical offsets, half open: the range of the log that the output covers.
         messages, bytes: in that range, of whole records.
-        new_messages, new_bytes: what this run added to an output that was there.
+        new_messages, new_bytes: what this run added to an existing output.
         queues, units: in the output.
         index_files, index_entries: in the output.
         batches: micro-batches that made the output.
         seconds: wall time of this run.
-        absent_queues: of those that were asked for, the ones that the log has no message for.
-        carried_queues: of those that the store had, the ones that the log has no message for any more, and
-            whose last file was carried over.
-        doubtful_queues: of the carried ones, those whose file points at messages that the log should have.
-        vanished_queues: those whose last file couldn't be carried over, with the reason.
+        absent_queues: requested queues for which the log has no message.
+        carried_queues: queues of the store whose messages have all expired; their last file was carried over.
+        doubtful_queues: carried queues whose file points at messages that the log should have.
+        vanished_queues: queues whose last file couldn't be carried over, with the reason.
         unknown_topics: topics of the log that config/topics.json lacks; empty without that file.
-        without_units: messages that got no unit because their topic was left out, by topic; empty where
-            queues were chosen.
-        salvaged: damaged ranges kept, places filled and messages hidden, by kind; of the newest ones.
+        without_units: messages that got no unit because their topic was left out, by topic; empty if queues
+            were chosen.
+        salvaged: damaged ranges kept, places filled and messages hidden, by kind; the newest ones only.
         findings: what was skipped.
-        left_alone: what a store rebuilt in place has beside, and no log tells: timer wheel, compaction.
+        left_alone: what a store rebuilt in place has and no log holds: timer wheel, compaction.
         kept: the directory that holds what was replaced, None when nothing was.
         stages: wall time by stage, s.
-        catalog: what came of the table of messages, None when none was asked for.
-        basis: what the settings rest on.
+        catalog: the result for the table of messages, None when no table was wanted.
+        basis: what the settings are based on.
     """
 
     store: str
     output: str
     in_place: bool
     rocketmq_version: str
-    start: int
-    end: int
-    messages: int
-    bytes: int
-    new_messages: int
-    new_bytes: int
-    queues: int
-    units: int
-    index_files: int
-    index_entries: int
-    batches: int
-    seconds: float
+    start: int = 0
+    end: int = 0
+    messages: int = 0
+    bytes: int = 0
+    new_messages: int = 0
+    new_bytes: int = 0
+    queues: int = 0
+    units: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    batches: int = 0
+    seconds: float = 0.0
     absent_queues: list[str] = field(default_factory=list)
     carried_queues: list[str] = field(default_factory=list)
     doubtful_queues: list[str] = field(default_factory=list)
@@ -87,7 +85,7 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """0 when all is sound, 1 with findings or when a queue that was asked for isn't in the log."""
+        """0 when all is sound, 1 with findings or when a requested queue isn't in the log."""
         return 1 if self.findings or self.absent_queues else 0
 
     def to_dict(self) -> dict[str, object]:
@@ -108,7 +106,7 @@ class Summary:
 def summarize(
     plan: Plan, before: State, seconds: float, kept: str | None, stages: dict[str, float]
 ) -> Summary:
-    """The summary of a run that is over; ``before`` is the journal's state when it began."""
+    """The summary of a run that has ended; ``before`` is the journal's state when it began."""
     state = plan.journal.state
     known = plan.known
     topics = {topic for topic, _ in state.queues} | set(state.without_unit)
@@ -126,9 +124,9 @@ def summarize(
         new_messages=state.messages - before.messages,
         new_bytes=state.bytes - before.bytes,
         queues=len(state.queues),
-        units=sum(queue.held for queue in state.queues.values()),
+        units=state.units,
         index_files=len(state.index),
-        index_entries=sum(header.index_count - 1 for _, header in state.index),
+        index_entries=state.index_entries,
         batches=state.batches,
         seconds=seconds,
         absent_queues=_absent(plan.selection, state),
@@ -151,32 +149,8 @@ def summarize(
     )
 
 
-def nothing_followed(settings: StoreSettings, out: Path | None, seconds: float) -> Summary:
-    """The summary of a tail that was ended before the log had a segment."""
-    return Summary(
-        store=str(settings.root),
-        output=str(out),
-        in_place=False,
-        rocketmq_version=settings.dialect.name,
-        start=0,
-        end=0,
-        messages=0,
-        bytes=0,
-        new_messages=0,
-        new_bytes=0,
-        queues=0,
-        units=0,
-        index_files=0,
-        index_entries=0,
-        batches=0,
-        seconds=seconds,
-        followed=True,
-        basis=settings.basis,
-    )
-
-
 def _absent(selection: Selection, state: State) -> list[str]:
-    """The queues that were asked for and got no unit."""
+    """The requested queues that got no unit."""
     topics = {topic for topic, _ in state.queues}
     return sorted(
         topic if queue_id is None else f"{topic}:{queue_id}"

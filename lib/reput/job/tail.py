@@ -1,22 +1,26 @@
-"""The tail job: the rebuild's pipeline, kept running behind a log that is being written."""
+"""The tail job: the rebuild's pipeline, kept running on a log that is being written."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.settings import StoreSettings
 from reput.config.topics import TopicsNow
+from reput.errors import StoreError
 from reput.format import names
-from reput.job.cataloging import catalog_options
 from reput.job.options import TailOptions
+from reput.job.output_directory import output_root
 from reput.job.plan import prepare
-from reput.job.summary import Summary, nothing_followed, summarize
+from reput.job.summary import Summary, summarize
+from reput.log.segments import discover
 from reput.store import files
+from reput.store.lock import OutputLock
 from reput.watch.run import watching
 
 if TYPE_CHECKING:
@@ -24,18 +28,9 @@ if TYPE_CHECKING:
 
     from reput.catalog.beside import CatalogBeside
     from reput.output.writer import BatchWriter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 
-from reput.config.settings import StoreSettings
-from reput.errors import StoreError
-from reput.job.output_directory import check_utf8, output_root
-from reput.log.segments import discover
-from reput.store.lock import OutputLock
-
-#: Between two looks for the first segment of a new broker, seconds.
-_LOOK_SECONDS = 0.1
+#: Seconds between two checks for the first segment of a new broker.
+_POLL_SECONDS = 0.1
 
 
 def tail(
@@ -46,14 +41,14 @@ def tail(
     announce: Callable[[str], None] = lambda _text: None,
     on_wait: Callable[[Path], None] = lambda _directory: None,
 ) -> Summary:
-    """Follow a log until ``stopping`` is set or somebody puts a stop file into the output.
+    """Follow a log until ``stopping`` is set or there is a stop file in the output.
 
     Args:
-        start_spark: gives the session; only called when nothing speaks against the run.
+        start_spark: returns the session; only called once the run isn't refused.
         stopping: ends the run at the next batch's end.
-        listener: is told after each batch.
-        announce: is told what an operator should know, in a few words.
-        on_wait: is told where the log's first segment is waited for, if there is none yet.
+        listener: is called after each batch.
+        announce: gets what an operator should know, in a few words.
+        on_wait: gets the directory where the log's first segment is expected, if the log has none yet.
 
     Raises:
         ReputError: refused or failed. The output is that of the last committed batch, or becomes so at the
@@ -62,7 +57,7 @@ def tail(
     from reput.job.follow import follow
 
     started = time.perf_counter()
-    to_catalog = catalog_options(options)
+    to_catalog = options.to_catalog()
     table: CatalogBeside | None = None
     if to_catalog is not None:
         from reput.catalog.beside import CatalogBeside
@@ -72,7 +67,15 @@ def tail(
         watch = stack.enter_context(watching(options.metrics_port, options.metrics_address))
         log = stack.enter_context(first_segment(options, stopping.is_set, on_wait))
         if not log.is_there:
-            return nothing_followed(log.settings, options.out, time.perf_counter() - started)
+            return Summary(
+                store=str(log.settings.root),
+                output=str(options.out),
+                in_place=False,
+                rocketmq_version=log.settings.dialect.name,
+                seconds=time.perf_counter() - started,
+                followed=True,
+                basis=log.settings.basis,
+            )
         plan = stack.enter_context(prepare(options, follows=True, lock=log.lock))
         if table is not None:
             stack.enter_context(table).check()
@@ -87,7 +90,7 @@ def tail(
             journal = plan.journal
             table.start(spark, lambda: journal.state.cursor, watch.table(table.path, table.reached))
         went_back = None if table is None else table.went_back
-        stages = follow(plan, spark, stopping, watch, listener, went_back)
+        stages = follow(plan, spark, stopping, watch, listener, went_back, options.max_rate)
         cataloged = None if table is None else table.finish()
         files.remove_tree(stop_file)
         plan.known = TopicsNow(plan.settings.topics_json).known
@@ -98,12 +101,12 @@ def tail(
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """A log that is there, or not.
+    """The result of waiting for a log's first segment.
 
     Attributes:
         settings: the store's.
-        is_there: it has a segment; else somebody ended the wait.
-        lock: the output's, held since the wait began; None if there was none.
+        is_there: there is a segment; otherwise the wait was ended by a request to stop.
+        lock: the output's, held since the wait began; None if there was no wait.
     """
 
     settings: StoreSettings
@@ -117,10 +120,10 @@ def first_segment(
 ) -> Iterator[Awaited]:
     """Wait until the log has a segment, or ``is_over()``, or there is a stop file in the output.
 
-    The lock stays held while the block runs, so that who asks for an end finds one writer from first to last.
+    The lock stays held while the block runs, so that ``reput stop`` finds one writer from first to last.
 
     Args:
-        on_wait: is told once, before a wait, in which directory segments are looked for.
+        on_wait: called once, before a wait, with the directory where segments are expected.
 
     Raises:
         ReputError: the tail is refused.
@@ -133,26 +136,23 @@ def first_segment(
     if not is_store or options.out is None or _has_segment(settings):
         yield Awaited(settings, is_there=True)
         return
-    with files.reporting("the output can't be looked at", options.out):
-        root = output_root(options.out, settings)
-    for path in (settings.root, root):
-        check_utf8(path)
+    root = output_root(options.out, settings)
     files.make_dirs(root / names.REPUT)
     with OutputLock(root) as lock:
         stop_file = root / names.REPUT / names.STOP
         files.remove_tree(stop_file)
         on_wait(settings.commit_log_dirs[0])
         while not (is_there := _has_segment(settings)) and not (is_over() or stop_file.exists()):
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         if not is_there:
             files.remove_tree(stop_file)
         yield Awaited(settings, is_there, lock)
 
 
 def _has_segment(settings: StoreSettings) -> bool:
-    """Whether there is a log to read, or something in its place that isn't as a new broker leaves it.
+    """Whether there is a log to read, or anything there but what a broker makes when it starts.
 
-    A broker that starts makes the directory, and a 5.x one a first file without a byte.
+    That is the directory, and with 5.x a first file of no bytes.
     """
     try:
         discover(settings)
@@ -167,4 +167,4 @@ def _has_bytes(directory: Path) -> bool:
     except FileNotFoundError:
         return False  # not made yet, or a file that has just gone
     except OSError:
-        return True  # what it is, the next one who reads it says
+        return True  # whoever reads it next reports what it is

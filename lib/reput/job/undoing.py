@@ -22,7 +22,7 @@ class Undone:
     Attributes:
         store: the store.
         put_back: what is in place again, relative to the store.
-        taken_away: what there was nothing of before the rebuild, and again is nothing of.
+        taken_away: what the rebuild had added, relative to the store.
         kept: the directory that holds what was in place, the rebuilt files.
     """
 
@@ -39,10 +39,10 @@ class Undone:
 def undo(store: Path, kept: Path | None = None) -> Undone:
     """Put back what a rebuild in place replaced, under the locks that such a rebuild holds.
 
-    A swap that was interrupted is finished first. If that was an undo, this is all that is done.
+    A swap that was interrupted is finished first. If that was an undo, nothing else is done.
 
     Args:
-        kept: one of the store's ``replaced-...`` directories; None for the last rebuild's that wasn't undone.
+        kept: one of the store's ``replaced-...`` directories; None for that of the last rebuild not undone.
 
     Raises:
         ReputError: refused, with nothing changed: a broker runs, or has run since; there is nothing to undo.
@@ -66,7 +66,7 @@ def _chosen(root: Path, kept: Path | None) -> Path:
     """The directory to put back.
 
     Raises:
-        OutputError: it is missing, or it isn't one.
+        OutputError: there is none, or it doesn't hold what a swap replaced.
     """
     if kept is not None:
         directory = root / kept.name

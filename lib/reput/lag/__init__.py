@@ -1,4 +1,4 @@
-"""How far behind consumers are: what they committed, beside what queues and log hold. No Spark, no printing.
+"""How far behind consumers are: what they committed, compared with queues and log. No Spark, no printing.
 
 >>> report = lag(StoreSettings.load(store, broker_conf, version, dledger=True))  # doctest: +SKIP
 >>> [(row.group, row.topic, row.queue_id, row.lag) for row in report.rows]       # doctest: +SKIP
@@ -25,7 +25,7 @@ __all__ = [
     "lag",
 ]
 
-# A shell's completion asks for the committed offsets alone.
+# A shell's completion needs only the committed offsets.
 __getattr__ = lazily(
     __name__,
     {

@@ -2,9 +2,10 @@
 
 ``consumerOffset.json`` holds ``{"offsetTable": {"TOPIC@GROUP": {QUEUEID: OFFSET, …}, …}}``; 5.5 adds
 ``pullOffsetTable`` of the same form (what was pulled, and not committed yet), which it doesn't read again.
-Offsets that an administrator sets (``resetOffsetTable``, from 5.0 on) are in memory only, and at once in
-``offsetTable``, too. With ``enableLmq`` the file is ``lmqConsumerOffset.json``, which has ``lmqOffsetTable``
-besides: ``{"TOPIC@GROUP": OFFSET}`` for groups whose names begin with ``%LMQ%``; their queue id is 0.
+Offsets that an administrator sets (``resetOffsetTable``, from 5.0 on) are only in memory, but also go into
+``offsetTable`` at once. With ``enableLmq`` the file is ``lmqConsumerOffset.json``, which also has
+``lmqOffsetTable``: ``{"TOPIC@GROUP": OFFSET}`` for groups with names that begin with ``%LMQ%``; their queue
+id is 0.
 
 Source: ``ConsumerOffsetManager``, ``LmqConsumerOffsetManager``, ``ConfigManager.load``,
 ``BrokerController``, ``BroadcastOffsetManager`` (rocketmq-all-4.9.7, 5.3.3); 5.5.0 by its bytecode and by
@@ -21,9 +22,9 @@ from pathlib import Path
 from reput.config.fastjson import parse
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, UnsupportedError
-from reput.format import names
+from reput.format import commitlog, names
 
-LMQ_PREFIX = "%LMQ%"
+LMQ_PREFIX = commitlog.LMQ_PREFIX.decode()
 FILE, LMQ_FILE = "consumerOffset.json", "lmqConsumerOffset.json"
 #: Where offsets are when they are in RocksDB: one of its own, one for all of config/ (5.4), and version 2.
 _ROCKSDB = ("consumerOffsets", "metadata", "rdb")
@@ -37,9 +38,9 @@ class Committed:
     """What a group has committed for a queue.
 
     Attributes:
-        topic, group, queue_id: whose.
-        offset: queue offset of the next message that it wants; below 0 is none.
-        pulled: the same for what was pulled already, where the broker writes that down (5.5); else None.
+        topic, group, queue_id: the group and the queue.
+        offset: queue offset of the next message that it wants; a negative one counts as none.
+        pulled: queue offset after what it has pulled, if the broker writes that down (5.5); else None.
     """
 
     topic: str
@@ -56,7 +57,7 @@ class Offsets:
     Attributes:
         path: the file.
         committed: its entries, in its order.
-        topics: by group the topics of which it has an entry, whether that has offsets or not.
+        topics: by group the topics for which it has an entry, with offsets or without.
     """
 
     path: Path
@@ -75,7 +76,7 @@ def committed_offsets(settings: StoreSettings, file: Path | None = None) -> Offs
 
     Raises:
         StoreError: there is no such file, or it can't be read.
-        SettingsError: it is broken, and its ``.bak`` is no help.
+        SettingsError: it is broken, and its ``.bak`` is broken or missing.
         UnsupportedError: the offsets are in RocksDB.
     """
     config = settings.root / names.CONFIG
@@ -157,7 +158,7 @@ def _offsets(data: bytes, path: Path) -> Offsets:
     topics: dict[str, dict[str, None]] = {}
     for key, queues in _table(tables, "offsetTable", path).items():
         if (names_of := group_of(key)) is None:
-            continue  # a broker never asks for it
+            continue  # a broker never uses it
         topic, group = names_of
         topics.setdefault(group, {})[topic] = None
         committed += [

@@ -2,7 +2,7 @@
 
 A broker's own answer (``AdminBrokerProcessor.getConsumeStats``, rocketmq-all-4.9.7, 5.3.3) is max offset less
 committed offset, with 0 for a queue that the group never committed. Here messages that have expired are
-counted apart, for nobody can read them any more: what a broker says is ``lag`` + ``expired``.
+counted separately, since they can't be read any more: a broker's number is ``lag`` + ``expired``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Flag(StrEnum):
     """What is odd about an offset.
 
     Attributes:
-        EXPIRED: it lies before the queue's first message: some expired without having been read.
-        PAST_END: it lies past the queue's end: the log was cut, or this isn't its file. Consumers get nothing
-            until they are set back.
-        NO_QUEUE: there is no such queue, though messages of it were consumed.
+        EXPIRED: it is before the queue's first message: some messages expired without having been read.
+        PAST_END: it is past the queue's end: the log was cut, or the offsets are from another store.
+            Consumers get nothing until their offset is reset.
+        NO_QUEUE: there is no such queue, although messages of it were consumed.
         UNREADABLE: the next message isn't where the queue points.
-        NOT_COMMITTED: the group commits other queues of the topic, but never this one. Where it will begin is
-            for its client to say. Alone, this is no trouble.
+        NOT_COMMITTED: the group commits other queues of the topic, but never this one. Its client decides
+            where it will begin. By itself this isn't a problem.
     """
 
     EXPIRED = "expired"
@@ -60,11 +60,11 @@ class QueueLag:
         group: its name; ends in ``@broadcast`` where 5.x keeps offsets for consumers that get every message.
         topic, queue_id: which queue.
         committed: queue offset of the next message it wants; None when it never committed any.
-        pulled: what it had pulled, where the broker wrote that down.
+        pulled: queue offset after what it had pulled, if the broker wrote that down.
         min_offset, max_offset: half-open range of the queue's offsets, as the broker answers; 0 and 0 where
             there is no queue.
         lag: messages that it still has to read.
-        expired: messages that went before it read them.
+        expired: messages that expired before it read them.
         oldest_stored: storeTimestamp of the next one to read, ms; None if missing, or it isn't there.
         flags: what is odd.
     """
@@ -91,7 +91,7 @@ class GroupLag:
     """The queues of a group and topic together.
 
     Attributes:
-        group, topic: whose.
+        group, topic: the group and the topic.
         queues: how many.
         lag, expired: their sums.
         oldest_stored: the least of theirs.
@@ -117,11 +117,11 @@ class LagReport:
 
     Attributes:
         store: the store.
-        rocketmq_version: whose rules.
-        offsets: the file that the committed offsets are from.
-        taken: ms since 1970 when it was read; ages count from there.
+        rocketmq_version: the release whose rules were used.
+        offsets: the file with the committed offsets.
+        taken: ms since 1970 when it was read; ages are counted from there.
         rows: one a group, topic and queue; the greatest lag first, then by name.
-        basis: what the settings rest on.
+        basis: what the settings are based on.
     """
 
     store: Path
@@ -142,7 +142,7 @@ class LagReport:
 
     @property
     def exit_code(self) -> int:
-        """1 when an offset is odd, for which not to have been committed isn't enough; else 0."""
+        """1 with any flag other than NOT_COMMITTED; else 0."""
         return int(any(set(row.flags) - {Flag.NOT_COMMITTED} for row in self.rows))
 
     def to_dict(self) -> dict[str, object]:
@@ -171,14 +171,14 @@ def lag(
     """How far behind the consumers of a store are.
 
     The committed offsets are read before the queues, so that those of a live store aren't past its end. A
-    broker writes them down every 5 s: up to then they are behind what its consumers have done.
+    broker writes them every 5 s; in between they are behind what its consumers have done.
 
     Args:
         settings: the store's.
         group: this group only, and what 5.x keeps for its broadcasting consumers.
         topic: this topic only.
         offsets: a file of committed offsets instead of the store's.
-        now: ms since 1970 from which ages count; the clock's when None.
+        now: ms since 1970 from which ages are counted; the clock's time when None.
 
     Raises:
         SettingsError, StoreError, UnsupportedError: the offsets can't be read, see
@@ -204,7 +204,7 @@ def lag(
 
 
 class _Queues:
-    """The queues of a store, each looked at once."""
+    """The queues of a store, each read once."""
 
     def __init__(self, settings: StoreSettings) -> None:
         self._root = settings.root
@@ -215,7 +215,7 @@ class _Queues:
         """Those of a topic that have a directory, in order."""
         if topic not in self._ids:
             found: set[int] = set()
-            # Half of a surrogate pair, which JSON may hold, is no name either.
+            # Half of a surrogate pair, which JSON may hold, isn't a name either.
             if names.topic_problem(topic.encode("utf-8", "surrogatepass")) is None:
                 for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
                     found |= set(_numbers(self._root / kind / topic))

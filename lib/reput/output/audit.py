@@ -1,7 +1,10 @@
-"""A last look at an output: before a batch of tasks is committed, and before it replaces a store's files.
+"""Checks of an output's files against the journal, by what the driver sees.
 
-What is read here is what the driver sees. Tasks may have written elsewhere, on a disk that only their host
-has; or the disk may have lost what they wrote.
+Before a batch of tasks is committed, and before an output replaces a store's files: tasks may have written
+elsewhere, to a disk that only their host has; or the disk may have lost what they wrote.
+
+Before a batch adds to a queue, and of all queues when a run begins: a user may have removed committed files.
+These would be created again, with zeros in the places of committed units.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from reput.errors import OutputError
 from reput.format import batchconsumequeue, consumequeueext, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader, file_length
+from reput.output.index import index_file
 from reput.replay.state import QueueState, State
 from reput.replay.target import Target
 
@@ -24,14 +28,18 @@ _NOT_COMMITTED = (
     "Nothing of this batch was committed. See that the disk is sound and all hosts have the output mounted, "
     "then run the same command again"
 )
+_NOT_CONTINUED = "Put it back and run the same command again, or remove the output and start again"
 
 
-def audit(target: Target, state: State) -> OutputError | None:
-    """Whether every queue ends, and every index file begins, as the journal says.
+def audit(target: Target, state: State) -> None:
+    """Check that every queue ends, and every index file begins, as the journal says.
 
-    Looked at are a queue's last unit, and the record in consumequeue_ext that it leads to.
+    This reads a queue's last unit, and the record in consumequeue_ext that it points to.
+
+    Raises:
+        OutputError: a file is missing or doesn't end as the journal says.
     """
-    return _audit(target, state.queues, state.index, _NOT_REPLACED)
+    _audit(target, state.queues, state.index, _NOT_REPLACED)
 
 
 def audit_batch(
@@ -39,10 +47,10 @@ def audit_batch(
     queues: Mapping[_Queue, QueueState],
     ranges: Iterable[tuple[_Queue, tuple[int, int]]],
     index: Sequence[tuple[str, IndexHeader]],
-) -> OutputError | None:
-    """Whether what a batch is about to name in the journal is there.
+) -> None:
+    """Check that what a batch is about to name in the journal is there for this process, too.
 
-    Looked at are the size of each file that it has written to, and what :func:`audit` looks at.
+    This checks the size of each file that the batch has written to, and reads what :func:`audit` reads.
 
     Args:
         target: the output.
@@ -50,29 +58,29 @@ def audit_batch(
         ranges: for each consume queue of them the bytes of its files that the batch may have written, from a
             file's first byte on.
         index: the index files that the batch changed, with their headers.
+
+    Raises:
+        OutputError: a file is missing or isn't what was written.
     """
     settings = target.settings
     file_size = settings.consume_queue_file_size
     for queue, (start, stop) in ranges:
-        # The last one is looked at with its last unit.
+        # The last file is checked together with its last unit.
         for at in range(start, stop - file_size, file_size):
-            problem = _audit_size(names.queue_file(target.root, *queue, at), file_size)
-            if problem is not None:
-                return problem
+            _audit_size(names.queue_file(target.root, *queue, at), file_size)
     index_size = file_length(settings.max_hash_slot_num, settings.max_index_num)
     for name, _ in index:
-        problem = _audit_size(target.root / names.INDEX / name, index_size)
-        if problem is not None:
-            return problem
-    return _audit(target, queues, index, _NOT_COMMITTED)
+        _audit_size(target.root / names.INDEX / name, index_size)
+    _audit(target, queues, index, _NOT_COMMITTED)
 
 
-def _audit_size(path: Path, size: int) -> OutputError | None:
+def _audit_size(path: Path, size: int) -> None:
     try:
         found = path.stat().st_size
     except OSError as error:
-        return _unseen(path, size, error.strerror or str(error), _NOT_COMMITTED)
-    return None if found == size else _unseen(path, size, f"{found} bytes", _NOT_COMMITTED)
+        raise _unseen(path, size, error.strerror or str(error), _NOT_COMMITTED) from error
+    if found != size:
+        raise _unseen(path, size, f"{found} bytes", _NOT_COMMITTED)
 
 
 def _unseen(path: Path, size: int, found: str, next_step: str) -> OutputError:
@@ -90,25 +98,23 @@ def _audit(
     queues: Mapping[_Queue, QueueState],
     index: Iterable[tuple[str, IndexHeader]],
     next_step: str,
-) -> OutputError | None:
+) -> None:
     file_size = target.settings.consume_queue_file_size
     for (topic, queue_id), queue in queues.items():
         if queue.is_batch:
-            problem = _audit_batch_queue(target, topic, queue_id, queue, next_step)
-            if problem is not None:
-                return problem
+            _audit_batch_queue(target, topic, queue_id, queue, next_step)
             continue
         at = (queue.next - 1) * UNIT_LENGTH
         path = names.queue_file(target.root, topic, queue_id, at - at % file_size)
         try:
             length, data = _last_unit(path, at % file_size)
         except OSError as error:
-            return _unseen(path, file_size, error.strerror or str(error), next_step)
+            raise _unseen(path, file_size, error.strerror or str(error), next_step) from error
         if length != file_size:
-            return _unseen(path, file_size, f"{length} bytes", next_step)
+            raise _unseen(path, file_size, f"{length} bytes", next_step)
         physical_offset, size, tags_code = UNIT.unpack(data) if len(data) == UNIT_LENGTH else (0, 0, 0)
         if physical_offset + size != queue.end:
-            return OutputError(
+            raise OutputError(
                 "the queue's last unit is not what was written",
                 path=path,
                 offset=at % file_size,
@@ -118,37 +124,34 @@ def _audit(
             )
         place = consumequeueext.place_of(tags_code) if queue.appended else None
         if place is not None:
-            problem = _audit_ext(target, topic, queue_id, queue, place, next_step)
-            if problem is not None:
-                return problem
+            _audit_ext(target, topic, queue_id, queue, place, next_step)
     for name, header in index:
         path = target.root / names.INDEX / name
         data = _read(path, 0, HEADER_LENGTH)
         found = IndexHeader.decode(data) if len(data) == HEADER_LENGTH else None
         if header.index_count > FIRST_ORDINAL and found != header:
-            return OutputError(
+            raise OutputError(
                 "the index file's header is not what was written",
                 path=path,
                 expected=header,
                 found=found,
                 next_step=next_step,
             )
-    return None
 
 
 def _audit_ext(
     target: Target, topic: str, queue_id: int, queue: QueueState, place: int, next_step: str
-) -> OutputError | None:
-    """Whether the record that the queue's last unit leads to is whole, and within what was appended."""
+) -> None:
+    """Check that the record that the queue's last unit points to is whole, and within what was appended."""
     file_size = target.settings.recovery.queue_ext_file_size
     at = place % file_size
     path = names.queue_ext_directory(target.root, topic, queue_id) / names.offset_name(place - at)
     head = _read(path, at, consumequeueext.HEAD_LENGTH).ljust(consumequeueext.HEAD_LENGTH, b"\0")
     size, _tags_code, _timestamp, width = consumequeueext.HEAD.unpack(head)
     if width >= 0 and size == consumequeueext.HEAD_LENGTH + width and place + size <= queue.appended:
-        return None
-    return OutputError(
-        "what the queue's last unit leads to is not what was written",
+        return
+    raise OutputError(
+        "what the queue's last unit points to is not what was written",
         path=path,
         offset=at,
         expected=f"a record that ends at {queue.appended} of the queue at the latest",
@@ -157,9 +160,7 @@ def _audit_ext(
     )
 
 
-def _audit_batch_queue(
-    target: Target, topic: str, queue_id: int, queue: QueueState, next_step: str
-) -> OutputError | None:
+def _audit_batch_queue(target: Target, topic: str, queue_id: int, queue: QueueState, next_step: str) -> None:
     file_size = target.settings.recovery.batch_queue_file_size
     at = queue.appended - batchconsumequeue.UNIT_LENGTH
     directory = names.batch_queue_directory(target.root, topic, queue_id)
@@ -167,8 +168,8 @@ def _audit_batch_queue(
     data = _read(path, at % file_size, batchconsumequeue.UNIT_LENGTH)
     end = sum(batchconsumequeue.UNIT.unpack(data)[:2]) if len(data) == batchconsumequeue.UNIT_LENGTH else 0
     if end == queue.end:
-        return None
-    return OutputError(
+        return
+    raise OutputError(
         "the batch queue's last unit is not what was written",
         path=path,
         offset=at % file_size,
@@ -194,3 +195,94 @@ def _read(path: Path, offset: int, length: int) -> bytes:
             return file.read(length)
     except OSError:
         return b""
+
+
+def check_queues(
+    target: Target, known: Mapping[tuple[str, int], QueueState], queues: Iterable[tuple[str, int]]
+) -> None:
+    """Check that queues still have their last committed unit.
+
+    Args:
+        known: queues as of the last commit.
+        queues: those to check; any that aren't known are skipped.
+
+    Raises:
+        OutputError: one lacks it.
+    """
+    file_size = target.settings.consume_queue_file_size
+    for topic, queue_id in queues:
+        state = known.get((topic, queue_id))
+        if state is None:
+            continue
+        if state.appended and state.first != state.next:
+            _check_appended(target, topic, queue_id, state)
+        # Unproven units may have been replaced by the batch that is about to be committed.
+        if state.first == state.proven_next or state.is_batch:
+            continue
+        at = (state.proven_next - 1) * UNIT_LENGTH
+        directory = names.queue_directory(target.root, topic, queue_id)
+        path = directory / names.offset_name(at - at % file_size)
+        if not any(_read_unit(path, at % file_size)):
+            raise _gone("a consume queue's last committed unit is gone", path, at % file_size)
+
+
+def _check_appended(target: Target, topic: str, queue_id: int, state: QueueState) -> None:
+    """Check that what was last appended in log order is still there."""
+    recovery = target.settings.recovery
+    if state.is_batch:
+        directory = names.batch_queue_directory(target.root, topic, queue_id)
+        file_size, least = recovery.batch_queue_file_size, batchconsumequeue.UNIT_LENGTH
+    else:
+        directory = names.queue_ext_directory(target.root, topic, queue_id)
+        file_size, least = recovery.queue_ext_file_size, consumequeueext.HEAD_LENGTH
+    at = state.appended - 1
+    path = directory / names.offset_name(at - at % file_size)
+    # A unit ends there: its bit map may be all zeros, the fields before it aren't.
+    begin = max(at % file_size + 1 - least, 0)
+    if state.is_batch and not any(_read_unit(path, begin)):
+        raise _gone("a batch queue's last committed unit is gone", path, begin)
+    if not state.is_batch and len(_read_unit(path, begin)) < 1:
+        raise _gone("a queue's last file in consumequeue_ext is gone", path)
+
+
+def check_all(target: Target, state: State) -> None:
+    """Check that every file that a state names is there, and that every queue has its last unit.
+
+    Raises:
+        OutputError: one is missing.
+    """
+    file_size = target.settings.consume_queue_file_size
+    for (topic, queue_id), queue in state.queues.items():
+        if queue.first == queue.next or queue.is_batch:
+            continue
+        directory = names.queue_directory(target.root, topic, queue_id)
+        found = _listing(directory)
+        start, stop = queue.first * UNIT_LENGTH, queue.next * UNIT_LENGTH
+        for base in range(start - start % file_size, stop, file_size):
+            if names.offset_name(base) not in found:
+                raise _gone("a consume queue's file is gone", directory / names.offset_name(base))
+    check_queues(target, state.queues, state.queues)
+    for name, header in state.index:
+        index_file.check_there(target.root / names.INDEX / name, header)
+
+
+def _listing(directory: Path) -> set[str]:
+    try:
+        return {path.name for path in directory.iterdir()}
+    except FileNotFoundError:
+        return set()
+
+
+def _gone(problem: str, path: Path, offset: int | None = None) -> OutputError:
+    return OutputError(problem, path=path, offset=offset, next_step=_NOT_CONTINUED)
+
+
+def _read_unit(path: Path, offset: int) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.pread(fd, UNIT_LENGTH, offset)
+    finally:
+        os.close(fd)

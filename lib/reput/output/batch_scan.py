@@ -1,4 +1,4 @@
-"""What a batch's parts hold, put together: units are placed and index keys put, but nothing is committed."""
+"""The work of a batch before its commit: parts are scanned, units are placed, index keys are put."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from reput.format.indexfile import IndexHeader
 from reput.output.batch_tasks import BatchTasks
-from reput.output.index.index_builder import BatchIndex
+from reput.output.index.batch_index import BatchIndex
 from reput.replay.chain import Chain
 from reput.replay.part_result import PartResult
 from reput.replay.queues import BatchQueues
@@ -21,20 +21,20 @@ from reput.scan.part import Part
 
 
 class BatchScan:
-    """The work of one batch up to what is told of it, done by whoever calls :meth:`work`, or beside him.
+    """The work of one batch before its commit, done by the caller of :meth:`finish`, or beside it.
 
     Args:
         tasks: does the work.
         parts: from the cursor on, in log order, at least one.
         state: what is committed.
         index: takes the keys, None where no index is wanted.
-        listener: is told each part that counts, in log order; called by the thread that works.
+        listener: gets each accepted part, in log order; called by the thread that works.
 
     Attributes:
         tasks, parts: the arguments.
-        batches: how many batches were committed when it was begun: it stands on what those left.
-        accepted: the parts' results that count.
-        chain, queues, index: what they came to.
+        batches: how many batches were committed when it was begun; it builds on these.
+        accepted: the results of the parts that were accepted.
+        chain, queues, index: what they add up to.
         last_position: physical offset of the last record so far, -1 if there was none.
         end: physical offset that the batch reaches.
         scanned: time.perf_counter when the last part was scanned.
@@ -69,7 +69,7 @@ class BatchScan:
 
     def begin(self) -> None:
         """Work beside the caller, who calls :meth:`finish` or :meth:`stop` later."""
-        # Not to be begun by the thread: what is stopped at once has to be there to be stopped.
+        # Not created by the thread: stop() may come at once, and needs it.
         self._scanning = _PartScans(self.tasks, self.parts)
         pool = ThreadPoolExecutor(1, "reput-batch")
         self._ahead = pool.submit(self._work)
@@ -135,7 +135,7 @@ class BatchScan:
 
 
 class _PartScans:
-    """Scans parts in waves of as many as run at once; begins when it is made.
+    """Scans parts in waves, each as large as what runs at once; starts when it is created.
 
     Args:
         tasks: scans.
@@ -151,7 +151,7 @@ class _PartScans:
         self._thread.start()
 
     def results(self) -> Iterator[PartResult]:
-        """What came of the parts, in their order, each as soon as it is known; to be called once.
+        """The results of the parts, in their order, each as soon as it is known; to be called once.
 
         Raises:
             ReputError: a part could not be scanned.

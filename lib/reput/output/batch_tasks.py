@@ -1,9 +1,10 @@
-"""Who does a batch's work: Spark's tasks, or this process."""
+"""What runs a batch's work: Spark's tasks, or this process."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from reput.build.placement import Breaks
@@ -18,13 +19,15 @@ from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.scan.part import Part
+from reput.store.lock import OutputLock
+from reput.store.system_errors import unwritten
 
 #: Queues differ in size; a task that is done early leaves room for another one.
 _SHARES_A_SLOT = 2
 
 
 class StateFloors:
-    """The floors of a state, without a copy of all queues."""
+    """The floors of a state, without copying all queues."""
 
     def __init__(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
         self._queues = queues
@@ -37,11 +40,11 @@ class StateFloors:
 
 @dataclass(frozen=True, slots=True)
 class BatchTasks:
-    """Who does a batch's work, and on what terms.
+    """Runs a batch's work.
 
     Attributes:
         runner: runs the batch's functions.
-        target: where they write; says whether they flush.
+        target: where they write, and whether they flush.
         floors: each queue's committed next queueOffset, at least where it isn't 0.
     """
 
@@ -61,7 +64,7 @@ class BatchTasks:
             ReputError: a part's.
         """
         items: list[object] = [witnessed(self.runner, part) for part in parts]
-        return _checked(self.runner.map(_Scan(self.target, self.floors), items))
+        return self._run(partial(scan_task.scan, floors=self.floors), items)
 
     def place_again(
         self,
@@ -76,9 +79,9 @@ class BatchTasks:
         Raises:
             ReputError: it could not be done.
         """
-        task = _PlaceAgain(self.target, committed, breaks, from_zero)
-        ((done),) = _checked(self.runner.map(task, [parts]))
-        return list(done)
+        task = partial(irregular_queues.place_again, committed=committed, breaks=breaks, from_zero=from_zero)
+        done: list[QueueOutcome] = self._run(task, [parts])[0]
+        return done
 
     def append(
         self, queues: list[appended_queues.Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
@@ -88,54 +91,34 @@ class BatchTasks:
         Raises:
             ReputError: it could not be done.
         """
-        if not queues:
-            return []
-        task = _Append(self.target, parts, breaks, from_zero)
+        task = partial(appended_queues.write, parts=parts, breaks=breaks, from_zero=from_zero)
         shares = appended_queues.shares(queues, 1 if self.is_here else _SHARES_A_SLOT * self.runner.slots)
-        return [outcome for done in _checked(self.runner.map(task, list(shares))) for outcome in done]
+        return [outcome for done in self._run(task, list(shares)) for outcome in done] if shares else []
 
     def build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
         """Build index files; see :func:`reput.output.index.index_task.build`."""
         return self.runner.map(index_task.build, list(tasks))
 
-
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    target: Target
-    floors: Floors
-
-    def __call__(self, part: Part) -> object:
-        return scan_task.scan(self.target, part, scan_task.attempt_id(), self.floors)
+    def _run(self, function: Callable[..., object], items: list[object]) -> list[Any]:
+        results = self.runner.map(_Task(self.target, function), items)
+        for result in results:
+            if isinstance(result, ReputError):
+                raise result
+        return results
 
 
 @dataclass(frozen=True, slots=True)
-class _Append:
+class _Task:
+    """Calls a function with the target and an item, under the output's lock; returns an error it raised."""
+
     target: Target
-    parts: list[Part]
-    breaks: Breaks
-    from_zero: bool
+    function: Callable[..., object]
 
-    def __call__(self, queues: list[appended_queues.Waiting]) -> object:
-        return appended_queues.write(self.target, queues, self.parts, self.breaks, from_zero=self.from_zero)
-
-
-@dataclass(frozen=True, slots=True)
-class _PlaceAgain:
-    target: Target
-    committed: dict[tuple[str, int], QueueState | None]
-    breaks: Breaks
-    from_zero: bool
-
-    def __call__(self, parts: list[Part]) -> object:
-        return irregular_queues.place_again(
-            self.target, parts, self.committed, self.breaks, from_zero=self.from_zero
-        )
-
-
-def _checked(results: list[object]) -> list[Any]:
-    good = []
-    for result in results:
-        if isinstance(result, ReputError):
-            raise result
-        good.append(result)
-    return good
+    def __call__(self, item: object) -> object:
+        try:
+            with OutputLock(self.target.root).shared():
+                return self.function(self.target, item)
+        except ReputError as error:
+            return error
+        except OSError as error:
+            return unwritten(error, self.target.scratch)

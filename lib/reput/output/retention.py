@@ -1,18 +1,19 @@
-"""Retention: when the log's head expires, what only points before its start is removed as the broker does it.
+"""Retention: when the log's head expires, files that only point before its start go, as in the broker.
 
 ``DefaultMessageStore.CleanConsumeQueueService`` (in 5.5.0 ``ConsumeQueueStore``'s), whenever the log's first
 segment is another one than the last time:
 
-* a queue's files go, from the first one on, while their last unit lies before the log's start; the last file
-  stays (``MappedFileQueue.deleteExpiredFileByOffset``). A queue without a message in the log keeps its last
-  file, and with it its next queueOffset;
+* a queue's files are removed, from the first one on, while their last unit points before the log's start; the
+  last file stays (``MappedFileQueue.deleteExpiredFileByOffset``). A queue without a message in the log keeps
+  its last file, and with it its next queueOffset;
 * then the queue's min offset becomes its first unit at or past the log's start, or its next queueOffset
   when it has none (``ConsumeQueue.correctMinOffset``, 5.3.3; 4.9.7 leaves the old number when it has none);
-* index files go, from the first one on, while their endPhyOffset lies before the log's start; the last one
-  stays (``IndexService.deleteExpiredFile``).
+* index files are removed, from the first one on, while their endPhyOffset is before the log's start; the last
+  one stays (``IndexService.deleteExpiredFile``).
 
-Here the state is corrected first: the journal commits it, the ledger tells it, then files go. While they go,
-``.reput/expiring`` is there, so that the next run removes what a crash left. docs/retention.md has the rest.
+Here the state is corrected first: the journal commits it, the ledger follows, then files are removed.
+Meanwhile ``.reput/expiring`` exists, so that the next run removes what a crash left. docs/retention.md has
+the rest.
 """
 
 from __future__ import annotations
@@ -37,41 +38,39 @@ from reput.store import files, system_errors
 Queues = Mapping[tuple[str, int], QueueState]
 
 _POSITION_LENGTH = 8  # of a unit's physicalOffset, its first field
-_LOOK_AT = 200  # units that are read at once, about a page
+_UNITS_AT_ONCE = 200  # about a page
 
 
 def begin(target: Target, state: State) -> None:
-    """At the start of a run: remove the files that the state says are gone.
+    """At the start of a run: remove files that are no longer part of the state.
 
     Raises:
         OutputError: a file can't be removed.
     """
     marker = _marker(target)
-    if marker.exists():
-        files.remove_files(_all_gone(target, state))
-        files.remove_files(list(retention_appended.gone(target, state.queues, {}, state.log_start)))
+    cut_off = marker.exists()
+    files.remove_files(_all_gone(target, state) if cut_off else _gone(target, state.queues, {}))
+    files.remove_files(list(retention_appended.gone(target, state.queues, {}, state.log_start)))
+    if cut_off:
         files.remove_tree(marker)
-    else:
-        files.remove_files(_gone(target, state.queues, {}))
-        files.remove_files(list(retention_appended.gone(target, state.queues, {}, state.log_start)))
 
 
 def follow(
-    target: Target, journal: Journal, log: CommitLog, tell: Callable[[], None], *, at_start: bool = False
+    target: Target, journal: Journal, log: CommitLog, follow_up: Callable[[], None], *, at_start: bool = False
 ) -> Finding | None:
-    """Correct and remove what the log's start has passed; between batches.
+    """Correct the state for the log's start, and remove files that are before it; between batches.
 
-    Messages that expired before they were read are passed over: the cursor goes to the log's start.
+    Messages that expired before they were read are skipped: the cursor moves to the log's start.
 
     Args:
         journal: gets a batch without messages when the log's start has moved.
         log: as it is now.
-        tell: brings the ledger up to date with the journal.
-        at_start: of a run; like a broker's, it looks though the log's start may be the same: an index file
-            that was the last one then may not be any more.
+        follow_up: brings the ledger up to date with the journal.
+        at_start: of a run; as in a broker, this checks although the log's start may not have moved: an index
+            file that was the last one before may no longer be the last one.
 
     Returns:
-        What was passed over, None if nothing was.
+        What was skipped, None if nothing was.
 
     Raises:
         OutputError: the output can't be read or written.
@@ -113,23 +112,23 @@ def follow(
             dropped_index_timestamp=[0, *expired.values()][-1],
         )
     )
-    tell()
+    follow_up()
     if going:
         files.remove_files(going)
         files.remove_tree(marker)
     return unread
 
 
-def still_gone(before: State, state: State, told: Batch) -> Batch:
-    """What retention did is not taken back with the batches between two states: its files are gone.
+def still_gone(before: State, state: State, record: Batch) -> Batch:
+    """Keep what retention did when the batches between two states are rolled back: its files are gone.
 
     Args:
         before: the state that is given up.
-        state: an earlier one, which takes its place.
-        told: a batch without messages that will follow it.
+        state: an earlier one, which replaces it.
+        record: a batch without messages that will follow it.
 
     Returns:
-        That batch, saying so.
+        That batch, with what retention had done.
     """
     queues = {
         queue: replace(known, first=min(before.queues[queue].first, known.next), units=0, bytes=0)
@@ -138,7 +137,7 @@ def still_gone(before: State, state: State, told: Batch) -> Batch:
     }
     oldest = before.index[0][0] if before.index else ""
     return replace(
-        told,
+        record,
         queues=queues,
         log_start=before.log_start,
         dropped_index=[name for name, _ in state.index if name < oldest],
@@ -154,12 +153,12 @@ def _unread(state: State, log: CommitLog) -> Finding:
         end=log.start,
         expected="segments that this output hasn't got yet",
         found="a log that begins after them",
-        outcome="passed over; queues that lost messages begin anew at their next one",
+        outcome="skipped; queues that lost messages begin again at their next one",
     )
 
 
 def _emptied(queues: Queues) -> Iterator[tuple[tuple[str, int], QueueState]]:
-    """All queues, none with a message left; what their next queueOffset was to be told by is lost, too."""
+    """All queues, with no message left; what their next queueOffset depends on is lost, too."""
     for queue, known in queues.items():
         if known.first != known.next or known.shift or known.lone_zero:
             yield queue, replace(known, first=known.next, shift=0, lone_zero=None, units=0, bytes=0)
@@ -177,9 +176,9 @@ def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[tu
 
 
 def _first_live(target: Target, queue: tuple[str, int], known: QueueState, log_start: int) -> int:
-    """The queueOffset of a queue's first unit at or past the log's start; its last unit is.
+    """The queueOffset of a queue's first unit at or past the log's start; its last unit is past it.
 
-    Mostly one look at one page: units lie in log order, and few expire at once.
+    Mostly this reads one page: units are in log order, and few expire at once.
     """
     directory = names.queue_directory(target.root, *queue)
     file_size = target.settings.consume_queue_file_size
@@ -209,7 +208,7 @@ def _first_in_file(fd: int, start: int, end: int, log_start: int) -> int:
     Raises:
         OutputError: the file is too short.
     """
-    page = _read(fd, start, min(end - start, _LOOK_AT))
+    page = _read(fd, start, min(end - start, _UNITS_AT_ONCE))
     here = range(len(page) // UNIT_LENGTH)
     if _position(page, 0) >= log_start:
         return start
@@ -243,7 +242,7 @@ def _read(fd: int, place: int, count: int) -> bytes:
 
 
 def _expired_index(state: State, log_start: int) -> dict[str, int]:
-    """The index files that go, each with its endTimestamp; the last one never does."""
+    """The index files to remove, each with its endTimestamp; never the last one."""
     expired = {}
     for name, header in state.index[:-1]:
         if header.end_physical_offset >= log_start:
@@ -253,15 +252,15 @@ def _expired_index(state: State, log_start: int) -> dict[str, int]:
 
 
 def _first_file(queue: QueueState, units: int) -> int:
-    """The number of the file that a queue's files begin with: its last one when it has no message left."""
+    """The number of a queue's first file: its last one when it has no message left."""
     return min(queue.first, queue.next - 1) // units
 
 
 def _gone(target: Target, queues: Queues, changed: Queues) -> Iterator[Path]:
-    """The files that go when some queues change; of the others, the one that was its queue's last file.
+    """The files to remove when some queues change; of the others, a file that was its queue's last one.
 
-    A last file stays though nothing in it is in the log any more. When the queue goes on in the next file, it
-    goes with the next look, as in a broker.
+    A last file stays although none of its messages is in the log. When the queue continues in the next file,
+    it is removed at the next check, as in a broker.
     """
     file_size = target.settings.consume_queue_file_size
     units = file_size // UNIT_LENGTH
@@ -274,7 +273,7 @@ def _gone(target: Target, queues: Queues, changed: Queues) -> Iterator[Path]:
 
 
 def _all_gone(target: Target, state: State) -> Iterator[Path]:
-    """Every file of the output that the state has no place for any more."""
+    """Every file of the output that is no longer part of the state."""
     file_size = target.settings.consume_queue_file_size
     for queue, known in state.queues.items():
         if known.is_batch:
@@ -284,11 +283,7 @@ def _all_gone(target: Target, state: State) -> Iterator[Path]:
             if start < first:
                 yield path
     kept = {name for name, _ in state.index}
-    yield from (path for path in _files(target.root / names.INDEX) if path.name not in kept)
-
-
-def _files(directory: Path) -> list[Path]:
-    return sorted(directory.iterdir()) if directory.is_dir() else []
+    yield from (path for path in sorted((target.root / names.INDEX).glob("*")) if path.name not in kept)
 
 
 def _marker(target: Target) -> Path:

@@ -1,8 +1,9 @@
 """Retention of what is written in log order: batch queues, and files in consumequeue_ext.
 
-* Of a batch queue files go as those of a consume queue; its min offset becomes what follows the messages of
-  the last unit before the log's start (``BatchConsumeQueue.deleteExpiredFile``, ``correctMinOffset``, 5.3.3).
-* In consumequeue_ext files go that end before the unit that the queue's first unit points to
+* Files of a batch queue are removed as those of a consume queue; its min offset becomes what follows the
+  messages of the last unit before the log's start (``BatchConsumeQueue.deleteExpiredFile``,
+  ``correctMinOffset``, 5.3.3).
+* In consumequeue_ext files are removed that end before the unit to which the queue's first unit points
   (``ConsumeQueueExt.truncateByMinAddress``, 4.9.7).
 """
 
@@ -50,10 +51,10 @@ def first_live(target: Target, queue: tuple[str, int], known: QueueState, log_st
 
 
 def gone(target: Target, queues: Queues, changed: Queues, log_start: int) -> Iterator[Path]:
-    """The files that go when some queues change.
+    """The files to remove when some queues change.
 
     Args:
-        log_start: where the log begins; a batch queue's queueOffsets don't tell, for they may begin anew.
+        log_start: where the log begins; a batch queue's queueOffsets don't show it, for they may begin again.
 
     Raises:
         OutputError: a file can't be read.

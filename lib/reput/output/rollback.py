@@ -1,4 +1,4 @@
-"""Taking back what a batch wrote that was never committed.
+"""Rolling back what a batch wrote that was never committed.
 
 After a crash the files may hold more than the journal says: units past a queue's next queueOffset, queues
 and index files that it doesn't name, entries past an index file's count and the slots that point to them.
@@ -10,9 +10,10 @@ import shutil
 from pathlib import Path
 
 from reput.format import names
-from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH
 from reput.output.index import index_file
-from reput.output.queues.irregular_queues import clear_from, clear_series
+from reput.output.queues.irregular_queues import clear_series
 from reput.replay.state import State
 from reput.replay.target import Target
 from reput.store import files
@@ -21,57 +22,39 @@ from reput.store.outside import refuse_links
 
 
 def roll_back(target: Target, state: State) -> None:
-    """Make the output what ``state`` says it is. Nothing happens after a clean end.
+    """Make the output what ``state`` says it is. Does nothing after a clean end.
 
     A batch that is under way has a scratch directory; a committed one has none.
 
     Raises:
-        OutputError: a file can't be changed, or a symbolic link leads out of the output: nothing was changed.
+        OutputError: a file can't be changed; or a symbolic link leads out of the output, and nothing was
+            changed.
     """
     if not target.scratch.exists():
         return
     refuse_links(target.root, (*names.OUTPUT, names.REPUT))
     _roll_back_queues(target, state)
-    _roll_back_appended(target, state)
     _roll_back_index(target, state)
     shutil.rmtree(target.scratch)
 
 
 def _roll_back_queues(target: Target, state: State) -> None:
-    root = target.root / names.CONSUME_QUEUE
-    known = {
-        names.queue_directory(target.root, topic, queue_id): queue.next
-        for (topic, queue_id), queue in state.queues.items()
-        if not queue.is_batch
-    }
-    for topic in _directories(root):
-        for queue in _directories(topic):
-            if not names.is_queue_id(queue.name):
-                continue  # not reput's
-            clear_from(
-                target.root,
-                target.settings.consume_queue_file_size,
-                topic.name,
-                int(queue.name),
-                known.get(queue, 0),
-            )
-
-
-def _roll_back_appended(target: Target, state: State) -> None:
-    """The same for what is written in log order: batch queues, and units in consumequeue_ext."""
-    recovery = target.settings.recovery
+    recovery, queue_file_size = target.settings.recovery, target.settings.consume_queue_file_size
     for name, directory_of, file_size, is_batch in (
+        (names.CONSUME_QUEUE, names.queue_directory, queue_file_size, False),
         (names.CONSUME_QUEUE_EXT, names.queue_ext_directory, recovery.queue_ext_file_size, False),
         (names.BATCH_CONSUME_QUEUE, names.batch_queue_directory, recovery.batch_queue_file_size, True),
     ):
+        by_offset = name == names.CONSUME_QUEUE  # the others are written in log order
         known = {
-            directory_of(target.root, *queue): each.appended
+            directory_of(target.root, *queue): each.next * UNIT_LENGTH if by_offset else each.appended
             for queue, each in state.queues.items()
             if each.is_batch == is_batch
         }
         for topic in _directories(target.root / name):
             for queue in _directories(topic):
-                clear_series(queue, file_size, known.get(queue, 0))
+                if names.is_queue_id(queue.name) or not by_offset:  # else not reput's
+                    clear_series(queue, file_size, known.get(queue, 0))
 
 
 def _roll_back_index(target: Target, state: State) -> None:
@@ -80,13 +63,10 @@ def _roll_back_index(target: Target, state: State) -> None:
     for path in sorted(directory.glob("*")) if directory.is_dir() else []:
         if path.name not in known:
             files.remove_tree(path)
-    if state.index:
-        name, header = state.index[-1]
-        _truncate_index(target, directory / name, header)
-
-
-def _truncate_index(target: Target, path: Path, header: IndexHeader) -> None:
-    settings = target.settings
+    if not state.index:
+        return
+    name, header = state.index[-1]
+    path, settings = directory / name, target.settings
     length = index_file.file_length(settings)
     index_file.check_there(path, header)
     with opened(path, length, target.owner) as fd:

@@ -1,8 +1,8 @@
-"""What damage in the log leaves behind: its bytes are kept, and what no queue can show is listed.
+"""What damage in the log leaves behind: its bytes are kept, and messages that no queue can show are listed.
 
-The bytes of each range that was passed over go to ``lost-and-found/`` in the output, a file each, before the
-journal's record that tells of them. A file is written beside and renamed, and written again by a batch that
-is repeated. reput never removes one.
+The bytes of each range that was skipped go to ``lost-and-found/`` in the output, a file each, before the
+journal's record that names them. A file is written beside its place and renamed, and written again by a batch
+that is repeated. reput never removes one.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from reput.replay.target import Target
 from reput.store import files
 from reput.store.space import check_free
 
-#: The same for all queues of a batch; beyond that a queue's are one row.
+#: Messages of all queues of a batch that are listed one by one; beyond that a queue's are one row.
 MOST_HIDDEN_IN_BATCH = 1 << 16
 
 
 def keep_ranges(
     target: Target, log: CommitLog, findings: Iterable[Finding], breaks: Collection[int]
 ) -> list[Salvaged]:
-    """Keep the bytes of what a scan has passed over; on return they are on disk.
+    """Keep the bytes that a scan has skipped; on return they are on disk.
 
     They go from the segment's map to the file, whatever their length. Zeros alone are listed, not kept.
 
     Args:
         findings: of the scan.
-        breaks: physical offsets where something was passed over.
+        breaks: physical offsets where something was skipped.
 
     Returns:
         One for each range that has bytes.
 
     Raises:
-        OutputError: a file can't be written, or there is no room for all of them: none is written then.
+        OutputError: a file can't be written; or there is no room for all of them, and none is written.
         StoreError: a segment can't be read.
     """
     passed = set(breaks)
@@ -69,7 +69,7 @@ def keep_ranges(
 
 
 def bounded(salvaged: Iterable[list[Salvaged]]) -> Iterator[Salvaged]:
-    """What was salvaged of a batch's queues, a list each, in not more rows than a journal bears."""
+    """What was salvaged of a batch's queues, given as a list each, in as many rows as a journal can take."""
     left = MOST_HIDDEN_IN_BATCH
     for rows in salvaged:
         hidden = [one for one in rows if one.kind == HIDDEN]

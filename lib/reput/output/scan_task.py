@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.units import UnitColumns, by_queue, joined, pack_columns
-from reput.errors import ReputError
 from reput.log.segments import map_segment
 from reput.output.queues.queue_files import QueueFiles
 from reput.replay.key_spill import SpillWriter
@@ -26,10 +25,8 @@ from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
 from reput.scan.part import Part
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-from reput.store.lock import OutputLock
-from reput.store.system_errors import unwritten
 
-#: More queues in a part than this have their units collected: 36 bytes each, up to so many.
+#: With more queues in a part than this, units are collected: 36 bytes each, up to the second number.
 _FEW_QUEUES = 2048
 _MOST_COLLECTED = 1 << 22
 
@@ -42,24 +39,18 @@ class Floors(Protocol):
         ...
 
 
-def scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult | ReputError:
+def scan(target: Target, part: Part, floors: Floors) -> PartResult:
     """Scan ``part``, place its units, spill its keys.
 
     Args:
-        attempt: makes the spill's name unique.
-        floors: next queueOffset of each queue as of the last commit. No task writes below: what lies there
-            is committed, and what asks for such a place may be a repeat, or no message at all.
+        floors: next queueOffset of each queue as of the last commit. No task writes below that: those places
+            are committed, and a record that names one may be a repeat, or not a message at all.
+
+    Raises:
+        ReputError, OSError: the part can't be read, or the output can't be written.
     """
-    try:
-        with OutputLock(target.root).shared():
-            return _scan(target, part, attempt, floors)
-    except ReputError as error:
-        return error
-    except OSError as error:
-        return unwritten(error, target.scratch)
-
-
-def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResult:
+    # Unique among all processes that may be writing spills of this run.
+    attempt = f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns()}"
     path = target.scratch / f"{part.start:020d}-{attempt}.keys"
     spill = SpillWriter(None if target.keys_in_memory else path)
     waiting = RowSpillWriter(None if target.keys_in_memory else path.with_suffix(".units"))
@@ -82,7 +73,7 @@ def _scan(target: Target, part: Part, attempt: str, floors: Floors) -> PartResul
 
 
 class _SettingAside:
-    """Lets the units of one part wait whose queues are written in log order."""
+    """Puts aside the units of one part that belong to queues which are written in log order."""
 
     def __init__(self, target: Target, part: Part, waiting: RowSpillWriter) -> None:
         self._target = target
@@ -91,7 +82,7 @@ class _SettingAside:
         self._topics: list[bool] = []  # by the table's numbers: whether a topic's queues are such
 
     def add(self, table: QueueTable, chunk: output.OutputArrays) -> set[int]:
-        """Take a chunk, to be used before this returns; the numbers of these queues."""
+        """Take a chunk, which is used before this returns; returns the numbers of such queues."""
         target, part = self._target, self._part
         for name in table.topic_names[len(self._topics) :]:
             self._topics.append(target.is_ordered(name.decode("utf-8", "replace")))
@@ -129,7 +120,7 @@ def _bit_maps(
     fields: RecordFields,
     queues: list[tuple[Queue, int, int]],
 ) -> dict[Queue, NDArray[np.uint8]]:
-    """The bit maps of those queues whose topics have filters; ``rows`` are told which of them have one."""
+    """The bit maps of the queues of topics with filters; marks in ``rows`` which of them have one."""
     if target.filters is None:
         return {}
     filters, found = target.filters.by_topic(), {}
@@ -146,8 +137,8 @@ def _bit_maps(
 class _Placing:
     """Writes the units of one part into their places.
 
-    With more queues than files can be open, a chunk has a unit or two of each, and opening files takes longer
-    than all the rest. Then chunks are collected.
+    With more queues than files can be open, a chunk has a unit or two of each, and opening files would take
+    longer than all the rest. Then chunks are collected.
     """
 
     def __init__(self, selection: Selection, queue_files: QueueFiles, floors: Floors) -> None:
@@ -159,7 +150,7 @@ class _Placing:
         self._ordered: set[int] = set()
 
     def add(self, table: QueueTable, chunk: output.OutputArrays, ordered: set[int]) -> None:
-        """Take a chunk, to be used before this returns.
+        """Take a chunk, which is used before this returns.
 
         Args:
             ordered: numbers of the queues that are written in log order, and not here.
@@ -190,8 +181,3 @@ class _Placing:
                 queues.irregular[number] |= QUEUE_REPEAT
             elif self._selection.wants_queue(topic, queue_id):
                 self._queue_files.put(topic, queue_id, queue_offset, data)
-
-
-def attempt_id() -> str:
-    """Unique among all processes that may be writing spills of this run."""
-    return f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns()}"

@@ -1,7 +1,7 @@
 """A log that went back: its broker cut it, after a power loss or a switch of masters, and perhaps wrote on.
 
-What was placed of the messages that are gone is taken back, as far as the newest batch whose last message
-still stands in the log as it was. The messages that took their places are then placed like any others.
+Batches with messages that are gone are rolled back, to the newest batch whose last message is still in the
+log as it was. The messages that replaced them are then placed like any others.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from reput.store import files
 _LEAST = -(1 << 63)
 
 
-def fingerprint(log: CommitLog, position: int, end: int) -> str:
-    """By what the log is known again that was read up to ``end``.
+def record_mark(log: CommitLog, position: int, end: int) -> str:
+    """A mark by which to recognize the log that was read up to ``end``.
 
-    The length of the last record and the CRC-32 of its bytes; and, where what was read goes on behind it, the
-    eight bytes there: those of the BLANK. Without it, a broker writes on in the same segment.
+    The length of the last record and the CRC-32 of its bytes; and, if more was read behind it, the eight
+    bytes there: those of the BLANK. Without a BLANK, a broker continues in the same segment.
 
     Args:
         position: physical offset of the last record before ``end``.
         end: physical offset.
 
     Returns:
-        Empty where the record isn't there (any more).
+        Empty if there is no such record.
 
     Raises:
         StoreError: the segment can't be read.
@@ -57,10 +57,10 @@ def fingerprint(log: CommitLog, position: int, end: int) -> str:
 def last_standing(journal: Journal, log: CommitLog) -> int | None:
     """The number of the newest batch up to which the log is as it was; 0: before the first.
 
-    A batch's last message has to be there, and what leads to it: a broker that cuts its log wipes nothing,
-    so that behind what it writes then, old messages stand until they are written over.
+    A batch's last message has to be there, and so do the records that lead to it: a broker that cuts its log
+    erases nothing, so that old messages stay behind what it writes next, until they are overwritten.
 
-    A message that has expired can't be looked at, and counts as standing: a log isn't cut before its start.
+    A message that has expired can't be checked, and counts as present: a log isn't cut before its start.
 
     Raises:
         StoreError: a segment can't be read.
@@ -82,9 +82,9 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
 
 
 def _after_breaks(journal: Journal, number: int, segment: Segment) -> int:
-    """Physical offset in a segment, where a record begins, with no known damage from there to a batch's end.
+    """Physical offset of a record in a segment, with no known damage from there to a batch's end.
 
-    What the journal can't step back to is of no interest.
+    Batches that the journal can't step back to don't matter.
     """
     known = [at for at in journal.state.breaks if at >= segment.base]
     if not known:
@@ -98,9 +98,9 @@ def _after_breaks(journal: Journal, number: int, segment: Segment) -> int:
 
 
 def _sound_until(segment: Segment, start: int, entries: bool) -> int:
-    """Up to which physical offset records follow one another from ``start``, none older than all before it.
+    """The physical offset up to which records follow one another from ``start``, none older than the last.
 
-    Where the broker's log ends and old bytes stand behind it, there is no record, or an older one.
+    Where the broker's log ends and old bytes follow, there is no record, or an older one.
     """
     data = map_segment(segment.path, segment.length)
     if start >= segment.base + len(data):
@@ -110,15 +110,15 @@ def _sound_until(segment: Segment, start: int, entries: bool) -> int:
 
 
 def step_back(target: Target, journal: Journal, log: CommitLog, number: int) -> Finding:
-    """Take back the batches after ``number``; the journal tells of it by a batch without messages.
+    """Roll back the batches after ``number``; the journal records it by a batch without messages.
 
-    Whoever is to see the output must hold it alone: no task may be running.
+    The caller must hold the output alone: no task may be running.
 
     Returns:
         What happened, for people.
 
     Raises:
-        OutputError: the output can't be written; the next start finishes what was begun.
+        OutputError: the output can't be written; the next start completes what was begun.
     """
     before, state = journal.state, journal.state_after(number)
     segment = log.segment_at(state.cursor) or log.segments[-1]
@@ -129,10 +129,10 @@ def step_back(target: Target, journal: Journal, log: CommitLog, number: int) -> 
         end=before.cursor,
         expected=f"a message stored at {before.last_timestamp} ms, at physical offset {before.last_position}",
         found="another one, or none",
-        outcome="what the log held before was taken back, and what it holds now is placed",
+        outcome="what the log held before was rolled back, and what it holds now is placed",
         count=before.messages - state.messages,
     )
-    told = Batch(
+    record = Batch(
         start=state.cursor,
         end=state.cursor,
         batch_id=-1,
@@ -145,14 +145,14 @@ def step_back(target: Target, journal: Journal, log: CommitLog, number: int) -> 
         last_record=state.last_record,
         findings=[finding],
     )
-    # Before the journal forgets what it wrote: a crash in between must find that there is more in the files.
+    # Before the journal drops these batches: after a crash in between, scratch says that files hold more.
     files.make_dirs(target.scratch)
-    roll_back(target, journal.step_back(number, still_gone(before, state, told)))
+    roll_back(target, journal.step_back(number, still_gone(before, state, record)))
     return finding
 
 
 def too_far(journal: Journal, log: CommitLog) -> OutputError:
-    """The refusal when the log went back further than the journal remembers."""
+    """The error when the log went back further than the batches that the journal keeps."""
     state = journal.state
     return OutputError(
         "the log isn't the one that this output was made from: it went back too far, or is another one",
@@ -176,7 +176,7 @@ def stands(log: CommitLog, read: Batch | State) -> bool:
     segment = log.segment_at(position)
     if segment is None:
         return position < log.end  # damage that came later
-    found = fingerprint(log, position, read.end if isinstance(read, Batch) else read.cursor)
+    found = record_mark(log, position, read.end if isinstance(read, Batch) else read.cursor)
     if read.last_record:
         return found == read.last_record
     # Written by a release that kept no fingerprints.

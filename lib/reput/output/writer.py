@@ -1,8 +1,8 @@
 """The foreachBatch writer: one micro-batch from parts of the log to a committed state.
 
 Order of a batch, each step on disk before the next: consume queues and index files, journal (the commit
-point), ledger, store checkpoint; then Spark commits its offset. docs/internals/protocol.md says what each
-crash leaves.
+point), ledger, store checkpoint; then Spark commits its offset. docs/internals/protocol.md says what a crash
+leaves at each step.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import file_length
 from reput.log.parts import batch_end, cut
 from reput.log.segments import CommitLog, without_unwritten_end
-from reput.output import committed_files, retention
-from reput.output.audit import audit_batch
+from reput.output import retention
+from reput.output.audit import audit_batch, check_all, check_queues
 from reput.output.batch_scan import BatchScan
 from reput.output.batch_tasks import BatchTasks, StateFloors
-from reput.output.index.index_builder import BatchIndex, IndexBuilder
+from reput.output.index.batch_index import BatchIndex
+from reput.output.index.index_builder import IndexBuilder
 from reput.output.index.live_index import LiveIndex
 from reput.output.journal.journal import Journal
 from reput.output.ledger.ledger import Ledger
@@ -33,10 +34,9 @@ from reput.output.queues import appended_queues, irregular_queues
 from reput.output.queues.queue_files import QueueFiles
 from reput.output.rollback import roll_back
 from reput.output.salvage import bounded, keep_ranges
-from reput.output.step_back import fingerprint
+from reput.output.step_back import record_mark
 from reput.replay.part_result import PartResult
 from reput.replay.placing import QueueOutcome
-from reput.replay.queues import BatchQueues
 from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import Batch, State
 from reput.replay.target import Target
@@ -69,7 +69,7 @@ class Row(Protocol):
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run is; handed to the listener after every part."""
+    """How far a run is; passed to the listener after every part."""
 
     bytes_done: int = 0
     messages: int = 0
@@ -106,10 +106,11 @@ class BatchWriter:
         journal: the output's, open.
         log: the commit log.
         runner: runs the tasks.
-        listener: is told the progress.
+        listener: gets the progress.
         abort_present: the store was not shut down cleanly, so that its broker will start with crash recovery.
-        look: finds the commit log's segments anew, for a log that grows; None: ``log`` stays as it is. Then
-            scratch stays from the first batch to :meth:`close`, and small batches are done in this process.
+        look: lists the commit log's segments again, for a log that grows; None: ``log`` stays as it is. For a
+            log that grows, scratch stays from the first batch to :meth:`close`, and small batches are done in
+            this process.
     """
 
     def __init__(
@@ -158,16 +159,16 @@ class BatchWriter:
         """
         if self._look is not None and (end > self._log.end or not self._knows([])):
             self._log = self._look()
-        # Segments that the broker has made ahead of time are no successors of the one that it writes.
+        # Segments that the broker has made ahead of time don't follow the one that it writes yet.
         begun = tuple(segment for segment in self._log.segments if segment.base < end)
         cursor = self._journal.state.cursor
         rows = cut(replace(self._log, segments=begun), cursor, end, self._log.segment_size, cursor)
         self.write([Part(*row) for row in rows], batch_id)
 
     def begin_backlog(self, max_bytes: int, part_bytes: int) -> None:
-        """Do :meth:`begin_ahead` with the first batch of a tail, when it is sure what that will be.
+        """Do :meth:`begin_ahead` with the first batch of a tail, if it is certain what that will be.
 
-        It is when there is a full batch in segments behind which the log goes on: they don't change any more.
+        It is if there is a full batch in segments before the last one: these don't change any more.
 
         Args:
             max_bytes: what a batch takes.
@@ -180,10 +181,10 @@ class BatchWriter:
             self.begin_ahead([Part(*row) for row in cut(log, cursor, end, part_bytes, cursor)])
 
     def begin_ahead(self, parts: list[Part]) -> None:
-        """Begin the first batch's work while Spark still starts the query that will ask for it.
+        """Begin the first batch's work while Spark still starts the query that will deliver it.
 
-        Nothing is committed before Spark hands that batch over. When it turns out to be another one, as when
-        a segment expired in between, what was written is rolled back, as after a crash.
+        Nothing is committed before Spark delivers that batch. If it turns out to be another one, as when a
+        segment expired in between, what was written is rolled back, as after a crash.
         """
         parts = self._from_cursor(parts)
         if parts:
@@ -192,13 +193,13 @@ class BatchWriter:
             self._ahead.begin()
 
     def stop_ahead(self) -> None:
-        """See that nothing begun by :meth:`begin_ahead` writes any more; the next start rolls it back."""
+        """Make sure that nothing begun by :meth:`begin_ahead` still writes; the next start rolls it back."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.stop()
 
     def undo_ahead(self) -> None:
-        """Take back what was begun by :meth:`begin_ahead` and never asked for.
+        """Roll back what was begun by :meth:`begin_ahead` and not needed.
 
         Raises:
             OutputError: a file can't be changed.
@@ -211,7 +212,7 @@ class BatchWriter:
         self.progress = Progress()
 
     def write(self, parts: list[Part], batch_id: int) -> None:
-        """Commit what of the batch lies past the cursor; docs/internals/protocol.md has the steps.
+        """Commit the part of the batch that is past the cursor; docs/internals/protocol.md has the steps.
 
         Raises:
             ReputError: it could not be written; the committed state is as it was.
@@ -246,7 +247,7 @@ class BatchWriter:
         return scan
 
     def _settle(self, scan: BatchScan, batch_id: int) -> Batch:
-        """Steps 7 and 8: what has no place of its own gets one, and everything is flushed.
+        """Steps 7 and 8: units without a place yet get one, and everything is flushed.
 
         Returns:
             What is to be committed.
@@ -288,22 +289,22 @@ class BatchWriter:
             without_unit=without_unit,
             breaks=chain.breaks,
             last_unit_position=max(queues.last_unit_position, state.last_unit_position),
-            last_record=fingerprint(self._log, scan.last_position, scan.end),
+            last_record=record_mark(self._log, scan.last_position, scan.end),
             salvaged=salvaged,
             unproven_until=max((until for _, until in breaks.unproven), default=0),
         )
 
     def _commit(self, scan: BatchScan, batch: Batch) -> None:
-        """The end of step 8, and steps 9 to 12: all is there, the journal says so, and the rest follows."""
-        committed_files.check_queues(self._target, self._journal.state.queues, scan.queues.going_on())
+        """The end of step 8, and steps 9 to 12: check the files, commit to the journal, and the rest."""
+        check_queues(self._target, self._journal.state.queues, scan.queues.going_on())
         if not scan.tasks.is_here:  # else this process wrote all of it itself
-            self._audit(scan.queues, batch)
+            ranges = scan.queues.ranges(self._target.settings.consume_queue_file_size)
+            audit_batch(self._target, batch.queues, ranges, batch.index)
         dropped = list(scan.queues.restarted())
         self._journal.append(batch)
         self._target.selection.remember(batch.queues)
         for queue, before, now in dropped:
             irregular_queues.drop_rest(self._target, queue, before, now)
-            appended_queues.drop_rest(self._target, queue, before, now)
         self.stages.end("journal")
         self._ledger.catch_up(self._journal)
         self.stages.end("ledger")
@@ -312,23 +313,26 @@ class BatchWriter:
         self.stages.end("checkpoint")
 
     def begin(self) -> None:
-        """At the start of a run: see that all is there, follow the log's start, finish a removal.
+        """At the start of a run: check that all files are there, follow the log's start, finish a removal.
 
         Raises:
             ReputError: it could not be done.
         """
         retention.begin(self._target, self._journal.state)
-        committed_files.check_all(self._target, self._journal.state)
+        check_all(self._target, self._journal.state)
         self._retain(at_start=True)
 
     def _retain(self, *, at_start: bool = False) -> None:
-        def tell() -> None:
-            self._ledger.catch_up(self._journal)
-
-        retention.follow(self._target, self._journal, self._log, tell, at_start=at_start)
+        retention.follow(
+            self._target,
+            self._journal,
+            self._log,
+            lambda: self._ledger.catch_up(self._journal),
+            at_start=at_start,
+        )
 
     def close(self) -> None:
-        """End a tail cleanly: nothing is left that the journal doesn't say.
+        """End a tail cleanly: the files hold only what the journal says.
 
         Raises:
             OutputError: the index can't be flushed; the next start has to roll back.
@@ -338,7 +342,7 @@ class BatchWriter:
         shutil.rmtree(self._target.scratch, ignore_errors=True)
 
     def abandon(self) -> None:
-        """Give up what is open; scratch stays, so that the next start rolls back."""
+        """Close what is open; scratch stays, so that the next start rolls back."""
         self._live.abandon()
 
     def finish(self) -> None:
@@ -353,7 +357,7 @@ class BatchWriter:
         return all(part.base in bases for part in parts)
 
     def _empty_scratch(self) -> None:
-        """Say that a batch is under way; away with what an earlier try spilled."""
+        """Mark a batch as under way, and remove what an earlier try spilled."""
         scratch = self._target.scratch
         if self._look is None or not scratch.is_dir():
             shutil.rmtree(scratch, ignore_errors=True)
@@ -382,26 +386,14 @@ class BatchWriter:
         return IndexBuilder(tasks.target, known, tasks.build_index)
 
     def _from_cursor(self, parts: list[Part]) -> list[Part]:
-        """The parts past the cursor, with what lies between cursor and batch put before them."""
+        """The parts past the cursor, preceded by parts for what is between cursor and batch."""
         cursor = self._journal.state.cursor
         parts = sorted((part for part in parts if part.end > cursor), key=lambda part: part.start)
         if not parts:
             return []
         first = parts[0].start
-        missed = [
-            Part(
-                path=str(segment.path),
-                base=segment.base,
-                segment_length=segment.length,
-                segment_size=self._log.segment_size,
-                start=max(segment.base, cursor),
-                end=min(segment.base + segment.length, first),
-                last=segment is self._log.segments[-1],
-            )
-            for segment in self._log.segments
-            if segment.base < first and segment.base + segment.length > cursor
-        ]
-        parts = [part for part in missed if part.start < part.end] + parts
+        missed = cut(self._log, cursor, first, self._log.segment_size, cursor)
+        parts = [*(Part(*row) for row in missed), *parts]
         if parts[0].start < cursor:
             parts[0] = replace(parts[0], start=cursor, exact=True)
         elif parts[0].start == cursor:
@@ -410,10 +402,10 @@ class BatchWriter:
         return parts
 
     def _begun(self, parts: list[Part]) -> BatchScan | None:
-        """What was begun ahead, if it is this batch's work; else it is undone."""
+        """What was begun ahead, if it is this batch's work; otherwise that is rolled back."""
         if self._ahead is None:
             return None
-        # Retention, too, commits: it raises first queueOffsets, and the work was begun with the old ones.
+        # Retention commits, too: it raises first queueOffsets, and the work was begun with the old ones.
         if self._ahead.parts == parts and self._ahead.batches == self._journal.state.batches:
             ahead, self._ahead = self._ahead, None
             return ahead
@@ -473,17 +465,6 @@ class BatchWriter:
             if scan.tasks.target.flush_in_tasks:
                 queue_files.flush()
 
-    def _audit(self, queues: BatchQueues, batch: Batch) -> None:
-        """See that what tasks have written is there for this process, too.
-
-        Raises:
-            OutputError: it isn't; nothing is committed.
-        """
-        file_size = self._target.settings.consume_queue_file_size
-        problem = audit_batch(self._target, batch.queues, queues.ranges(file_size), batch.index)
-        if problem is not None:
-            raise problem
-
     def _flush(self, scan: BatchScan) -> None:
         root, file_size = self._target.root, self._target.settings.consume_queue_file_size
         settings = self._target.settings
@@ -502,22 +483,22 @@ class BatchWriter:
         files.fsync_dir(root)
 
     def _has_news(self, batch: Batch) -> bool:
-        """Whether a batch that moves nothing has found something that was not told before."""
-        told = self._told()
-        return any((finding.kind, finding.offset) not in told for finding in batch.findings)
+        """Whether a batch that moves no offset has a finding that was not reported before."""
+        reported = self._reported()
+        return any((finding.kind, finding.offset) not in reported for finding in batch.findings)
 
     def _log_findings(self, start: int, end: int) -> list[Finding]:
-        """The gaps and wrong lengths of segments that this batch has passed, and none before."""
+        """The gaps and wrong lengths of segments that this batch is the first to pass."""
         begins = start == self._journal.opening.start
-        told = self._told() if self._log.findings else set()
+        reported = self._reported() if self._log.findings else set()
         return [
             finding
             for finding in self._log.findings
             if (start < finding.offset <= end or (begins and finding.offset == start))
-            and (finding.kind, finding.offset) not in told
+            and (finding.kind, finding.offset) not in reported
         ]
 
-    def _told(self) -> set[tuple[str, int]]:
+    def _reported(self) -> set[tuple[str, int]]:
         return {(finding.kind, finding.offset) for finding in self._journal.state.findings}
 
     def _write_checkpoint(self) -> None:
@@ -532,7 +513,7 @@ class BatchWriter:
         return self._target.settings.dialect.checkpoint_fields >= CHECKPOINT_FIELDS
 
     def _checkpoint(self) -> StoreCheckpoint:
-        """What a broker of this version leaves; after a crash, what keeps its recovery from the index."""
+        """The checkpoint of a broker of this version; after a crash, one that spares the index recovery."""
         state = self._journal.state
         full = [header for _, header in state.index[:-1]]
         if self._abort_present:

@@ -1,4 +1,4 @@
-"""Questions to a store at rest or a live one, answered from its files: by offset, by time, by key, by id."""
+"""Queries of a store, stopped or live, answered from its files: by offset, by time, by key, by id."""
 
 from reput.query.keys import KeyHit, Verdict
 from reput.query.message import Message

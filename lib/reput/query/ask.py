@@ -1,4 +1,4 @@
-"""Questions of people, and the answers in full: each asks a store once or some times."""
+"""The queries of ``reput query``, with complete answers: each asks a store once or several times."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from reput.query.store import ALWAYS, QueryStore
 from reput.query.tags import TagFilter
 from reput.query.times import Boundary
 
-#: After these a consumer goes on at the next offset that the broker names.
-_GOES_ON = (
+#: After these a consumer continues at the next offset that the broker names.
+_CONTINUES = (
     Status.FOUND,
     Status.NO_MATCHED_MESSAGE,
     Status.MESSAGE_WAS_REMOVING,
@@ -29,8 +29,8 @@ class Shown:
 
     Attributes:
         message: the message.
-        verdict: what it is worth, where that may be in doubt.
-        remark: the same in words; None when all is well.
+        verdict: whether it really is what was queried.
+        remark: the verdict in words; None if it is.
     """
 
     message: Message
@@ -43,10 +43,10 @@ class Answer:
     """An answer.
 
     Attributes:
-        found: there is what was asked for.
-        why: when there isn't, why.
+        found: whether there is what was queried.
+        why: the reason if there isn't.
         facts: what else is known, by JSON names.
-        messages: what was found, hash collisions too.
+        messages: what was found, including hash collisions.
     """
 
     found: bool
@@ -74,7 +74,7 @@ def by_offset(store: QueryStore, physical_offset: int) -> Answer:
 
 
 def _around(store: QueryStore, offset: int) -> tuple[str, dict[str, object]]:
-    """What is near a physical offset where no message begins, and where the log is: in words and by names."""
+    """The messages near a physical offset where none begins, and the log's range: as text and as JSON."""
     before, after = store.log.before(offset), store.log.after(offset)
     places = [one.record.physical_offset for one in (before, after) if one is not None]
     start, end = store.log.start, store.log.end
@@ -88,7 +88,7 @@ def _around(store: QueryStore, offset: int) -> tuple[str, dict[str, object]]:
     if store.log.is_uncommitted(offset):
         text = f": {store.log.why_not(offset)}{text}"
     elif before is not None and offset < before.record.physical_offset + before.size:
-        text = f": it lies within the one at {before.record.physical_offset}, of {before.size} bytes{text}"
+        text = f": it is inside the one at {before.record.physical_offset}, of {before.size} bytes{text}"
     elif places:
         text += f"; the nearest message{'s begin' if len(places) > 1 else ' begins'} at "
         text += " and ".join(map(str, places))
@@ -99,7 +99,7 @@ def by_id(store: QueryStore, text: str, topic: str | None) -> Answer:
     """The message of an id, the broker's or (with its topic) the client's.
 
     Raises:
-        SettingsError: it is no broker's id, and no topic was given.
+        SettingsError: it isn't a broker's id, and no topic was given.
         StoreError: a file can't be read.
     """
     found = store.by_id(text, topic)
@@ -128,7 +128,7 @@ def by_key(
     *,
     index_type: str | None = None,
 ) -> Answer:
-    """Messages by key, with what the index gave only because hashes are equal.
+    """Messages by key, including those that the index gave only because hashes are equal.
 
     Raises:
         SettingsError: an index of this type doesn't exist.
@@ -153,7 +153,7 @@ def by_key(
     }
     why = None
     if not counts[Verdict.MATCH]:
-        why = "the index leads to no message with this key in this time"
+        why = "the index has no message with this key in this time"
         gone = (hit.physical_offset for hit in hits if hit.verdict is Verdict.GONE)
         why += "".join(f"; {store.log.why_not(at)}" for at in gone if store.log.is_uncommitted(at))
     return Answer(why is None, why, facts, shown)
@@ -168,8 +168,8 @@ def by_queue(
         store: the store.
         topic, queue_id: which queue.
         at: queue offset.
-        count: how many from there on, as a consumer gets them; None without an expression: just this one. Of
-            a batch queue they may be more, for its messages come in whole batches.
+        count: how many from there on, as a consumer gets them; None without an expression: just this one. A
+            batch queue may give more, since its messages come in whole batches.
         expression: tags.
 
     Raises:
@@ -200,8 +200,8 @@ def by_queue(
         return _leading(facts, shown)
     if facts["unreadable"]:
         return Answer(False, "no whole message is where the queue points", facts)
-    said = "their tags have only the hash in common" if taken else _said(store, status, missing_at)
-    return Answer(False, f"{said}; {held(queue.min_offset, queue.max_offset)}", facts)
+    reason = "their tags have only the hash in common" if taken else _reason(store, status, missing_at)
+    return Answer(False, f"{reason}; {held(queue.min_offset, queue.max_offset)}", facts)
 
 
 def queue_range(store: QueryStore, topic: str, queue_id: int) -> Answer:
@@ -237,10 +237,11 @@ def by_time(
     shown = _in_place(topic, queue_id, own, batches=queue.holds_batches)
     if shown:
         return _leading(facts, shown)
-    said = _said(store, Status.MESSAGE_WAS_REMOVING if pulled.found else pulled.status, pulled.missing_at)
+    status = Status.MESSAGE_WAS_REMOVING if pulled.found else pulled.status
+    reason = _reason(store, status, pulled.missing_at)
     if own:
-        said = "no whole message is where the queue points"
-    why = f"a broker answers with queueOffset {offset}, but {said}"
+        reason = "no whole message is where the queue points"
+    why = f"a broker answers with queueOffset {offset}, but {reason}"
     return Answer(False, f"{why}; {held(queue.min_offset, queue.max_offset)}", facts)
 
 
@@ -257,7 +258,7 @@ def _consumed(
     """Pull after pull, as a consumer does it.
 
     Returns:
-        How the first ended, what was taken, where it would go on, and what the first pull missed in the log.
+        How the first pull ended, what was taken, the next offset, and what the first pull missed in the log.
     """
     tags = TagFilter.parse(expression)
     taken: list[Found] = []
@@ -270,21 +271,21 @@ def _consumed(
             first, missing_at = pulled.status, pulled.missing_at
         taken += pulled.found
         kept += sum(max(one.messages, 1) for one in pulled.found if one.tag_fits)
-        if pulled.status not in _GOES_ON or pulled.next_begin_offset <= at:
+        if pulled.status not in _CONTINUES or pulled.next_begin_offset <= at:
             break
         at = pulled.next_begin_offset
     return (Status.FOUND if kept else first or Status.NO_MESSAGE_IN_QUEUE), taken, at, missing_at
 
 
-def _said(store: QueryStore, status: Status, missing_at: int | None) -> str:
-    """A status in words: a broker has one for all that isn't in the log, whatever became of it."""
+def _reason(store: QueryStore, status: Status, missing_at: int | None) -> str:
+    """A status in words; a broker has one status for all that isn't in the log, whatever the reason."""
     if status is Status.MESSAGE_WAS_REMOVING and missing_at is not None:
         return store.log.why_not(missing_at)
     return status.value
 
 
 def _in_place(topic: str, queue_id: int, taken: list[Found], *, batches: bool) -> tuple[Shown, ...]:
-    """The messages that units lead to; those of another place with a remark, which a broker gives, too."""
+    """The messages that units point to; a broker gives those of another place, too, here with a remark."""
     light = topic.startswith(LMQ_PREFIX.decode())  # its messages are other topics'
     shown = []
     for one in taken:
@@ -294,15 +295,15 @@ def _in_place(topic: str, queue_id: int, taken: list[Found], *, batches: bool) -
         own = (one.message.batch if batches else None) or (record.queue_offset, 1)
         place = (one.message.topic, record.queue_id, *own)
         fits = light or place == (topic, queue_id, one.queue_offset, one.messages)
-        remark = f"the queue's unit at {one.queue_offset} points at it, and it is no message of there"
+        remark = f"the queue's unit at {one.queue_offset} points to it, but its own place is another one"
         shown.append(_sound(one.message) if fits else Shown(one.message, "OTHER_PLACE", remark))
     return tuple(shown)
 
 
 def _leading(facts: dict[str, object], shown: tuple[Shown, ...]) -> Answer:
-    """Found, unless the queue leads to messages of other places only."""
+    """Found, unless the queue points only to messages of other places."""
     if all(one.verdict == "OTHER_PLACE" for one in shown):
-        return Answer(False, "the queue points at messages of other places", facts, shown)
+        return Answer(False, "the queue points to messages of other places", facts, shown)
     return Answer(True, facts=facts, messages=shown)
 
 

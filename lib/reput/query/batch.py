@@ -2,7 +2,7 @@
 
 Source: ``BatchConsumeQueue``: recover, correctMinOffset, refreshCache, getBatchMsgIndexBuffer, binarySearch,
 getOffsetInQueueByTime, binarySearchRight, rollNextFile (rocketmq-all-5.0.0, 5.3.3; 5.5.0 by its bytecode).
-``searchBcqByCacheEnable`` is taken to be on, its default.
+``searchBcqByCacheEnable`` is assumed to be on, its default.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class BatchQueueView:
         return bool(self._files)
 
     def roll_next_file(self, queue_offset: int) -> int:  # noqa: ARG002
-        """0: a broker goes nowhere else from a place without a unit."""
+        """0: a broker stays at a place without a unit."""
         return 0
 
     def tags_code(self, stored: int) -> int | None:
@@ -81,8 +81,8 @@ class BatchQueueView:
         """Units of one file, from the one with the message at a queue offset on.
 
         Args:
-            queue_offset: the message's; where no unit has it, the one before counts.
-            span: the units whose first message lies so many queue offsets behind it don't count any more.
+            queue_offset: the message's; if no unit has it, the unit before counts.
+            span: ends before the first unit whose first message is this many queue offsets behind it.
 
         Returns:
             At least one; None at or past ``max_offset`` and before the first unit.
@@ -101,8 +101,8 @@ class BatchQueueView:
     def offset_by_time(self, timestamp: int, *, lower: bool) -> int:
         """The queue offset of the first message of the unit that a broker gives for a time.
 
-        That is in one file the last unit, when none is later than that time, else for ``lower`` the first of
-        that time or later, else one of that very time; where there is none, what halving leads to.
+        In one file that is the last unit, when none is later than that time; otherwise for ``lower`` the
+        first unit of that time or later, or else one of exactly that time; without one, where a search ends.
 
         Args:
             timestamp: ms.
@@ -121,17 +121,17 @@ class BatchQueueView:
         return -1 if at < 0 else file.base(at)
 
     def _file(self, column: int, value: int) -> _Units | None:
-        """The file that begins at a value or nearest before it: the last one if it does, else any."""
+        """The file that begins at a value or nearest before it; the last file is checked first."""
         last = self._files[-1] if self._files else None
         if last is not None and len(last) and last.field(0, column) <= value:
             return last
-        # Of two files that begin alike the cache holds the later one.
+        # Of two files that begin with equal values the cache holds the later one.
         starts = {file.field(0, column): file for file in self._files if len(file)}
         return starts.get(max((start for start in starts if start <= value), default=value))
 
 
 class _Units:
-    """The units of one file that count."""
+    """The valid units of one file."""
 
     def __init__(self, file: BatchFile) -> None:
         self._data = file.units.view("u1").data
@@ -172,7 +172,7 @@ def _floor(value: Callable[[int], int], count: int, target: int) -> int:
 
 
 def _first_of(value: Callable[[int], int], last: int, target: int, *, lower: bool) -> int:
-    """``binarySearchRight``, with its ways: ``lower`` leads to the first unit of at least this value."""
+    """``binarySearchRight``, as in the broker: ``lower`` finds the first unit of at least this value."""
     left, right = 0, last
     while left <= right:
         middle = (left + right) // 2

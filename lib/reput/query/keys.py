@@ -1,4 +1,4 @@
-"""Messages by key: the index files, asked as a broker asks them, and the answers looked at.
+"""Messages by key: the index files, searched as by a broker, and a check of what they give.
 
 Source: ``IndexService.load``, ``queryOffset``, ``buildKey``, ``IndexFile.isTimeMatched``,
 ``selectPhyOffset`` (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode), ``MessageStoreConfig``.
@@ -36,7 +36,7 @@ _SLOT = struct.Struct(">i")
 
 
 class Verdict(Enum):
-    """What an answer of the index is worth."""
+    """Whether a message that the index gave really has the key."""
 
     MATCH = "the message has this key"
     COLLISION = "another key with the same hash"
@@ -49,7 +49,7 @@ class KeyHit:
 
     Attributes:
         physical_offset: the offset.
-        verdict: what it is worth.
+        verdict: whether it has the key.
         message: the message there; None when it is gone.
     """
 
@@ -69,7 +69,7 @@ class _File:
 
 
 class IndexReader:
-    """The index files of a store as they are when this is made; for one question.
+    """The index files of a store as they are when this is created; for one query.
 
     Args:
         settings: the store's.
@@ -96,7 +96,7 @@ class IndexReader:
                 self._files.append(_File(entry.path, read_header(entry.path)))
             except OSError as error:
                 raise unreadable(_WHAT, entry.path, error) from error
-        # A shorter one is torn, and a broker fills it up with zeros. All of them shorter: other settings.
+        # A shorter file is torn, and a broker fills it up with zeros. If all are shorter: other settings.
         if found_lengths and max(found_lengths) < length:
             raise _wrong_length(self._files[-1].path, length, max(found_lengths))
 
@@ -117,7 +117,7 @@ class IndexReader:
         999 ms earlier than its message.
 
         Args:
-            topic, key: what to look for; there is no other check than that of the hash.
+            topic, key: what to look for; only the hash is checked.
             begin, end: ms, both inclusive.
             most: how many at most, and no more than ``limit``.
             index_type: None for keys and UNIQ_KEYs, ``"T"`` for tags.
@@ -125,7 +125,7 @@ class IndexReader:
 
         Raises:
             SettingsError: an index of this type doesn't exist.
-            StoreError: a file can't be read, or its chains have no end.
+            StoreError: a file can't be read, or one of its chains is a loop.
         """
         text = f"{topic}#{key}" if index_type is None else f"{topic}#{self._type(index_type)}#{key}"
         key_hash = indexfile.key_hash(javastring.hash_code(text.encode("utf-8", "replace")))
@@ -153,8 +153,8 @@ class IndexReader:
                 fd = opened.fileno()
                 slot = indexfile.HEADER_LENGTH + key_hash % self._slots * indexfile.SLOT_LENGTH
                 (ordinal,) = _SLOT.unpack(_pread(fd, _SLOT.size, slot))
-                # After the slot: a running broker counts an entry once its slot leads to it, and a slot that
-                # leads past the count is no slot.
+                # After the slot: a running broker counts an entry once its slot points to it, and a slot that
+                # points past the count is invalid.
                 header = read_header(file.path)
                 if header.index_count <= 1:
                     return
@@ -163,9 +163,9 @@ class IndexReader:
                     steps -= 1
                     if steps < 0:
                         raise StoreError(
-                            "a chain of the index has no end",
+                            "a chain of the index is a loop",
                             path=file.path,
-                            next_step=f"Run `{self._verify}`, which says what mends it",
+                            next_step=f"Run `{self._verify}`, which says how to repair it",
                         )
                     ordinal = self._entry(fd, header, ordinal, key_hash, begin, end, found)
         except OSError as error:
@@ -181,7 +181,7 @@ class IndexReader:
         end: int,
         found: list[int],
     ) -> int:
-        """Look at one entry; the ordinal of the next one, 0 at the end."""
+        """Check one entry; returns the ordinal of the next one, 0 at the end."""
         at = indexfile.file_length(self._slots, ordinal)
         stored, offset, seconds, previous = _ENTRY.unpack(_pread(fd, _ENTRY.size, at))
         if seconds < 0:
@@ -198,7 +198,7 @@ def look_up(log: LogReader, offsets: list[int], topic: str, key: str, *, tags: b
     Args:
         log: the log.
         offsets: what the index gave.
-        topic, key: what was asked for.
+        topic, key: what was queried.
         tags: the key is a tag.
 
     Raises:

@@ -1,8 +1,8 @@
-"""Single messages of the commit log, read where they lie.
+"""Single messages of the commit log, read at their offsets.
 
 Source: ``CommitLog.getMessage``, ``getMinOffset``, ``pickupStoreTimestamp``, ``rollNextFile``,
 ``DefaultMessageStore.lookMessageByOffset`` (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode). A broker reads
-whatever is at an offset; reput takes a message only where a record says of itself that it lies there.
+whatever is at an offset; reput takes a message only where a record names that offset as its own.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from reput.query.message import Message
 # Both magics of messages begin with it.
 _MAGIC = struct.pack(">I", commitlog.MAGIC_V1)[:3]
 _PIECE = 1 << 20
-# Segments that are looked through for a message: a broker makes two ahead of time.
+# Segments that are searched for a message: a broker makes two ahead of time.
 _MOST_SEGMENTS = 3
 
 
 class LogReader:
-    """The segments of a store as they are when this is made, and those that a broker makes behind them.
+    """The segments of a store as they are when this is created, and those that a broker adds later.
 
     Attributes:
         start: physical offset where the log begins.
@@ -54,7 +54,7 @@ class LogReader:
 
     @property
     def end(self) -> int:
-        """Physical offset after the last message; that of the log's start when none is found.
+        """Physical offset after the last message; the log's start when none is found.
 
         Raises:
             SegmentGoneError, StoreError: a segment can't be read.
@@ -63,11 +63,11 @@ class LogReader:
         return self.start if message is None else message.record.physical_offset + message.size
 
     def is_uncommitted(self, offset: int) -> bool:
-        """Whether a physical offset lies behind what a DLedger group is known to have committed."""
+        """Whether a physical offset is behind what a DLedger group is known to have committed."""
         return self._uncommitted and offset >= self._limit
 
     def why_not(self, offset: int) -> str:
-        """Why the message that is said to lie at a physical offset can't be had, in words.
+        """Why the message that should be at a physical offset can't be read, in words.
 
         Raises:
             SegmentGoneError, StoreError: a segment can't be read.
@@ -83,7 +83,7 @@ class LogReader:
             return f"the log ends at {self.end}, before the message at physical offset {offset}"
         if self._segment(offset) is None:
             return f"the segment with the message at physical offset {offset} is missing"
-        return f"no message stands at physical offset {offset}"
+        return f"there is no message at physical offset {offset}"
 
     @property
     def _limit(self) -> int:
@@ -111,9 +111,7 @@ class LogReader:
         return Message(commitlog.decode(data.data, position), judged.size)
 
     def before(self, offset: int) -> Message | None:
-        """The last message that begins before a physical offset.
-
-        It is looked for in the three segments before there.
+        """The last message that begins before a physical offset, within the three segments before it.
 
         Raises:
             SegmentGoneError, StoreError: a segment can't be read.
@@ -131,9 +129,7 @@ class LogReader:
         return None
 
     def after(self, offset: int) -> Message | None:
-        """The first message that begins after a physical offset.
-
-        It is looked for in the three segments from there on.
+        """The first message that begins after a physical offset, within three segments from there on.
 
         Raises:
             SegmentGoneError, StoreError: a segment can't be read.
@@ -151,9 +147,9 @@ class LogReader:
         return None
 
     def holds(self, offset: int, size: int) -> bool:
-        """Whether ``size`` bytes at a physical offset lie within the log: what a unit points at is there.
+        """Whether ``size`` bytes at a physical offset are within the log, so that a unit's record is there.
 
-        In the last segment a record has to stand there, for the log ends before the segment does.
+        In the last segment a record has to be there, since the log ends before the segment does.
         """
         segment = self._segment(offset)
         if segment is None or not 0 <= size <= segment.base + segment.length - offset:
@@ -161,7 +157,7 @@ class LogReader:
         return segment is not self._segments[-1] or self._stands_at(segment, offset)
 
     def store_timestamp(self, offset: int, size: int) -> int:
-        """The time in the record that a unit points at, ms; -1 when it isn't there."""
+        """The storeTimestamp of the record that a unit points to, ms; -1 when it isn't there."""
         if not self.holds(offset, size) or size < commitlog.MIN_RECORD_LENGTH:
             return -1
         segment = self._segment(offset)
@@ -197,7 +193,7 @@ class LogReader:
 
 
 def _magics(data: NDArray[np.uint8], low: int, high: int, *, backwards: bool = False) -> Iterator[int]:
-    """Positions in [low, high) behind whose size a message's magic may stand, in order or from the end on."""
+    """Positions in [low, high) where a message may begin, by the magic behind its size; also backwards."""
     first, end = commitlog.MAGIC, high - low + commitlog.MAGIC + len(_MAGIC) - 1
     piece = data[low : low + end].tobytes()
     while (at := (piece.rfind if backwards else piece.find)(_MAGIC, first, end)) >= 0:

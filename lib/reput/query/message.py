@@ -1,4 +1,4 @@
-"""A message as people want to see it."""
+"""A message with its properties decoded and its body uncompressed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_BODY = 1 << 30  # bytes that a compressed body may become
 
 
 class Batch(NamedTuple):
-    """Which messages a record holds, by its own properties.
+    """The messages in a record, by its properties.
 
     Attributes:
         base_offset: queueOffset of the first one.
@@ -76,7 +76,7 @@ class Message:
     """One message of the commit log.
 
     Attributes:
-        record: what lies in the log.
+        record: as it is in the log.
         size: bytes of the record.
     """
 
@@ -110,7 +110,7 @@ class Message:
 
     @property
     def offset_msg_id(self) -> str:
-        """The id that the broker gave: its own address, and the message's place."""
+        """The id that the broker gave: its own address, and the message's physical offset."""
         address, port = self.record.store_host
         return MessageId(address, port, self.record.physical_offset).encode()
 
@@ -145,7 +145,7 @@ class Message:
 
     @cached_property
     def batch(self) -> Batch | None:
-        """What it holds, by INNER_BASE and INNER_NUM together: ``CommitLog.setBatchSizeIfNeeded``."""
+        """The batch, if INNER_BASE and INNER_NUM are both there: ``CommitLog.setBatchSizeIfNeeded``."""
         values = properties.parse(self.record.properties)
         base = javastring.parse_integer(values.get(properties.INNER_BASE, b""), 64)
         number = javastring.parse_integer(values.get(properties.INNER_NUM, b""), 16)
@@ -153,20 +153,20 @@ class Message:
 
     @property
     def is_wrapped(self) -> bool:
-        """Whether a client takes the body apart (``PullAPIWrapper``, rocketmq-all-5.3.3)."""
+        """Whether a client unpacks the body (``PullAPIWrapper``, rocketmq-all-5.3.3)."""
         return self.record.sys_flag & _WRAPPED == _WRAPPED
 
     def unwrapped(self) -> tuple[Inner, ...]:
-        """The messages in the body, as a client takes it apart.
+        """The messages in the body, as a client unpacks it.
 
         Raises:
-            StoreError: the body doesn't uncompress, or consists of something else.
+            StoreError: the body doesn't uncompress, or isn't a batch.
         """
         try:
             found = innerbatch.decode(self.body())
         except ValueError as error:
             raise StoreError(
-                "the body is no batch",
+                "the body isn't a batch",
                 offset=self.record.physical_offset,
                 expected="messages up to its end, by the message's sysFlag",
                 found=str(error),
@@ -178,7 +178,7 @@ class Message:
         )
 
     def is_wanted(self, tags: TagFilter) -> bool:
-        """Whether a client keeps it, or any message in it; one that it can't take apart counts as a whole."""
+        """Whether a client keeps it, or any message in it; one that can't be unpacked counts as a whole."""
         if tags.tags is not None and self.is_wrapped:
             try:
                 return any(tags.wants(one.tags) for one in self.unwrapped())
@@ -205,8 +205,8 @@ class Message:
     def has_key(self, topic: str, key: str) -> bool:
         """Whether the message is one of this topic with this key, or with this UNIQ_KEY.
 
-        That is what a client keeps of a broker's answer (``MQAdminImpl.queryMessage``,
-        rocketmq-all-5.3.3): the broker compares hashes only.
+        A client keeps such messages of a broker's answer (``MQAdminImpl.queryMessage``, rocketmq-all-5.3.3):
+        the broker compares only hashes.
         """
         return self.topic == topic and (key in self.keys or key == self.uniq_key)
 
@@ -262,10 +262,10 @@ def _of_properties(values: dict[str, str]) -> dict[str, object]:
 
 
 def _unzipped(data: bytes) -> Iterator[bytes]:
-    """As ``java.util.zip.InflaterInputStream``: what lies behind the stream doesn't count.
+    """As ``java.util.zip.InflaterInputStream``: bytes behind the stream are ignored.
 
     Raises:
-        zlib.error: it is no such stream, or a part of one.
+        zlib.error: it isn't such a stream, or only a part of one.
     """
     stream = zlib.decompressobj()
     while not stream.eof:
@@ -282,7 +282,7 @@ def _unpacked(data: bytes, kind: str) -> Iterator[bytes]:
     Raises:
         OSError: they are none, or cut off.
     """
-    # Most bodies need none of this, and it takes longer to load than all the rest.
+    # Most bodies don't need this, and it takes longer to load than all the rest.
     import pyarrow as pa
 
     with pa.CompressedInputStream(pa.BufferReader(data), kind.lower()) as stream:

@@ -1,7 +1,7 @@
 """Message ids: where the message is, written as hexadecimal digits.
 
 A broker's id (``offsetMsgId``) is its own address, IPv4 or IPv6, a port of four bytes, and the message's
-physical offset. A client's id (UNIQ_KEY) has the same lengths and says nothing of the place. Source:
+physical offset. A client's id (UNIQ_KEY) has the same lengths but doesn't contain the offset. Source:
 ``MessageDecoder.createMessageId`` and ``decodeMessageId``, ``MessageClientIDSetter`` (rocketmq-all-4.9.7,
 5.3.3).
 """
@@ -43,13 +43,13 @@ class MessageId:
 
     @classmethod
     def decode(cls, text: str) -> MessageId:
-        """Take an id apart.
+        """Decode an id.
 
         Raises:
-            SettingsError: it is no broker's id; says why.
+            SettingsError: it isn't a broker's id; the error says why.
         """
         if _HEX.fullmatch(text) is None:
-            raise _malformed(text, "a character that isn't one")
+            raise _malformed(text, "another character")
         if len(text) not in (_V4_DIGITS, _V6_DIGITS):
             raise _malformed(text, f"{len(text)} digits")
         data = bytes.fromhex(text)
@@ -66,7 +66,7 @@ _CLIENT_STEP = "If it is the id that the client printed, give --topic, too: then
 
 def _malformed(text: str, found: str, next_step: str | None = None) -> SettingsError:
     return SettingsError(
-        f"{text!r} is no broker's message id",
+        f"{text!r} isn't a broker's message id",
         expected=f"{_V4_DIGITS} or {_V6_DIGITS} hexadecimal digits: address, port, physical offset",
         found=found,
         next_step=next_step,

@@ -1,8 +1,8 @@
 """Messages from a queue, pull by pull, as a broker gives them to a consumer.
 
 Source: ``DefaultMessageStore.getMessage``, ``isTheBatchFull``, ``nextOffsetCorrection`` of a master
-(rocketmq-all-4.9.7, 5.0.0, 5.1.0, 5.3.3; 5.5.0 by its bytecode). Whether bytes come from memory or from disk
-can't be told here: the limits for memory count.
+(rocketmq-all-4.9.7, 5.0.0, 5.1.0, 5.3.3; 5.5.0 by its bytecode). Whether a broker would read from memory or
+from disk isn't known here: the limits for memory are used.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Status(Enum):
     """How a pull ended: ``GetMessageStatus``."""
 
     FOUND = "messages were found"
-    NO_MATCHED_MESSAGE = "no message that was looked at has one of these tags"
+    NO_MATCHED_MESSAGE = "none of the messages that were read has one of these tags"
     MESSAGE_WAS_REMOVING = "the messages aren't in the log"
     OFFSET_FOUND_NULL = "the queue has no file there"
-    OFFSET_OVERFLOW_BADLY = "the offset lies past the queue's end"
+    OFFSET_OVERFLOW_BADLY = "the offset is past the queue's end"
     OFFSET_OVERFLOW_ONE = "the offset is the queue's end: that of the next message"
-    OFFSET_TOO_SMALL = "the offset lies before the queue's beginning"
-    NO_MESSAGE_IN_QUEUE = "the queue is empty, or there is none"
+    OFFSET_TOO_SMALL = "the offset is before the queue's beginning"
+    NO_MESSAGE_IN_QUEUE = "the queue is empty or doesn't exist"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ class Found:
     Attributes:
         queue_offset: its place in the queue; that of its first message, when it holds several.
         messages: how many it holds.
-        physical_offset, size, tags_code: what it says; the last may be an address in consumequeue_ext.
-        message: the message that it points at; None when no message begins there.
-        tag_fits: a client keeps it: its tag, or that of a message in it, is one of those asked for, and not
-            only its hash.
+        physical_offset, size, tags_code: its fields; the last may be an address in consumequeue_ext.
+        message: the message to which it points; None when no message begins there.
+        tag_fits: a client keeps it: its tag, or that of a message in it, is one of those wanted, not just the
+            hash.
     """
 
     queue_offset: int
@@ -75,7 +75,7 @@ class Pulled:
 
     Attributes:
         status: how it ended.
-        next_begin_offset: the queue offset that the next pull asks for.
+        next_begin_offset: the queue offset for the next pull.
         min_offset, max_offset: of the queue.
         found: the units taken, in order.
         missing_at: physical offset of the first message that isn't in the log, None when all are.
@@ -106,7 +106,7 @@ def pull(
         offset: queue offset of the first.
         wanted: how many at most; a broker gives no more than 32, nor more than 256 KiB, but always one unit,
             with all messages in it.
-        tags: of which tags.
+        tags: only messages with these tags.
 
     Raises:
         StoreError: a file can't be read.
@@ -128,7 +128,7 @@ def pull(
 
 
 def _span(rules: Queries, wanted: int, unit_length: int) -> int:
-    """The units whose queue offsets lie so many behind the first one's aren't looked at any more."""
+    """How many queue offsets, from the first one on, a pull reads at most."""
     if rules.scans_units:
         return max(_SCAN_LIMIT, wanted * UNIT_LENGTH) + rules.scans_past_limit
     limit = max(_SCAN_LIMIT, wanted * unit_length)
@@ -144,7 +144,7 @@ def _take(
     wanted: int,
     tags: TagFilter,
 ) -> tuple[Status, list[Found], int, int | None]:
-    """The status, what was taken, the queue offset after what was looked at, and what isn't in the log."""
+    """The status, what was taken, the queue offset after what was read, and what isn't in the log."""
     status = Status.NO_MATCHED_MESSAGE
     found: list[Found] = []
     total = taken = 0  # bytes, messages

@@ -1,4 +1,4 @@
-"""One consume queue: where it begins and ends, and its units, read where they lie.
+"""One consume queue: where it begins and ends, and its units.
 
 Source: ``ConsumeQueue``: load, recover, correctMinOffset, getIndexBuffer, getMinOffsetInQueue,
 getMaxOffsetInQueue, rollNextFile (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode).
@@ -6,32 +6,37 @@ getMaxOffsetInQueue, rollNextFile (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytec
 
 from __future__ import annotations
 
+import os
+from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import Listing, listed
+from reput.broker.files import Listing, StoreFile, listed
 from reput.broker.queue import UNIT, QueueFile, QueueModel
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.query.ext import QueueExt
+from reput.format.consumequeueext import HEAD, HEAD_LENGTH, place_of
 from reput.store.unreadable import unreadable
 
-#: What isn't to be read, in errors.
+#: What can't be read, in errors.
 WHAT = "the queue"
+#: Bytes of a unit in consumequeue_ext up to storeTimestamp, the first field that isn't needed.
+_TAGS_END = 10
 
 
 class Unit(NamedTuple):
-    """What a queue says of one record of the log.
+    """A queue's unit for one record of the log.
 
     Attributes:
-        queue_offset: that of its message; of the first one, when it is a batch.
+        queue_offset: of its message; of the first one, if it is a batch.
         messages: how many are in it.
-        physical_offset, size: where it lies, and its bytes.
-        tags_code: as it is stored.
+        physical_offset, size: of the record, in bytes.
+        tags_code: as stored.
     """
 
     queue_offset: int
@@ -53,9 +58,9 @@ class QueueView:
         min_offset: queue offset of the first unit whose message is still in the log.
         max_offset: queue offset of the next message.
         min_logic: byte offset of the first unit that counts.
-        files: the files in order, each with how many of its bytes count.
+        files: the files in order, each with the number of its valid bytes.
         file_size: bytes of a file.
-        ext: what its units' tagsCodes stand for.
+        tags_code: see :meth:`QueueExt.tags_code`.
 
     Raises:
         StoreError: a file can't be read, or no broker could load it.
@@ -67,7 +72,7 @@ class QueueView:
     def __init__(self, settings: StoreSettings, topic: str, queue_id: int, log_start: int) -> None:
         rules = settings.dialect.recovery
         self.file_size = settings.consume_queue_file_size
-        self.ext = QueueExt(settings, topic, queue_id)
+        self.tags_code = QueueExt(settings, topic, queue_id).tags_code
         self._directory = names.queue_directory(settings.root, topic, queue_id)
         listing = listed([self._directory], self.file_size, rules, "mappedFileSizeConsumeQueue")
         check_listing(listing)
@@ -105,7 +110,7 @@ class QueueView:
         Args:
             file: one of :attr:`files`.
             position: byte position of the first in the file.
-            count: how many; those that the file counts.
+            count: how many; only valid ones are returned.
 
         Returns:
             UNIT[rows], rows <= count.
@@ -152,16 +157,71 @@ class QueueView:
         found = self.units(file, queue_offset * UNIT_LENGTH - file.base, span)
         return [Unit(queue_offset + number, 1, *fields) for number, fields in enumerate(found.tolist())]
 
+
+class QueueExt:
+    """The units of one queue in consumequeue_ext, which units in its consume queue point to.
+
+    Where ``enableConsumeQueueExt`` is on, a unit's tagsCode is an address there. The files are listed when
+    they are first needed.
+
+    Source: ``ConsumeQueueExt.get``, ``CqExtUnit.read``, ``MappedFileQueue.findMappedFileByOffset``
+    (rocketmq-all-4.9.7, 5.3.3).
+
+    Args:
+        settings: the store's.
+        topic, queue_id: which queue.
+    """
+
+    def __init__(self, settings: StoreSettings, topic: str, queue_id: int) -> None:
+        self._settings = settings
+        self._size = settings.recovery.queue_ext_file_size
+        self._directory = names.queue_ext_directory(settings.root, topic, queue_id)
+
     def tags_code(self, stored: int) -> int | None:
-        """The tagsCode of a unit that stores this: see :meth:`reput.query.ext.QueueExt.tags_code`.
+        """The tagsCode of a unit that stores this; None where it is an address without a unit.
 
         Raises:
-            StoreError: as there.
+            StoreError: a file can't be read, or no broker could load it.
         """
-        return self.ext.tags_code(stored)
+        place = place_of(stored)
+        if place is None:
+            return stored
+        if not self._settings.recovery.queue_ext:
+            return None  # the broker doesn't look
+        path = self._path(place)
+        return None if path is None else self._read(path, place % self._size)
+
+    def _path(self, place: int) -> Path | None:
+        for file in self._files:
+            if file.base <= place < file.base + self._size:
+                return file.path
+        return self._files[0].path if self._files and place == 0 else None
+
+    def _read(self, path: Path, position: int) -> int | None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                data = os.pread(descriptor, HEAD_LENGTH, position)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            return None  # expired just now
+        except OSError as error:
+            raise StoreError("the queue's tags can't be read", path=path, found=error.strerror) from error
+        if len(data) < _TAGS_END:
+            return None
+        size, code, _, _ = HEAD.unpack(data.ljust(HEAD_LENGTH, b"\0"))
+        return code if size > 0 else None
+
+    @cached_property
+    def _files(self) -> tuple[StoreFile, ...]:
+        rules = self._settings.dialect.recovery
+        listing = listed([self._directory], self._size, rules, "mappedFileSizeConsumeQueueExt")
+        check_listing(listing, "the queue's tags")
+        return listing.files
 
 
-def check_listing(listing: Listing) -> None:
+def check_listing(listing: Listing, what: str = WHAT) -> None:
     """Refuse a queue's files that no broker could load.
 
     Raises:
@@ -169,4 +229,4 @@ def check_listing(listing: Listing) -> None:
     """
     for problem in listing.problems:
         if problem.stops:
-            raise problem.error(StoreError, f"{WHAT} can't be read")
+            raise problem.error(StoreError, f"{what} can't be read")

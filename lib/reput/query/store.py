@@ -1,7 +1,7 @@
-"""A store to ask for messages. Nothing of it is changed, and a broker may run on it.
+"""Queries of a store's messages. Nothing is changed, and a broker may run on the store.
 
-What is asked is answered from the files as they lie. A broker that starts on a damaged store first takes away
-what :mod:`reput.recovery` says; what it holds in memory alone isn't seen.
+Queries are answered from the files as they are. A broker that starts on a damaged store first removes what
+:mod:`reput.recovery` predicts; what a broker holds only in memory isn't seen.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ById:
 
     Attributes:
         message: None if missing.
-        by_key: the id is the client's, and the index led to the message.
-        host_fits: the message was stored by the broker that the id names; a broker doesn't ask.
+        by_key: the id is the client's, and the message was found by the index.
+        host_fits: the message was stored by the broker that the id names; a broker doesn't check this.
     """
 
     message: Message | None
@@ -45,8 +45,8 @@ class ById:
 class QueryStore:
     """A store's messages; not for use by several threads.
 
-    Of a live store the log and the index are seen as they are when a question is asked, a queue as it was
-    when it was first asked for.
+    Of a live store the log and the index are seen as they are at each query, a queue as it was at the first
+    query of it.
 
     Args:
         settings: the store's.
@@ -130,8 +130,8 @@ class QueryStore:
     ) -> list[KeyHit]:
         """Messages by key in a time range, in log order: ``DefaultMessageStore.queryMessage``.
 
-        A broker asks the index up to three times until it has bytes; the second and third time it gets what
-        it got the first time, or less of it, so that once is enough. Parameters: see
+        A broker searches the index up to three times until it has bytes; the second and third time it gets
+        what it got the first time, or less, so once is enough. Parameters: see
         :meth:`reput.query.keys.IndexReader.offsets`.
 
         Raises:
@@ -144,11 +144,11 @@ class QueryStore:
     def by_id(self, text: str, topic: str | None = None) -> ById:
         """The message of an id: the broker's (offsetMsgId), or with its topic the client's (UNIQ_KEY).
 
-        As a client does it: the id is first read as the broker's, then looked up as a key
+        As in a client, the id is first read as the broker's, then looked up as a key
         (``DefaultMQProducerImpl.viewMessage`` and ``queryMessageByUniqKey``, rocketmq-all-5.3.3).
 
         Raises:
-            SettingsError: it is no broker's id, and no topic was given.
+            SettingsError: it isn't a broker's id, and no topic was given.
             StoreError: a file can't be read.
         """
         try:
@@ -168,7 +168,7 @@ class QueryStore:
         return ById(own[0] if own else None, by_key=True)
 
     def _holds_batches(self, topic: str, queue_id: int) -> bool:
-        """Whether the topic has batch queues; without its settings, whether there is one, and no other."""
+        """Whether the topic has batch queues; if its type isn't known, whether only such files are there."""
         settings = self._settings
         problem = names.topic_problem(topic.encode("utf-8", "surrogateescape"))
         if problem is not None:

@@ -12,7 +12,7 @@ from reput.errors import SettingsError
 from reput.format import javastring
 
 _ALL = "*"
-# What String.trim takes away: every character up to the space.
+# What String.trim removes: every character up to the space.
 _JAVA_WHITE = "".join(map(chr, range(0x21)))
 
 
@@ -30,7 +30,7 @@ class TagFilter:
 
     @classmethod
     def parse(cls, expression: str | None) -> TagFilter:
-        """Take an expression apart; None, nothing and ``*`` mean all messages.
+        """Parse an expression; None, an empty one and ``*`` mean all messages.
 
         Raises:
             SettingsError: it names no tag.
@@ -46,12 +46,12 @@ class TagFilter:
         return cls(frozenset(words), frozenset(hashes))
 
     def wants_code(self, tags_code: int | None) -> bool:
-        """What the broker asks of a unit: does its hash fit? One that can't be read does."""
+        """The broker's check of a unit: whether its hash fits. One that can't be read does."""
         if self.tags is None or tags_code is None:
             return True
         code = tags_code & 0xFFFF_FFFF
         return (code - (1 << 32) if code >> 31 else code) in self.codes
 
     def wants(self, tags: str | None) -> bool:
-        """What the client asks of a message that the broker sent: is its tag one of those?"""
+        """The client's check of a message from the broker: whether its tag is one of those."""
         return self.tags is None or (tags is not None and tags in self.tags)

@@ -1,4 +1,4 @@
-"""Which queue offset belongs to a time.
+"""The queue offset of a time.
 
 Source: ``ConsumeQueue.getOffsetInQueueByTime``, ``binarySearchInQueueByTime``,
 ``MappedFileQueue.getMappedFileByTime``, ``getConsumeQueueMappedFileByTime``,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Boundary(Enum):
-    """Which of several offsets: ``BoundaryType``."""
+    """Which of several offsets of a time: ``BoundaryType``."""
 
     LOWER = "lower"
     UPPER = "upper"
@@ -40,7 +40,7 @@ def offset_by_time(
 
     From 5.1.1 on: the first message of that time or later (LOWER), or the last of that time or earlier
     (UPPER), within the file that fits. Before: the nearest message of the file that was changed at that time
-    or later. Of a batch queue see :meth:`reput.query.batch.BatchQueueView.offset_by_time`.
+    or later. For a batch queue see :meth:`reput.query.batch.BatchQueueView.offset_by_time`.
 
     Args:
         log: the log.
@@ -56,7 +56,7 @@ def offset_by_time(
     rules = dialect.queries
     if boundary is not None and not rules.time_boundaries:
         raise SettingsError(
-            "this release knows no boundary",
+            "this release has no boundaries",
             expected="5.1.1 or later, or no boundary: the nearest message's offset",
             found=dialect.name,
         )
@@ -81,12 +81,12 @@ class _Units:
         return self._queue.unit(self._file, position)[0] < self._log.start
 
     def time(self, position: int) -> int:
-        """Of the message that the unit points at, ms; -1 when it isn't there."""
+        """The storeTimestamp of the message to which the unit points, ms; -1 when it isn't there."""
         offset, size, _tags = self._queue.unit(self._file, position)
         return self._log.store_timestamp(offset, size) if offset >= self._log.start else -1
 
     def offset(self, position: int) -> int:
-        # Java's division goes towards zero: 0 for the -1 of a search that found nothing.
+        # Java's division rounds towards zero: 0 for the -1 of a search that found nothing.
         return max(self._file.base + position, 0) // UNIT_LENGTH
 
 

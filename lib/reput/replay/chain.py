@@ -1,8 +1,8 @@
-"""Putting scanned parts together: each must begin where the one before it ended.
+"""Joining scanned parts: each must begin where the one before it ended.
 
-Parts in the middle of a segment begin at a guess (the first whole record of its own place). It is right
-unless a message's body holds a record that names that very place, or what follows a BLANK does. A part that
-doesn't fit is scanned again from where the log really goes on; what it placed is placed again.
+Parts in the middle of a segment begin at a guess (the first whole record that names its own place). It is
+right unless a message's body, or the bytes behind a BLANK, hold a record that names that same place. A part
+that doesn't fit is scanned again from where the log really continues; what it placed is placed again.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Verdict:
 
 
 class Chain:
-    """The log as far as it has been put together.
+    """The log as far as its parts have been joined.
 
     Args:
         cursor: physical offset where the batch begins.
         last_timestamp: storeTimestamp of the record before it, ms.
 
     Attributes:
-        cursor: physical offset up to which it has been put together.
+        cursor: physical offset up to which parts have been joined.
         last_timestamp: storeTimestamp of the last record that was taken, ms.
-        newest: of the last whole record, ms, also if it was one that can't be dispatched.
+        newest: storeTimestamp of the last whole record, ms, dispatchable or not.
     """
 
     def __init__(self, cursor: int, last_timestamp: int) -> None:
@@ -70,11 +70,11 @@ class Chain:
         self._entries = False
 
     def judge(self, result: ScannedPart) -> Verdict:
-        """Whether ``result`` fits; an accepted one moves the chain on."""
+        """Whether ``result`` fits; an accepted one advances the chain."""
         part, outcome = result.part, result.outcome
         if self._part is None or part.base != self._part.base:
             if part.last and outcome.breaks and part.after_timestamp != self.newest:
-                # What is left over from a truncation is told by the time of the record before the damage.
+                # What a truncation left over is recognized by the time of the record before the damage.
                 return Verdict(False, replace(part, after_timestamp=self.newest))
             self._close()
             self.cursor = part.start
@@ -100,7 +100,7 @@ class Chain:
         return Verdict(False, again if again.start < again.end else None)
 
     def finish(self) -> int:
-        """End the batch; the physical offset that it reaches."""
+        """End the batch; returns the physical offset that it reaches."""
         self._close()
         return self.cursor
 
@@ -120,7 +120,7 @@ class Chain:
         self.unproven += outcome.unproven
 
     def _close(self) -> None:
-        """Leave a segment. Its end is only judged when the batch went up to it."""
+        """Leave a segment. Its end is only checked if the batch reaches it."""
         part = self._part
         if part is None or part.end < part.base + part.segment_length:
             return

@@ -19,14 +19,14 @@ _LOG = logging.getLogger(__name__)
 class FiltersNow:
     """Filters by topic, ready for blocks of messages: read again when the file has changed.
 
-    A broker writes the file every ten seconds, and calculates by what it has in memory, so that a tail may
-    learn of a new consumer some messages later than its broker. It is small enough to be pickled with a task.
+    A broker writes the file every ten seconds, and uses what it has in memory, so that a tail may learn of a
+    new consumer some messages later than its broker. This is small enough to be pickled with a task.
 
     Args:
         settings: of a store with ``enableConsumeQueueExt`` and ``enableCalcFilterBitMap``.
 
     Raises:
-        SettingsError: numbers for the Bloom filter with which no broker starts.
+        SettingsError: settings of the Bloom filter with which no broker starts.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -66,5 +66,5 @@ class FiltersNow:
         path = self._settings.consumer_filter_json
         found = load(path, self._bloom, parts=self._settings.dialect.filter_parts)
         if found.ignored is not None:
-            _LOG.warning("%s counts for nothing: %s", path, found.ignored)
+            _LOG.warning("%s is ignored: %s", path, found.ignored)
         return {topic: TopicFilters(filters, self._bloom) for topic, filters in found.by_topic.items()}

@@ -1,8 +1,8 @@
-"""Index keys on their way from the tasks that scan to what builds index files.
+"""Index keys on their way from the tasks that scan to those that build index files.
 
-A spill is scratch: never flushed, written and read by processes of one run, deleted after the batch. Where
-one process does both it stays in memory, and there is no file. A file holds chunks of ``int64[2] (rows,
-keys)``, positions, timestamps, key counts and key hashes in native byte order.
+A spill is scratch: never flushed, written and read by processes of one run, deleted after the batch. If one
+process does both, it stays in memory and there is no file. A file holds chunks of ``int64[2] (rows, keys)``,
+positions, timestamps, key counts and key hashes in native byte order.
 """
 
 from __future__ import annotations

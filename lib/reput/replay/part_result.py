@@ -1,4 +1,4 @@
-"""What one part of the log holds of queues and index keys: the scan's results, with nothing written."""
+"""The results of scanning one part of the log: its queues and index keys; nothing is written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from reput.store import witness
 
 @dataclass(slots=True)
 class QueueColumns:
-    """What a part holds of each of its queues; see :class:`reput.scan.table.QueueArrays`."""
+    """The queues of a part, column by column; see :class:`reput.scan.table.QueueArrays`."""
 
     topics: list[str] = field(default_factory=list)
     topic: list[int] = field(default_factory=list)
@@ -66,7 +67,7 @@ class PartResult(ScannedPart):
 
 
 def witnessed(runner: Runner, part: Part) -> Part:
-    """The part as ``runner``'s functions get it: on other hosts they compare what they read.
+    """The part for ``runner``'s functions, which on other hosts compare what they read.
 
     Raises:
         StoreError: the segment can't be read.
@@ -79,10 +80,10 @@ def witnessed(runner: Runner, part: Part) -> Part:
 
 
 def _mapped(part: Part) -> NDArray[np.uint8]:
-    """The part's segment, whose driver sees the same there.
+    """The part's segment, checked to be what the driver sees.
 
     Raises:
-        StoreError: it can't be read, or is another one.
+        StoreError: it can't be read, or the driver sees another one.
     """
     data = map_segment(part.path, part.segment_length)
     if part.witness is not None:
@@ -96,14 +97,14 @@ def pass_over(
     take: Callable[[QueueTable, output.OutputArrays], None],
     finish: Callable[[QueueTable], None] = lambda _table: None,
 ) -> PartResult:
-    """Scan ``part`` and hand over what is found in it, chunk by chunk; nothing is written.
+    """Scan ``part`` and pass on what is found in it, chunk by chunk; nothing is written.
 
     Args:
         take: gets the table and a chunk, both to be used before it returns.
         finish: gets the table after the last chunk.
 
     Returns:
-        What came of the part, without a spill.
+        The part's result, without a spill.
 
     Raises:
         StoreError: the segment can't be read.
@@ -136,8 +137,7 @@ def pass_over(
     )
 
 
-@dataclass(slots=True)
-class QueueRows:
+class QueueRows(NamedTuple):
     """One queue's units in log order.
 
     Attributes:
@@ -154,7 +154,7 @@ class QueueRows:
         """Some of the rows, bool[rows]."""
         if chosen.all():
             return self
-        return QueueRows(self.offset[chosen], self.position[chosen], self.size[chosen], self.tags[chosen])
+        return QueueRows(*(column[chosen] for column in self))  # type: ignore[arg-type]
 
 
 def collect(
@@ -179,21 +179,10 @@ def collect(
                 if queue not in wanted:
                     continue
                 rows = np.flatnonzero(unit_queue == number)
-                pieces[queue].append(
-                    QueueRows(
-                        chunk.unit_offset[rows],
-                        chunk.unit_position[rows],
-                        chunk.unit_size[rows],
-                        chunk.unit_tags[rows],
-                    )
-                )
+                columns = (chunk.unit_offset, chunk.unit_position, chunk.unit_size, chunk.unit_tags)
+                pieces[queue].append(QueueRows(*(column[rows] for column in columns)))  # type: ignore[arg-type]
     return {
-        queue: QueueRows(
-            np.concatenate([piece.offset for piece in found]),
-            np.concatenate([piece.position for piece in found]),
-            np.concatenate([piece.size for piece in found]),
-            np.concatenate([piece.tags for piece in found]),
-        )
+        queue: QueueRows(*map(np.concatenate, zip(*found, strict=True)))
         for queue, found in pieces.items()
         if found
     }

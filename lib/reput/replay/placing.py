@@ -12,16 +12,17 @@ from reput.build.placement import Breaks, Oddity, Placement, giving_way, is_unpr
 from reput.errors import Finding
 from reput.format.consumequeue import FIELDS, unit
 from reput.replay.part_result import QueueRows
-from reput.replay.state import LoneZero, QueueState, Salvaged
+from reput.replay.state import FILLED, HIDDEN, LoneZero, QueueState, Salvaged
 from reput.scan.part import Part
 
+#: Messages of one queue and batch that are listed one by one; one more row stands for the rest.
+MOST_HIDDEN = 4096
+
 _EXPECTED = "the queueOffset that is due"
-
-
 _OUTCOMES = {
     "repeated-message": "one unit was kept",
     "repeated-queue-offset": "the first keeps its place; these can only be read by physical offset",
-    "queue-restarted": "the topic was created anew: only the newest incarnation is kept",
+    "queue-restarted": "the topic was created again: only the newest incarnation is kept",
     "missing-queue-offsets": "the hole was filled with the unit after it, so that consumers lose no message",
     "queue-offset-jump": "appended at the due place, as the broker's dispatch does",
 }
@@ -32,12 +33,12 @@ _FILL_AT_ONCE = 1 << 16  # units
 
 @dataclass(frozen=True, slots=True)
 class QueueOutcome:
-    """What came of one irregular queue.
+    """The result of placing one irregular queue.
 
     Attributes:
         topic, queue_id: the queue.
         state: as of the end of the batch; None when it has no units at all.
-        restarted: it was created anew in this batch.
+        restarted: it was created again in this batch.
         findings: what was odd.
         salvaged: holes that were filled, and messages that the queue can't show.
     """
@@ -54,10 +55,10 @@ class Placed(NamedTuple):
     """Where a queue's units go.
 
     Attributes:
-        rows: those that are placed, with one before them where the committed state asks for it.
+        rows: those that are placed, with one before them where the committed state requires it.
         placement: their places.
         state: the queue afterwards.
-        hidden: unproven ones, which give way to proven ones.
+        hidden: unproven ones, which are dropped in favour of proven ones.
     """
 
     rows: QueueRows
@@ -74,7 +75,6 @@ def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *
         committed: its state before them, None for a new queue.
         breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
-
     """
     rows, hidden, committed = proven_first(rows, committed, breaks)
     if committed is not None and committed.lone_zero is not None:
@@ -119,7 +119,7 @@ def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *
 def proven_first(
     rows: QueueRows, committed: QueueState | None, breaks: Breaks
 ) -> tuple[QueueRows, QueueRows, QueueState | None]:
-    """What is left of a queue where unproven messages give way to proven ones.
+    """Drop unproven messages of a queue in favour of proven ones.
 
     Args:
         rows: units in log order.
@@ -127,8 +127,8 @@ def proven_first(
         breaks: where the log isn't whole.
 
     Returns:
-        The rows to place; those that give way; the queue as these rows find it: without the units at its end
-        that were unproven, and that a row contradicts.
+        The rows to place; those that are dropped; the queue without the unproven units at its end that a row
+        contradicts.
     """
     unproven = is_unproven(rows.position, breaks)
     hidden = giving_way(rows.offset, unproven, 0 if committed is None else committed.proven_next)
@@ -151,7 +151,7 @@ def findings_of(
 
 
 def unproven_of(parts: list[Part], queue: tuple[str, int], hidden: QueueRows) -> Iterator[Finding]:
-    """One finding for a queue's unproven messages that gave way to proven ones."""
+    """One finding for a queue's unproven messages that were dropped in favour of proven ones."""
     if len(hidden.offset):
         first, last = int(hidden.position[0]), int(hidden.position[-1] + hidden.size[-1])
         yield Finding(
@@ -169,6 +169,44 @@ def unproven_of(parts: list[Part], queue: tuple[str, int], hidden: QueueRows) ->
         )
 
 
+def salvaged_of(queue: tuple[str, int], rows: QueueRows, placement: Placement) -> Iterator[Salvaged]:
+    """The holes of a queue that were filled, and the messages that it can't show."""
+    topic, queue_id = queue
+    left = MOST_HIDDEN
+    rest: list[Oddity] = []
+    for oddity in placement.oddities:
+        if oddity.kind == "missing-queue-offsets":
+            begin, end = oddity.after, int(rows.position[oddity.row])
+            yield Salvaged(FILLED, begin, end, topic, queue_id, oddity.queue_offset, oddity.count)
+        elif oddity.kind == "repeated-queue-offset":
+            listed = min(oddity.count, left)
+            left -= listed
+            for row in range(oddity.row, oddity.row + listed):
+                begin = int(rows.position[row])
+                end, queue_offset = begin + int(rows.size[row]), int(rows.offset[row])
+                yield Salvaged(HIDDEN, begin, end, topic, queue_id, queue_offset)
+            if listed < oddity.count:
+                rest.append(Oddity(oddity.kind, oddity.row + listed, 0, 0, oddity.count - listed))
+    if rest:
+        first, last = rest[0].row, rest[-1].row + rest[-1].count - 1
+        yield Salvaged(
+            HIDDEN,
+            int(rows.position[first]),
+            int(rows.position[last] + rows.size[last]),
+            topic,
+            queue_id,
+            int(rows.offset[first]),
+            sum(oddity.count for oddity in rest),
+        )
+
+
+def hidden_of(queue: tuple[str, int], rows: QueueRows) -> Iterator[Salvaged]:
+    """Unproven messages that were dropped for proven ones, the first :data:`MOST_HIDDEN` one by one."""
+    for row in range(min(len(rows.offset), MOST_HIDDEN)):
+        begin = int(rows.position[row])
+        yield Salvaged(HIDDEN, begin, begin + int(rows.size[row]), *queue, int(rows.offset[row]))
+
+
 def path_of(parts: list[Part], position: int) -> str:
     """The segment that holds a physical offset which one of these parts scanned."""
     return next(part.path for part in parts if part.base <= position < part.base + part.segment_size)
@@ -184,12 +222,10 @@ def _lone_zero(rows: QueueRows, placement: Placement) -> tuple[int, int, int] | 
 def _with_unit_before(unit_before: LoneZero, rows: QueueRows) -> QueueRows:
     """The rows with the queue's last unit, a lone queueOffset 0, put before them."""
     position, size, tags, *_ = unit_before
-    return QueueRows(
-        np.concatenate([np.zeros(1, np.int64), rows.offset]),
-        np.concatenate([np.array([position], np.int64), rows.position]),
-        np.concatenate([np.array([size], np.int32), rows.size]),
-        np.concatenate([np.array([tags], np.int64), rows.tags]),
+    first = QueueRows(
+        np.zeros(1, np.int64), np.array([position]), np.array([size], np.int32), np.array([tags])
     )
+    return QueueRows(*map(np.concatenate, zip(*[first, rows], strict=True)))
 
 
 def pieces(rows: QueueRows, placement: Placement) -> Iterator[tuple[int, bytes]]:
@@ -207,7 +243,7 @@ def pieces(rows: QueueRows, placement: Placement) -> Iterator[tuple[int, bytes]]
 
 
 def _grouped(oddities: list[Oddity]) -> list[Oddity]:
-    """One oddity a kind, with the count of all; holes are told one by one."""
+    """One oddity a kind, with the count of all; holes are listed one by one."""
     grouped: dict[str, Oddity] = {}
     holes = []
     for oddity in oddities:

@@ -1,4 +1,4 @@
-"""What is known of a batch's queues while its parts are put together."""
+"""The state of a batch's queues while its parts are joined."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reput.replay.state import QueueState
 
 
 class BatchQueues:
-    """The queues as the batch goes on.
+    """The queues of a batch, updated part by part.
 
     Args:
         committed: the queues before the batch; not changed.
@@ -28,7 +28,7 @@ class BatchQueues:
         self.last_unit_timestamp = 0
 
     def add(self, result: PartResult) -> None:
-        """Go on by a part."""
+        """Add a part's queues."""
         columns = result.queues
         self._ordered.update(result.waiting)
         for at, topic in enumerate(columns.topic):
@@ -51,7 +51,7 @@ class BatchQueues:
                 self.last_unit_timestamp = columns.last_timestamp[at]
 
     def distrust(self, result: PartResult) -> None:
-        """A part's result doesn't count, but its units are in files: place these queues again."""
+        """A part was rejected, but its units are in files: place these queues again."""
         columns = result.queues
         self._irregular.update(
             queue
@@ -71,7 +71,7 @@ class BatchQueues:
                 self._irregular.add(queue)
 
     def doubt(self, breaks: Breaks, largest_record: int) -> None:
-        """Place queues again whose last messages are unproven: what comes later may contradict them.
+        """Place queues again if their last messages are unproven: later ones may contradict them.
 
         Args:
             breaks: with the byte ranges in which an unproven record begins.
@@ -83,11 +83,11 @@ class BatchQueues:
                     self._irregular.add(queue)
 
     def irregular(self) -> dict[tuple[str, int], QueueState | None]:
-        """The queues to place again, with what they were before the batch."""
+        """The queues to place again, with their states before the batch."""
         return {queue: self._committed.get(queue) for queue in sorted(self._irregular)}
 
     def replace(self, outcome: QueueOutcome) -> None:
-        """Take what the second placing made of a queue."""
+        """Take the result of placing a queue again."""
         queue = (outcome.topic, outcome.queue_id)
         if outcome.state is None or outcome.state == self._committed.get(queue):
             self._now.pop(queue, None)
@@ -101,13 +101,13 @@ class BatchQueues:
         return self._now
 
     def new(self) -> Iterator[tuple[tuple[str, int], QueueState]]:
-        """Consume queues that begin in the batch: new ones, and those that begin anew."""
+        """Consume queues that begin in the batch: new ones, and those that begin again."""
         for queue, state in self._now.items():
             if not state.is_batch and (queue not in self._committed or queue in self._restarted):
                 yield queue, state
 
     def restarted(self) -> Iterator[tuple[tuple[str, int], QueueState | None, QueueState]]:
-        """Queues that begin anew, with what they were before the batch and what they are now."""
+        """Queues that begin again, with their states before the batch and now."""
         for queue in sorted(self._restarted):
             if queue in self._now:
                 yield queue, self._committed.get(queue), self._now[queue]

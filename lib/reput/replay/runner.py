@@ -1,4 +1,4 @@
-"""Having functions run somewhere, some at a time, with their results in order."""
+"""Running functions somewhere, some at a time, with their results in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Runner(Protocol):
 
 
 class InlineRunner:
-    """Runs functions here and now, where they are done before a Spark task would have begun."""
+    """Runs functions at once in this process, which is faster than a Spark task for small work."""
 
     slots = 1
     is_local = True
@@ -62,7 +62,7 @@ def in_waves(
         try:
             at = 0
             while at < len(items):
-                # Asked each time: a cluster's executors come one by one.
+                # Read each time: a cluster's executors come one by one.
                 stop = at + max(runner.slots, 1)
                 under_way.append(pool.submit(do, list(items[at:stop])))
                 at = stop

@@ -9,11 +9,11 @@ from pathlib import Path
 from reput.build.batch import units_fit
 from reput.config.topics import TopicsNow
 from reput.errors import SettingsError
-from reput.format.commitlog import SCHEDULE_TOPIC
+from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
 from reput.replay.state import QueueState
 
 # Topics that brokers make for themselves, not all of them in topics.json (TopicValidator, 4.9.7 to 5.3.3).
-SYSTEM_TOPICS = frozenset(
+_SYSTEM_TOPICS = frozenset(
     {
         "TBW102",
         SCHEDULE_TOPIC.decode(),
@@ -27,7 +27,6 @@ SYSTEM_TOPICS = frozenset(
         "CHECKPOINT_TOPIC",
     }
 )
-_SYSTEM_PREFIXES = ("rmq_sys_", "%LMQ%")
 
 
 def check_batch_file_size(file_size: int, broker_conf: Path | None) -> None:
@@ -45,9 +44,14 @@ def check_batch_file_size(file_size: int, broker_conf: Path | None) -> None:
         )
 
 
+def is_system(topic: str) -> bool:
+    """Whether a topic is a broker's own. Source: ``TopicValidator.isSystemTopic`` (rocketmq-all-5.3.3)."""
+    return topic in _SYSTEM_TOPICS or topic.startswith("rmq_sys_")
+
+
 def is_known(topic: str, known: frozenset[str]) -> bool:
     """Whether a topic is in ``known`` (those of topics.json), or need not be."""
-    return topic in known or topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES)
+    return topic in known or is_system(topic) or topic.startswith(LMQ_PREFIX.decode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +61,22 @@ class Selection:
     Attributes:
         queues: (topic, queue id or None for all of the topic's); empty: every queue.
         known: only these topics and the broker's own; None: every topic.
-        left_out: topics that are not written though the log has them.
         batch: topics with batch queues.
     """
 
     queues: frozenset[tuple[str, int | None]] = frozenset()
     known: frozenset[str] | None = None
-    left_out: frozenset[str] = frozenset()
     batch: frozenset[str] = frozenset()
 
     @property
     def is_all(self) -> bool:
-        """Whether no queue was chosen, so that the output stands for the whole store."""
+        """Whether no queue was chosen, so that the output is of the whole store."""
         return not self.queues
 
     def wants_topic(self, topic: bytes) -> bool:
         """Whether any queue of a topic is written."""
         name = topic.decode("utf-8", "replace")
-        if name in self.left_out or (self.known is not None and not is_known(name, self.known)):
+        if self.known is not None and not is_known(name, self.known):
             return False
         return not self.queues or any(chosen == name for chosen, _ in self.queues)
 
@@ -112,13 +114,13 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class LiveSelection(Selection):
-    """The same while a broker runs, who makes new topics and deletes old ones.
+    """The queues that are wanted while a broker runs, which creates topics and deletes them.
 
     Attributes:
-        topics: what the broker's topics are now. A topic is looked up when it is first seen, and until it is
-            written: from then on it is what it is.
+        topics: the broker's topics as they are now. A topic is looked up until it is written; from then on it
+            is wanted.
         batches: the broker's version has batch queues.
-        batch_file_size: ``mapperFileSizeBatchConsumeQueue``, bytes; asked for when a batch topic comes.
+        batch_file_size: ``mapperFileSizeBatchConsumeQueue``, bytes; checked when a batch topic appears.
         broker_conf: where it is set.
     """
 
@@ -140,9 +142,8 @@ class LiveSelection(Selection):
         known = self.topics.known
         now = Selection(
             self.queues,
-            # Without the file nothing is new: what it said when the run began holds.
+            # If the file is missing, what it said when the run began still holds.
             self.known if self.known is None or known is None else known,
-            self.left_out,
         )
         wanted = now.wants_topic(topic)
         if wanted:

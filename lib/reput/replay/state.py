@@ -1,7 +1,7 @@
-"""What a batch did, and what all batches up to one add up to.
+"""A batch, and the state to which batches add up.
 
-A :class:`State` is bounded by the store (its queues, index files and topics), not by how many batches came
-before: see :meth:`State.add`.
+The size of a :class:`State` depends on the store (its queues, index files and topics), not on how many
+batches came before: see :meth:`State.add`.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class QueueState:
             expires, without a unit being added.
         end: physical offset after its last message.
         units, bytes: added by the batch that wrote this.
-        shift: how far its last message's queueOffset lies above its place; see reput.build.placement.
+        shift: how far its last message's queueOffset is above its place; see reput.build.placement.
         lone_zero: the last unit, (physicalOffset, size, tagsCode), where that message is a lone queueOffset
-            0, else None: a batch that finds that the queue was created anew with it drops it from the files
-            before it is committed, and may be repeated. With ConsumeQueueExt, what its unit there has
-            follows: storeTimestamp (-1 where it has none there), the bit map in hexadecimal digits.
+            0, else None: a batch that finds that the queue was created again with it drops it from the files
+            before it is committed, and may be repeated. With ConsumeQueueExt, the fields of its unit there
+            follow: storeTimestamp (-1 if it has no unit there), the bit map in hexadecimal digits.
         appended: bytes of what is written in log order: of a batch queue's files, else of the queue's files
             in consumequeue_ext; 0 where there are none.
         is_batch: it is a batch queue, without consume queue files.
-        unproven: queueOffset from which on its units may be of no message, and give way to proven ones; None
-            if all are proven. See reput.scan.extent.
+        unproven: queueOffset from which on its units may not be of messages, so that proven ones replace
+            them; None if all are proven. See reput.scan.extent.
     """
 
     first: int
@@ -77,8 +77,8 @@ class Salvaged:
     """What was done about damage, or about a message that no queue can show.
 
     Attributes:
-        kind: KEPT: a range of the log that was passed over. FILLED: places of a queue whose messages were
-            lost, which got the unit after them. HIDDEN: a message whose queueOffset another one has already.
+        kind: KEPT: a range of the log that was skipped. FILLED: places of a queue whose messages were lost,
+            which got the unit after them. HIDDEN: a message whose queueOffset another one already has.
         begin, end: physical offsets, half open: the range; where the lost messages must have been; the
             message, or what spans ``count`` of them.
         topic, queue_id: the queue; None for KEPT.
@@ -99,7 +99,7 @@ class Salvaged:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What the output was begun with.
+    """The store and settings with which the output was begun.
 
     Attributes:
         store: the store's path.
@@ -130,12 +130,12 @@ class Batch:
         index: the index files that changed: (name, header).
         findings: what was skipped.
         without_unit: messages that got no unit, by topic.
-        breaks: physical offsets where something was passed over, so that messages may be missing.
+        breaks: physical offsets where something was skipped, so that messages may be missing.
         log_start: where the log began when retention last followed it, physical offset; see
             reput.output.retention. 0: as before.
         dropped_index: names of the index files that retention removed.
         dropped_index_timestamp: endTimestamp of the last one of them, ms; 0: as before.
-        last_record: by what the last record so far is known again; empty: as before.
+        last_record: the mark of the last record so far, see reput.output.step_back; empty: as before.
         salvaged: what was kept, filled and found hidden.
         unproven_until: physical offset: records that begin before it are unproven; 0: as before.
     """
@@ -164,19 +164,18 @@ class Batch:
 
 @dataclass(slots=True)
 class State:
-    """Everything the journal says, added up.
+    """All batches of the journal, added up.
 
     Attributes:
         cursor: physical offset up to which the log has been processed.
         batches: how many were added up; the number of the last one.
         queues: every queue.
         index: every index file in order: (name, header), without those that retention removed.
-        findings: at most :data:`MAX_FINDINGS`; of older ones, one a kind stands for all, with their count.
-        breaks: the last one. A queue that goes on after the cursor asks only whether there is a break past
-            its own end, and for that the last is enough.
+        findings: at most :data:`MAX_FINDINGS`; older ones are summed up, one a kind with their count.
+        breaks: the last one, which is enough to see whether there is a break past a queue's end.
         log_start: where the log began when the output was begun, or when retention last followed it.
         dropped_index_timestamp: endTimestamp of the last index file that retention removed, ms; 0 if none.
-        last_record: by what the last record so far is known again.
+        last_record: the mark of the last record so far.
         salvaged: the newest, at most :data:`MAX_SALVAGED`.
         unproven_until: physical offset: records that begin before it are unproven.
     """
@@ -200,8 +199,18 @@ class State:
     salvaged: list[Salvaged] = field(default_factory=list)
     unproven_until: int = 0
 
+    @property
+    def units(self) -> int:
+        """Units of all queues."""
+        return sum(queue.held for queue in self.queues.values())
+
+    @property
+    def index_entries(self) -> int:
+        """Entries of all index files."""
+        return sum(header.index_count - 1 for _, header in self.index)
+
     def add(self, batch: Batch) -> None:
-        """Go on from one batch to the next, in time that goes by what it changed."""
+        """Add the next batch, in time proportional to what it changed."""
         self.cursor = batch.end
         self.messages += batch.messages
         self.bytes += batch.bytes
@@ -234,7 +243,7 @@ class State:
         self.unproven_until = max(self.unproven_until, batch.unproven_until)
 
     def copy(self) -> State:
-        """One that goes its own way from here."""
+        """An independent copy."""
         facts = {each.name: getattr(self, each.name) for each in fields(self)}
         copies = {name: fact.copy() for name, fact in facts.items() if isinstance(fact, dict | list)}
         return State(**{**facts, **copies})

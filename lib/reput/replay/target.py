@@ -15,7 +15,7 @@ from reput.store.ownership import Owner
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a run writes, and what; the same for all its tasks.
+    """Where a run writes, and what; all its tasks get it.
 
     Attributes:
         settings: the store's.
@@ -25,7 +25,7 @@ class Target:
         index: index keys are wanted.
         owner: of new files; None for the process's own.
         flush_in_tasks: tasks fsync what they wrote, because the driver is on another host.
-        keys_in_memory: index keys aren't spilled, because tasks run in the process that puts them.
+        keys_in_memory: index keys stay in memory, because tasks run in the process that puts them.
         filters: of consumers; None where units have no bit maps.
     """
 
@@ -41,12 +41,12 @@ class Target:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the output stands for the whole store: every queue, and the index if the broker has one."""
+        """Whether the output is of the whole store: every queue, and the index if the broker has one."""
         return self.selection.is_all and (self.index or not self.settings.message_index_enable)
 
     @property
     def queue_ext(self) -> bool:
-        """Whether units have others in consumequeue_ext."""
+        """Whether queues have units in consumequeue_ext as well."""
         return self.settings.recovery.queue_ext
 
     def is_ordered(self, topic: str) -> bool:

@@ -1,9 +1,9 @@
 """Units on their way from tasks that scan to what writes queues in log order.
 
-A unit's place in an ordinary queue is its queueOffset. In a batch queue and in consumequeue_ext it is what
-was appended before, which a task that scans one part of the log doesn't know. Such units wait here until the
-parts before are known: in a scratch file, as index keys do (:mod:`reput.replay.key_spill`), or in memory
-where one process does it all.
+A unit's place in an ordinary queue follows from its queueOffset. In a batch queue and in consumequeue_ext it
+depends on what was appended before, which a task that scans one part of the log doesn't know. Such units wait
+here until the parts before are known: in a scratch file, as index keys do (:mod:`reput.replay.key_spill`), or
+in memory if one process does it all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROW = np.dtype(
     ]
 )
 
-#: More queues in a chunk than this have their units collected, up to so many.
+#: With more queues in a chunk than this, units are collected, up to the second number.
 _FEW_QUEUES = 1024
 _MOST_COLLECTED = 1 << 20
 
@@ -115,8 +115,8 @@ RowSpill = dict[Queue, list[Stretch]]
 class RowSpillWriter:
     """Writes the units of one part that wait; the file is only made when there is one.
 
-    With many queues a chunk has a unit or two of each. Then chunks are collected, so that a queue's units
-    lie together: telling each chunk's by themselves takes longer, and more memory, than the units.
+    With many queues a chunk has a unit or two of each. Then chunks are collected, so that a queue's units are
+    together: describing each chunk's units takes longer, and more memory, than the units themselves.
 
     Args:
         path: the scratch file; None keeps the units in memory.
@@ -241,7 +241,7 @@ def joined(chunks: Sequence[_Chunk]) -> tuple[Rows, list[_Piece]]:
 
 
 def _with_maps(queue: Queue, at: int, of_chunks: list[tuple[int, BitMaps | None]]) -> Iterator[_Piece]:
-    """A queue's pieces: bit maps of one length lie together."""
+    """A queue's pieces, each with bit maps of one length."""
     for width, group in groupby(of_chunks, lambda one: -1 if one[1] is None else one[1].shape[1]):
         alike = list(group)
         count = sum(rows for rows, _ in alike)

@@ -1,18 +1,17 @@
-"""Where a damaged record ends, and where the log goes on behind it: a message's body is never log.
+"""Where a damaged record ends, and where the log continues behind it: a message's body is never log.
 
-Who sends a message decides what its body holds, and can know every rule, every offset and every CRC. So the
-bytes of a record are that record's alone. How far they reach has three witnesses:
+The sender of a message decides what its body holds, and may know every rule, every offset and every CRC. So
+the bytes of a record belong to that record alone. Three witnesses show how far they reach:
 
 * its size field,
 * the sum of the lengths within it,
-* what stands behind it: a whole record, a closing record (BLANK), or the end of all that was written.
+* what is behind it: a whole record, a closing record (BLANK), or the end of all that was written.
 
-As long as one of them stands, damage is skipped to there, and nothing is searched. Where size and sum
-disagree and a record stands behind both, the farther end counts, unless the records from the nearer one
-prove that the farther one lies within a body. Where no witness is left, the next whole record is searched
-for, and taken only if the chain of records from it joins the log: if it leads to the segment's closing
-record, to the end of what was written, or farther than any one record reaches. Such records are unproven,
-and are listed.
+As long as one of them is intact, damage is skipped to there without a search. Where size and sum disagree and
+there is a record behind both, the farther end counts, unless the records from the nearer one prove that the
+farther one is inside a body. Where no witness is left, the next whole record is searched for, and taken only
+if the chain of records from it joins the log: if it leads to the segment's closing record, to the end of what
+was written, or farther than any one record reaches. Such records are unproven, and are listed.
 
 Source of what a record is: as :mod:`reput.scan.reference`. docs/adr/0031 has the reasons.
 """
@@ -33,8 +32,8 @@ from reput.scan.status import Status
 
 #: How many unproven records a finding lists.
 MOST_LISTED = 32
-#: Records that are asked for their queueOffsets.
-_MOST_ASKED = 20_000
+#: Records whose queueOffsets are compared.
+_MOST_COMPARED = 20_000
 _MAGICS = (commitlog.MAGIC_V1, commitlog.MAGIC_V2)
 #: What a message ends with at least: its last property, or its topic and two zeros.
 _LAST_BYTES = 3
@@ -44,14 +43,13 @@ _NOTHING, _END_OF_WRITTEN, _TRACE, _WHOLE = range(4)
 
 
 class Resumed(NamedTuple):
-    """Where the log goes on behind damage. Positions are relative to the segment.
+    """Where the log continues behind damage. Positions are relative to the segment.
 
     Attributes:
         position: of a whole frame or of a closing record; -1 if missing.
         unproven: records that begin in [position, unproven) may be part of a damaged record's body; equal to
             ``position`` where a witness led there.
-        contested: (start, end) of what one witness would have taken for records, and another one for a body;
-            None as a rule.
+        contested: (start, end) of bytes that are records by one witness and a body by another; usually None.
     """
 
     position: int
@@ -68,12 +66,12 @@ class Extents:
     Args:
         data: the segment, uint8[segment_length].
         base: physical offset of its first byte.
-        segment_size: bytes that it spans in the log; from ``data``'s end on nothing was written.
+        segment_size: bytes that it spans in the log; behind the end of ``data`` nothing was written.
         topic_length_v2: records of magic v2 are known.
         largest_record: bytes that no record exceeds.
         entries: records may stand in DLedger's entries.
         not_before: in the log's last segment the storeTimestamp, ms, of the newest record before the damage:
-            older ones behind it are what a truncation left. None in other segments.
+            older ones behind it were left by a truncation. None in other segments.
         growing: the segment is being written, so that its end shows nothing.
     """
 
@@ -100,11 +98,11 @@ class Extents:
         self._growing = growing
 
     def resume(self, position: int, stop: int) -> Resumed:
-        """Where the log goes on behind the damaged record at ``position``.
+        """Where the log continues behind the damaged record at ``position``.
 
         Args:
-            position: where the chain of records led, and no whole one stands.
-            stop: without a witness, the next record is looked for up to here, the end excluded.
+            position: where the chain of records led, but no whole record is.
+            stop: without a witness, the next record is searched for up to here, the end excluded.
         """
         contested: tuple[int, int] | None = None
         while True:
@@ -124,15 +122,15 @@ class Extents:
             position = end
 
     def end(self, position: int) -> int:
-        """Position after the damaged record at ``position``, -1 if no witness of it stands."""
+        """Position after the damaged record at ``position``, -1 without an intact witness."""
         return self._end(position)[0]
 
     def claims(self, position: int, otherwise: int = commitlog.MAGIC_V1) -> dict[int, int]:
-        """Where the record at ``position`` would end by its fields: position, and how many fields say so.
+        """Where the record at ``position`` would end by its fields: position, and by how many fields.
 
         Args:
             position: of a damaged record.
-            otherwise: its magic, if it has none.
+            otherwise: the magic to assume if it has none.
         """
         found: dict[int, int] = {}
         # A broker leaves room for a closing record behind each message.
@@ -143,11 +141,11 @@ class Extents:
         return found
 
     def is_blank(self, position: int) -> bool:
-        """Whether a closing record of the right size stands there."""
+        """Whether a closing record of the right size is there."""
         return self._is_blank(position) and self._is_exact_blank(position)
 
     def is_message(self, position: int) -> bool:
-        """Whether a whole record with its CRC stands there, not older than the log before the damage."""
+        """Whether a whole record with its CRC is there, not older than the log before the damage."""
         found = kernel.find_record(self._data, self._base, position, position + 1, self._v2, self._entries)
         return found == position and not self._is_left_over(position)
 
@@ -172,7 +170,7 @@ class Extents:
 
     def _end(self, position: int) -> tuple[int, tuple[int, int] | None]:
         found = self._end_as(position, commitlog.MAGIC_V1)
-        # Whose magic is gone is taken for what nearly all are, unless that doesn't fit.
+        # Without a magic, the one of nearly all records is assumed, unless that doesn't fit.
         return found if found[0] >= 0 else self._end_as(position, commitlog.MAGIC_V2)
 
     def _end_as(self, position: int, otherwise: int) -> tuple[int, tuple[int, int] | None]:
@@ -195,7 +193,7 @@ class Extents:
         return chosen, contested
 
     def _of_two(self, near: int, far: int) -> int:
-        """Which of two ends counts, each of which something speaks for."""
+        """Which of two ends counts, each with some evidence."""
         if self._shows(near) != _WHOLE:
             return far
         at, last = near, -1
@@ -217,13 +215,13 @@ class Extents:
         return far if self._shows(far) == _WHOLE and not self._is_in_body(far, last) else near
 
     def _closes(self, stop: Stop) -> bool:
-        """Whether a chain of records has come to the segment's end, or to the end of what was written."""
+        """Whether a chain of records has reached the segment's end, or the end of what was written."""
         if stop.status is Status.BLANK:
             return self._is_exact_blank(stop.position)
         return not self._growing and self._is_zero_from(stop.position)
 
     def _is_in_body(self, position: int, frame: int) -> bool:
-        """Whether a position lies within the body, whose CRC is right, of the whole frame at ``frame``."""
+        """Whether a position is inside the body, with a right CRC, of the whole frame at ``frame``."""
         record = dledger.record_at(self._view, frame)
         message = commitlog.decode(self._view, record)
         start = self._body(record)
@@ -240,7 +238,7 @@ class Extents:
         return found
 
     def _record_claims(self, position: int, otherwise: int = commitlog.MAGIC_V1) -> list[int]:
-        """The ends that a record's size and its lengths give."""
+        """The record's ends by its size and by its lengths."""
         view = self._view
         if position + commitlog.MIN_RECORD_LENGTH > len(view):
             return []
@@ -265,7 +263,7 @@ class Extents:
         return found
 
     def _has_time(self, position: int) -> bool:
-        """Whether storeTimestamp, which stands next to the lengths, is a time: ms since 1970 in 13 digits."""
+        """Whether storeTimestamp, which is next to the lengths, is a time: ms since 1970 in 13 digits."""
         at = position + commitlog.store_timestamp_at(self._sys_flag(position))
         return 10**12 <= int.from_bytes(self._view[at : at + 8], "big") < 10**13
 
@@ -293,7 +291,7 @@ class Extents:
         return self._magic(position) in _MAGICS or self._is_own_place(position)
 
     def _shows(self, position: int) -> int:
-        """What of a log stands at a position: how well it shows that a record ends there."""
+        """How well the bytes at a position show that a record ends there."""
         data = self._data
         if position + commitlog.BLANK_LENGTH <= len(data):
             found = kernel.find_record(data, self._base, position, position + 1, self._v2, self._entries)
@@ -308,7 +306,7 @@ class Extents:
         return _END_OF_WRITTEN if any(self._view[position - _LAST_BYTES : position]) else _NOTHING
 
     def _is_trace(self, position: int) -> bool:
-        """Whether a damaged record stands there: two of its magic, its place and its lengths are whole."""
+        """Whether a damaged record is there: two of its magic, its place and its lengths are intact."""
         if self._entries and self._magic(position) not in _MAGICS:
             position += dledger.HEADER_LENGTH
         claims = self._record_claims(position)
@@ -340,9 +338,9 @@ class Extents:
     def _search(self, position: int, stop: int, *, at_once: bool = False) -> Resumed:
         """The first record whose chain joins the log.
 
-        A chain that ends in a closing record counts only if no other one leads on behind that: a body may
-        hold a closing record, too. One that breaks off counts only if the log behind misses its messages,
-        which isn't asked with ``at_once``.
+        A chain that ends in a closing record counts only if no other one continues behind that: a body may
+        hold a closing record, too. One that breaks off counts only if the log behind lacks its messages,
+        which isn't checked with ``at_once``.
         """
         lost: set[int] = set()
         closing, closed_at = -1, -1
@@ -366,10 +364,10 @@ class Extents:
         return self._unproven(closing) if closing >= 0 else NOWHERE
 
     def _is_missed(self, position: int) -> bool:
-        """Whether the log further on misses just the messages of a chain that breaks off.
+        """Whether the log further on lacks exactly the messages of a chain that breaks off.
 
-        It does where damage lies at both of its ends: each queue of these messages goes on above them, in
-        records that join the log. Of what stands in a body the log misses nothing.
+        It does if there is damage at both of its ends: each queue of these messages continues above them, in
+        records that join the log. If they are in a body, the log lacks nothing.
         """
         if self._growing:
             return False
@@ -389,7 +387,7 @@ class Extents:
 
     def _queue_offsets(self, start: int, end: int) -> Iterator[tuple[tuple[bytes, int], int]]:
         """(topic, queueId) and queueOffset of the records of a chain that begin in [start, end)."""
-        for _ in range(_MOST_ASKED):
+        for _ in range(_MOST_COMPARED):
             if start >= end or self._chain(start, start + 1).status is not Status.END:
                 return
             message = commitlog.decode(self._view, dledger.record_at(self._view, start))

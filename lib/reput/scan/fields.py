@@ -1,4 +1,4 @@
-"""What queues in log order need of messages and a scan doesn't yield, from records that it found whole.
+"""Fields that queues in log order need and a scan doesn't yield, from records that it found whole.
 
 Source: ``CommitLog.checkMessageAndReturnSize``, ``setBatchSizeIfNeeded`` (rocketmq-all-5.3.3).
 """
@@ -32,7 +32,7 @@ _REPLACED = "\ufffd".encode()
 
 
 class RecordFields(NamedTuple):
-    """Of the messages of some units.
+    """Fields of the messages of some units.
 
     Attributes:
         timestamp: int64[units], storeTimestamp in ms.
@@ -58,7 +58,7 @@ def record_fields(
     unit_queues: NDArray[np.int32],
     table: QueueTable,
 ) -> RecordFields:
-    """The fields of the messages of some units; those of one queue follow one another, in log order.
+    """The fields of the messages of some units; those of one queue are consecutive, in log order.
 
     Args:
         data: uint8[bytes], the segment.
@@ -184,7 +184,7 @@ def _begins(data, at, text):  # type: ignore[no-untyped-def]
 
 @njit
 def _value(data, start, end, name):  # type: ignore[no-untyped-def]
-    """Where the last value of a property lies that isn't empty; ``name`` ends in 0x01."""
+    """Where the last value of a property is that isn't empty; ``name`` ends in 0x01."""
     found = found_end = np.int64(0)
     at = start
     while at < end:

@@ -1,13 +1,13 @@
-"""The records of one segment as columns: where each lies, its fixed fields, where its properties lie.
+"""The records of one segment as columns: where each is, its fixed fields, where its properties are.
 
 A record is taken by the same rules as in :mod:`reput.scan.part`: its frame is whole, and it either has the
-stored CRC or is followed by another whole frame. The CRC thus needs a look only where a run of whole frames
-ends. Source: as :mod:`reput.scan.reference`.
+stored CRC or is followed by another whole frame. So the CRC has to be checked only where a run of whole
+frames ends. Source: as :mod:`reput.scan.reference`.
 
-Numbers in properties aren't read. A record whose DELAY, INNER_BASE or INNER_NUM is none is taken here, for it
-is a message that was stored and can be read; the scan gives it no unit and no keys, doesn't count it, and has
-a finding for it (``bad-delay``, ``bad-inner-batch``), for a broker can't dispatch it
-(``CommitLog.checkMessageAndReturnSize``; rocketmq-all-4.9.7, 5.3.3). Else both take the same records.
+Numbers in properties aren't read. A record with a DELAY, INNER_BASE or INNER_NUM that isn't a number is taken
+here, since it is a message that was stored and can be read; the scan gives it no unit and no keys, doesn't
+count it, and has a finding for it (``bad-delay``, ``bad-inner-batch``), since a broker can't dispatch it
+(``CommitLog.checkMessageAndReturnSize``; rocketmq-all-4.9.7, 5.3.3). Otherwise both take the same records.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Frames(NamedTuple):
     """The columns of some records; ``counts`` says how many are filled. Positions are relative to the data.
 
     Attributes:
-        position, size: int64[rows], where a record lies.
+        position, size: int64[rows], of a record.
         queue_id, flag, sys_flag, reconsume_times, body_crc: int32[rows], as stored.
         queue_offset, prepared_transaction_offset: int64[rows], as stored.
         born_timestamp, store_timestamp: int64[rows], ms.
@@ -335,26 +335,26 @@ class InSegment(Protocol):
 
 
 class FrameWalk:
-    """Goes over the whole records of one segment in log order, and around what is damaged.
+    """Walks the whole records of one segment in log order, and skips what is damaged.
 
     Args:
         data: the segment, uint8[segment_length].
         base: physical offset of its first byte.
         segment_size: bytes that it spans in the log.
-        limit: records from this position on aren't looked for.
-        last: no segment follows: past damage, records older than those before it are what a truncation left.
+        limit: records from this position on aren't read.
+        last: no segment follows: past damage, records older than those before it were left by a truncation.
         topic_length_v2: records of magic v2 are known.
-        is_whole: asked about a record that nothing whole follows; gets the position of its first byte.
-        position: where a frame begins: a record, or the entry that it stands in.
+        is_whole: decides on a record that nothing whole follows; gets the position of its first byte.
+        position: where a frame begins: a record, or the entry that contains it.
         timestamp: storeTimestamp of the record before it, ms.
-        search_bytes: how far past damage the next record is looked for.
-        search_unwritten: one is looked for past zeros, too.
-        entries: records may stand in DLedger's entries.
+        search_bytes: how far past damage the next record is searched for.
+        search_unwritten: search past zeros, too.
+        entries: records may be in DLedger's entries.
         largest_record: bytes that no record exceeds.
-        growing: whether a broker is writing the segment; asked where there is damage.
+        growing: whether a broker is writing the segment; called where there is damage.
 
     Attributes:
-        position: where it goes on.
+        position: where it continues.
         end: position after the last whole frame; ``segment_size`` after a BLANK.
         last_record: position of the last whole record, -1 if there was none.
         timestamp: its storeTimestamp, ms.
@@ -426,7 +426,7 @@ class FrameWalk:
         )
 
     def advance(self, stop: int, out: Frames | None = None, most_bytes: int = 0) -> bool:
-        """Go to the first record at or after ``stop``; those before it are added to ``out``.
+        """Walk to the first record at or after ``stop``; those before it are added to ``out``.
 
         Returns:
             Whether ``out`` is full, by its rows or by ``most_bytes``, before ``stop`` was reached.
@@ -463,7 +463,7 @@ class FrameWalk:
         return False
 
     def _next(self, position: int, status: Status) -> int:
-        """Where the next whole record begins after a bad one, the limit if none does."""
+        """Where the next whole record begins after a bad one, or the limit."""
         if status is Status.UNWRITTEN and not self._search_unwritten:
             return self._limit
         if kernel.first_written(self._data, position, self._limit) == self._limit:

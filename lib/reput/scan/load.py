@@ -1,4 +1,4 @@
-"""What kernels read records with: unaligned big-endian loads, without bounds checks or index wrap-around.
+"""How kernels read records: unaligned big-endian loads, without bounds checks or index wrap-around.
 
 Every caller has checked that the bytes are inside the array.
 """
@@ -19,7 +19,19 @@ for _function in (commitlog.host_length, commitlog.store_timestamp_at, commitlog
     register_jitable(_function)
 
 
-def _loader(bits: int, *, big_endian: bool, result):
+@intrinsic
+def given(typingctx, value):
+    """Whether ``value``, a bool or None, is true; None is known at compile time, and costs no check."""
+
+    def codegen(context, builder, sig, args):
+        return context.get_constant(types.boolean, False) if value is types.none else args[0]
+
+    return types.boolean(value), codegen
+
+
+def _load(bits: int, result, *, big_endian: bool = True):
+    """A function of an array and a position, which loads an integer from there."""
+
     def load(typingctx, data, position):
         def codegen(context, builder, sig, args):
             array = context.make_array(sig.args[0])(context, builder, args[0])
@@ -30,53 +42,16 @@ def _loader(bits: int, *, big_endian: bool, result):
 
         return result(data, types.int64), codegen
 
-    return load
+    return intrinsic(load)
 
 
-@intrinsic
-def given(typingctx, value):
-    """Whether ``value``, a bool or None, is true; known when compiling for None, so that nothing is asked."""
-
-    def codegen(context, builder, sig, args):
-        return context.get_constant(types.boolean, False) if value is types.none else args[0]
-
-    return types.boolean(value), codegen
-
-
-@intrinsic
-def u8(typingctx, data, position):
-    """Byte at ``position`` as uint8."""
-    return _loader(8, big_endian=True, result=types.uint8)(typingctx, data, position)
-
-
-@intrinsic
-def i32(typingctx, data, position):
-    """Big-endian int32 at ``position``."""
-    return _loader(32, big_endian=True, result=types.int32)(typingctx, data, position)
-
-
-@intrinsic
-def u32(typingctx, data, position):
-    """Big-endian uint32 at ``position``."""
-    return _loader(32, big_endian=True, result=types.uint32)(typingctx, data, position)
-
-
-@intrinsic
-def i64(typingctx, data, position):
-    """Big-endian int64 at ``position``."""
-    return _loader(64, big_endian=True, result=types.int64)(typingctx, data, position)
-
-
-@intrinsic
-def u64(typingctx, data, position):
-    """Big-endian uint64 at ``position``."""
-    return _loader(64, big_endian=True, result=types.uint64)(typingctx, data, position)
-
-
-@intrinsic
-def u64_little(typingctx, data, position):
-    """Little-endian uint64 at ``position``: the first byte is the least significant."""
-    return _loader(64, big_endian=False, result=types.uint64)(typingctx, data, position)
+u8 = _load(8, types.uint8)
+i32 = _load(32, types.int32)
+u32 = _load(32, types.uint32)
+i64 = _load(64, types.int64)
+u64 = _load(64, types.uint64)
+#: The first byte is the least significant.
+u64_little = _load(64, types.uint64, big_endian=False)
 
 
 @intrinsic

@@ -1,8 +1,8 @@
-"""Scanning one part of the log: chunk after chunk, around whatever is damaged in it.
+"""Scanning one part of the log: chunk after chunk, skipping whatever is damaged in it.
 
 A part is a range of one segment. Its records are those that *begin* in the range. Unless the part's start
-is known to be a record's first byte, the first whole record of its own place is looked for; whoever puts the
-parts together checks that each begins where the one before it ended.
+is known to be a record's first byte, the first whole record that names its own place is searched for;
+:mod:`reput.replay.chain` checks that each part begins where the one before it ended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Part:
         exact: ``start`` is a record's first byte, or the record that begins there is damaged.
         last: no segment follows.
         after_timestamp: storeTimestamp (ms) of the record before, 0 if not known.
-        witness: what the driver reads there, for who scans it on another host; None here.
+        witness: what the driver reads there, to be compared by a task on another host; None here.
     """
 
     path: str
@@ -68,10 +68,10 @@ class PartOutcome:
         status: END, BLANK, UNWRITTEN, or what is wrong at ``end``.
         rest_is_zero: everything from ``end`` to the part's end is zero.
         findings: what was skipped.
-        breaks: physical offsets where messages may be missing, because something was passed over.
+        breaks: physical offsets where messages may be missing, because something was skipped.
         unproven: (start, end), physical offsets: records that begin there may be part of a damaged record's
             body; see :mod:`reput.scan.extent`.
-        entries: records may stand in DLedger's entries.
+        entries: records may be in DLedger's entries.
     """
 
     first: int = -1
@@ -139,7 +139,7 @@ def scan_part(
     out: OutputArrays,
     outcome: PartOutcome,
 ) -> Iterator[OutputArrays]:
-    """Scan a part; yields ``out`` whenever there is something in it, to be used before going on.
+    """Scan a part; yields ``out`` whenever there is something in it, to be used before the next one.
 
     ``data`` is the segment, uint8[segment_length]. ``outcome`` is complete when the iterator ends.
     """
@@ -200,8 +200,8 @@ def scan_part(
         if is_blank_but_for_its_magic(
             data, position, part.segment_size, status, last=part.last, entries=entries
         ):
-            taken_for = "taken for the BLANK that its size says"
-            outcome.findings.append(_finding(part, data, status, position, len(data), taken_for, entries))
+            treated = "treated as the BLANK that its size indicates"
+            outcome.findings.append(_finding(part, data, status, position, len(data), treated, entries))
             status, position = Status.BLANK, part.segment_size
             break
         newest = part.after_timestamp if outcome.newest is None else outcome.newest
@@ -217,15 +217,15 @@ def scan_part(
         resumed = extents.resume(position, stop_at)
         if resumed == NOWHERE:
             break
-        told = "passed over up to the next whole record"
+        text = "passed over up to the next whole record"
         if resumed.contested is not None:
-            told += "; its size and its lengths disagree, and records stand behind both: not taken, for they "
-            told += f"may be part of its body: {extents.listed(*resumed.contested)}"
+            text += "; its size and its lengths disagree, and there are records behind both: not taken, as "
+            text += f"they may be part of its body: {extents.listed(*resumed.contested)}"
         if resumed.unproven > resumed.position:
-            told += "; nothing proves that one begins there, so that these may be part of a message's body, "
-            told += f"and give way to proven ones: {extents.listed(resumed.position, resumed.unproven)}"
+            text += "; nothing proves that one begins there, so that these may be part of a message's body, "
+            text += f"and give way to proven ones: {extents.listed(resumed.position, resumed.unproven)}"
             outcome.unproven.append((part.base + resumed.position, part.base + resumed.unproven))
-        outcome.findings.append(_finding(part, data, status, position, resumed.position, told, entries))
+        outcome.findings.append(_finding(part, data, status, position, resumed.position, text, entries))
         outcome.breaks.append(part.base + position)
         position = resumed.position
     else:
@@ -247,8 +247,8 @@ def is_blank_but_for_its_magic(
 
     Its size reaches the segment's end, and no message does: a broker leaves room for a BLANK behind each
     (``CommitLog.DefaultAppendMessageCallback.doAppend``, END_FILE_MIN_BLANK_LENGTH; rocketmq-all-4.9.7,
-    5.3.3). What lies behind it, such as records from before a truncation, is no part of the log. DLedger's
-    has its two numbers the other way round, and as much room (``MmapFileList.preAppend``).
+    5.3.3). What is behind it, such as records from before a truncation, isn't part of the log. DLedger's
+    BLANK has its two numbers in the other order, and as much room (``MmapFileList.preAppend``).
     """
     if last or status is not Status.BAD_MAGIC:
         return False

@@ -25,8 +25,8 @@ class Rules(NamedTuple):
         check_crc: body CRC and, where present, the appended property CRC are checked.
         property_crc_only: the appended CRC replaces the body CRC (``forceVerifyPropCRC``).
         delay_levels: int64[levels], ms by ``DELAY`` level; index 0 is level 1.
-        entries: records may stand in DLedger's entries (``enableDLegerCommitLog``); None where they can't, so
-            that the kernel is compiled without them.
+        entries: records may be in DLedger's entries (``enableDLegerCommitLog``); None if they can't, so that
+            the kernel is compiled without them.
         largest_record: bytes that no record exceeds; see :mod:`reput.scan.extent`.
     """
 

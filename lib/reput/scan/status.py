@@ -9,10 +9,10 @@ class Status(IntEnum):
     """Why a scan returned. The bad ones leave the position at the bad record's first byte."""
 
     END = 0  # the next record starts at or after the end of the range
-    FULL = 1  # the output has no room for another record: take it and go on
+    FULL = 1  # the output has no room for another record: empty it and continue
     BLANK = 2  # the segment's closing record: the next record is in the next segment
     UNWRITTEN = 3  # size and magic are both zero: nothing was written here
-    NEW_TOPIC = 4  # kernel only: a topic has to be interned before the scan goes on
+    NEW_TOPIC = 4  # kernel only: a topic has to be interned before the scan continues
     NEW_QUEUE = 5  # kernel only: the queue table is full
     BAD_SIZE = 10
     BAD_MAGIC = 11
@@ -22,11 +22,6 @@ class Status(IntEnum):
     BAD_PROPERTY_CRC = 15
     BAD_DELAY = 16  # DELAY of a scheduled message is no number: the broker can't dispatch it
     BAD_INNER_BATCH = 17  # INNER_BASE or INNER_NUM is no number: a 5.x broker can't dispatch it
-
-    @property
-    def is_bad(self) -> bool:
-        """Whether there is no sound record at the position."""
-        return self >= Status.BAD_SIZE
 
     @property
     def is_framed(self) -> bool:

@@ -16,7 +16,7 @@ from reput.format import commitlog, javastring, names
 
 TOPIC_SCHEDULE = 1  # DELAY decides the tagsCode
 TOPIC_NO_MULTI_DISPATCH = 2  # INNER_MULTI_DISPATCH is not looked at
-TOPIC_NO_UNITS = 4  # can't be a directory, or was not asked for: messages are counted, no units made
+TOPIC_NO_UNITS = 4  # can't be a directory, or isn't wanted: messages are counted, no units made
 
 QUEUE_JUMP = 1  # a queueOffset above the expected one
 QUEUE_REPEAT = 2  # a queueOffset below the expected one, or a message twice in one queue
@@ -29,7 +29,7 @@ class TopicArrays(NamedTuple):
 
     Attributes:
         slots: int32[2^n], open addressing, number of a spelling + 1, 0 = free.
-        start, length: int64[spellings], where a spelling's bytes lie in ``text``.
+        start, length: int64[spellings], where a spelling's bytes are in ``text``.
         topic: int32[spellings], the number of the topic that is spelled so: its name in UTF-8, and whatever
             else Java reads as the same string.
         text: uint8[bytes].
@@ -95,7 +95,7 @@ class QueueTable:
 
     Args:
         excludes_lmq: whether a topic (bytes) is excluded from multi-dispatch in this dialect.
-        wants_units: whether units of a topic (bytes) are asked for.
+        wants_units: whether units of a topic (bytes) are wanted.
         texts: names are texts, and those that Java reads alike are one; else each is what its bytes are.
 
     Attributes:
@@ -218,7 +218,7 @@ class QueueTable:
         self.queues = QueueArrays(slots=slots, **columns)
 
     def _grow_spellings(self, count: int, text: int) -> None:
-        """Make room for so many spellings, and as many topics at most, and bytes of their text."""
+        """Make room for a number of spellings, at most as many topics, and the bytes of their text."""
         topics = self.topics
         if text > len(topics.text):
             grown = np.zeros(max(text, 2 * len(topics.text)), np.uint8)

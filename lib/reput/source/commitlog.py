@@ -41,7 +41,7 @@ from reput.source.options import MESSAGES, Options
 from reput.source.rate import Rate
 from reput.source.read_statistics import ReadStatistics, reported
 from reput.source.segment_times import first_time, segments_within
-from reput.spark import broken_pipe
+from reput.spark import worker_daemon
 from reput.store.witness import Witness, missing, naming_host, witness
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ _LEAST_OF_SECOND = 10
 #: For ``spark.read.format`` and ``spark.readStream.format``.
 NAME = "rocketmq-commitlog"
 
-broken_pipe.leave_a_planner_without_a_word()
+worker_daemon.hide_closed_connections_of_planner()
 
 
 class CommitLogDataSource(DataSource):
@@ -449,7 +449,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def stop(self) -> None:
         """Nothing is held; but Spark may be gone already, which isn't worth a traceback."""
-        broken_pipe.say_nothing_to_nobody()
+        worker_daemon.hide_closed_connections_at_exit()
 
     def _look(self, begin: int) -> tuple[CommitLog, int] | None:
         """The log and its end; None while a live log has no segment."""

@@ -25,7 +25,7 @@ from reput.source.filters import FilteredReader, Wanted
 from reput.source.options import QueueOptions, Shared
 from reput.source.ranges import Sized, gathered
 from reput.source.read_statistics import ReadStatistics, reported
-from reput.spark import broken_pipe
+from reput.spark import worker_daemon
 from reput.store.witness import FileSeen, file_seen, naming_host
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ INDEX = "rocketmq-index"
 
 _R = TypeVar("_R", bound=Sized)
 
-broken_pipe.leave_a_planner_without_a_word()
+worker_daemon.hide_closed_connections_of_planner()
 
 
 class ConsumeQueueDataSource(DataSource):

@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["session"]
 
-# Modules below are asked for by processes that want no session.
+# Other modules of this package are used by processes that need no session.
 __getattr__ = lazily(__name__, {"session": "sessions"})

@@ -1,7 +1,7 @@
-"""Functions that run on other hosts: what a worker proves before it runs one, and whose error it is.
+"""Functions that run on other hosts: what a worker proves before it runs one, and where an error is from.
 
-A path is only a name, and what it leads to may differ from host to host. So a worker shows first that it sees
-what the driver sees, and the driver takes nothing from a worker before it has seen that for itself.
+A path may lead to different files on each host. So a worker first shows that it sees what the driver sees,
+and the driver accepts nothing from a worker before it has checked that.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from reput.errors import ReputError, SegmentGoneError, StoreError
 
 
 class Proof(Protocol):
-    """What shows that a worker sees what the driver sees; it is pickled with every task."""
+    """Shows that a worker sees what the driver sees; pickled with every task."""
 
     def show(self) -> Any:
-        """In a worker: what the driver gets to see.
+        """In a worker: returns what the driver checks.
 
         Raises:
             ReputError: the worker sees something else.
@@ -27,17 +27,17 @@ class Proof(Protocol):
         ...
 
     def see(self, host: str, shown: Any) -> None:
-        """On the driver: take what a worker on ``host`` has shown.
+        """On the driver: check what a worker on ``host`` has shown.
 
         Raises:
-            ReputError: it is no proof.
+            ReputError: it doesn't prove it.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a task on another host hands back."""
+    """What a task on another host returns."""
 
     host: str
     shown: tuple[Any, ...]
@@ -74,11 +74,11 @@ class Elsewhere:
         self._seen: set[tuple[str, tuple[Any, ...]]] = set()
 
     def task(self, function: Callable[..., object]) -> Callable[[object], Answer]:
-        """What runs ``function`` in a worker; what it hands back is for :meth:`results`."""
+        """Wraps ``function`` for a worker; what it returns is for :meth:`results`."""
         return _Elsewhere(function, self._proofs)
 
     def results(self, answers: Iterable[Answer]) -> list[object]:
-        """What the function returned, or the error that came of it; errors name their host.
+        """What the function returned, or the error that it raised; errors name their host.
 
         Raises:
             ReputError: a worker sees something else than this process.
@@ -99,7 +99,7 @@ class Elsewhere:
 
 
 def _if_here(error: SegmentGoneError) -> StoreError:
-    """A file that has gone is gone for the driver, too; else that host doesn't have it."""
+    """The error itself if the file is gone for the driver, too; otherwise that host doesn't have it."""
     if error.path is None or not Path(error.path).exists():
         return error
     return StoreError(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -13,6 +14,9 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from reput.spark.hosts import Elsewhere, Proof
+from reput.spark.shared_output import shared_output
+from reput.store.ownership import Owner
+from reput.store.witness import config_seen
 
 
 def is_local(context: SparkContext) -> bool:
@@ -24,8 +28,8 @@ class SparkRunner:
     """Runs functions over items as Spark tasks, one an item.
 
     Attributes:
-        is_local: tasks run on this host, under this process's kernel: children of its JVM, which see the same
-            file systems as itself. Nothing has to be proven there, and no host named.
+        is_local: tasks run on this host, as children of its JVM, which see the same file systems. Then
+            nothing has to be proven, and no host is named.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -35,13 +39,34 @@ class SparkRunner:
         self._elsewhere = None if self.is_local else Elsewhere(())
 
     def demand(self, *proofs: Proof) -> None:
-        """Have every worker prove what it sees, before its first function from now on."""
+        """From now on, have every worker prove what it sees before its first function."""
         if not self.is_local:
             self._elsewhere = Elsewhere(proofs)
 
+    @contextmanager
+    def shared(self, output: Path, owner: Owner | None, config: Sequence[Path]) -> Iterator[None]:
+        """Have every worker prove that it sees an output, and the same configuration, while the block runs.
+
+        That it sees the log it proves with each part: see :mod:`reput.store.witness`.
+
+        Args:
+            output: its lock is held.
+            owner: of the files that prove it; None for the process's own.
+            config: files that this process has read.
+
+        Raises:
+            OutputError: nothing can be written to the output.
+        """
+        if self.is_local:
+            yield
+            return
+        with shared_output(output, owner) as proof:
+            self.demand(proof, config_seen(config))
+            yield
+
     @property
     def slots(self) -> int:
-        """Tasks that run at once, as of now: a cluster's executors come after the session, one by one."""
+        """Tasks that run at once, as of now: a cluster's executors start after the session, one by one."""
         return max(int(self._context.defaultParallelism), 1)
 
     def warm_up(self) -> None:
@@ -50,7 +75,7 @@ class SparkRunner:
         threading.Thread(target=self._warm_up, args=(items,), name="reput-warm-up", daemon=True).start()
 
     def _warm_up(self, items: list[object]) -> None:
-        # Cancelled, or what others are told, too.
+        # Cancelled, or an error that the query reports, too.
         with suppress(PySparkException, Py4JError, ConnectionError):
             self._run(abs, items)
 
@@ -70,6 +95,6 @@ class SparkRunner:
         return self._context.parallelize(items, len(items)).map(function).collect()
 
     def cancel(self) -> None:
-        """Wait for no function any more, for tasks may never get an executor; those that run end later."""
+        """Stop waiting for functions, since tasks may never get an executor; those that run end later."""
         with suppress(PySparkException, Py4JError, ConnectionError):  # a session that is gone runs nothing
             self._context.cancelJobsWithTag(self._tag)

@@ -57,7 +57,7 @@ _FASTER = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
-_TAKE_THE_FASTER = ("local", "spark://")
+_FASTER_MASTERS = ("local", "spark://")
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -87,20 +87,20 @@ _DELTA_ARTIFACTS = (
 _LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 _MASTER = re.compile(r"--master[= ]\s*[\"']?([^\s\"']+)")
 _VERSION = re.compile(r'version\s*=?\s*"(?:1\.)?([0-9]+)', re.IGNORECASE)
-#: What Spark puts around a failure's own words.
+#: What Spark puts around an error's own text.
 _AROUND = re.compile(r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?|\s*SQLSTATE: \w+$")
 #: Where Spark says that a task failed; the driver is the executor of a local master.
 _EXECUTOR = re.compile(r"\(TID [0-9]+\) \(([^\s()]+) executor (?!driver\))[^\s()]+\)")
 _CALL_WITHOUT_ANSWER = re.compile(r"An error occurred while calling \S+")
-#: Where Java has its temporary files, whatever TMPDIR says; Spark's lie there but for SPARK_LOCAL_DIRS.
+#: Where Java has its temporary files, whatever TMPDIR says; Spark has its own there without SPARK_LOCAL_DIRS.
 JAVA_TEMPORARY = "/tmp"
 #: A JVM with Spark's jars has some hundreds open, and a task up to 512 queue files.
 OPEN_FILES = 1024
-#: Printed by every JVM that Spark starts: it asks for a module that only its linear algebra uses.
+#: Printed by every JVM that Spark starts: it requests a module that only its linear algebra uses.
 _JVM_NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector"
-#: A line that says why a JVM doesn't come up.
+#: A line that says why a JVM doesn't start.
 _JVM_CAUSE = re.compile(r"Exception|Error(?! occurred during)(?!: A JNI error)|[Cc]ould not|[Cc]annot")
-_LAST_WORDS_SECONDS, _MOST_LINES = 2.0, 1000
+_DRAIN_SECONDS, _MOST_LINES = 2.0, 1000
 
 
 def session(
@@ -110,39 +110,41 @@ def session(
     *,
     delta: bool = False,
 ) -> SparkSession:
-    """A session for one of reput's jobs, or the one that is there.
+    """A session for one of reput's jobs: a new one, or the one that already runs.
 
     Args:
         application: shown in Spark's lists.
         master: None leaves it to spark-submit or PYSPARK_SUBMIT_ARGS, and to ``local[*]`` without them.
-        settings: more Spark settings; they win.
+        settings: more Spark settings; they override others.
         delta: with Delta Lake, for ledger and messages as tables. Its jars come from Maven Central, the first
             time.
 
     Raises:
         SparkError: there is no Java, or the session doesn't start, or has no Delta.
-        SettingsError: Spark has a setting that reput can't run with.
+        SettingsError: Spark has a setting with which reput can't run.
     """
     settle()  # before the JVM is started, so that workers have the kernels where this process has them
     elsewhere = is_submitted() or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     chosen = master or (None if elsewhere else "local[*]")
     _choose_python(is_local=chosen is not None and chosen.startswith("local"))
-    # What the operator told spark-submit counts; a builder's settings would win over it unseen.
-    told = _told()
-    wanted = {key: value for key, value in _settings(chosen or _told_master()).items() if key not in told}
+    # What the operator gave to spark-submit counts; a builder's settings would silently override it.
+    given = _submitted_settings()
+    wanted = {
+        key: value for key, value in _settings(chosen or _submitted_master()).items() if key not in given
+    }
     wanted |= _REQUIRED
     if chosen is not None:
         wanted |= {"spark.master": chosen, "spark.driver.extraJavaOptions": _LOG4J}
         if chosen.startswith("local"):
             wanted |= _LOCAL_SETTINGS
-            # With one tier Java keeps room for a fifth of the code only, and then stops to compile.
+            # With one tier Java reserves room for only a fifth of the code, and then stops compiling.
             wanted["spark.driver.extraJavaOptions"] += (
                 " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
             )
             # Executors are this process's children: they find the package where this process did.
             wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
     if delta:
-        wanted |= {key: value for key, value in _delta(told).items() if key not in told}
+        wanted |= {key: value for key, value in _delta(given).items() if key not in given}
     wanted |= {"spark.app.name": application, **(settings or {})}
     spark = _start(wanted)
     if delta:
@@ -160,13 +162,13 @@ def session(
 
 
 def _choose_python(*, is_local: bool) -> None:
-    """Say which Python the workers are, unless the operator did."""
+    """Choose the workers' Python, unless the operator did."""
     script = Path(__file__).with_name("worker_python.sh")
-    told = os.environ.get("PYSPARK_PYTHON")
-    if told not in (None, str(script)):
+    given = os.environ.get("PYSPARK_PYTHON")
+    if given not in (None, str(script)):
         return
-    # A JVM that is there knows the script's own variable only if an earlier session of this process chose it.
-    ours = is_local and (told is not None or _starts_jvm()) and os.access(script, os.X_OK)
+    # A running JVM knows the script's own variable only if an earlier session of this process chose it.
+    ours = is_local and (given is not None or _starts_jvm()) and os.access(script, os.X_OK)
     if ours and _is_unpacked("pyspark") and _is_unpacked("py4j"):
         os.environ |= {"PYSPARK_PYTHON": str(script), "REPUT_PYTHON": sys.executable}
     else:
@@ -174,7 +176,7 @@ def _choose_python(*, is_local: bool) -> None:
 
 
 def _starts_jvm() -> bool:
-    """Whether the JVM is still to be started, by this process and with its environment."""
+    """Whether this process has yet to start the JVM, with its environment."""
     from pyspark import SparkContext
 
     return not is_submitted() and SparkContext._gateway is None
@@ -191,7 +193,7 @@ def _check_delta(spark: SparkSession) -> None:
     extension = _DELTA["spark.sql.extensions"]
     if extension not in (spark.conf.get("spark.sql.extensions", None) or ""):
         raise SparkError(
-            "this Spark session has no Delta Lake, and one that runs can't get it any more",
+            "this Spark session has no Delta Lake, which can't be added while it runs",
             expected=f"spark.sql.extensions with {extension}, from the start",
             found=spark.conf.get("spark.sql.extensions", None) or "none",
             next_step="Stop the session first, or give spark-submit conf/spark-defaults.conf",
@@ -199,45 +201,45 @@ def _check_delta(spark: SparkSession) -> None:
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit started this process, so that master and JVM are its own."""
+    """Whether spark-submit started this process, and so chose master and JVM."""
     return "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _settings(master: str | None) -> dict[str, str]:
-    """The settings for a master; None is one that isn't known."""
-    faster = master is not None and master.startswith(_TAKE_THE_FASTER)
+    """The settings for a master; None if the master isn't known."""
+    faster = master is not None and master.startswith(_FASTER_MASTERS)
     return _SETTINGS | _FASTER if faster else dict(_SETTINGS)
 
 
-def _told() -> dict[str, str]:
+def _submitted_settings() -> dict[str, str]:
     """The settings that spark-submit was given, by options or its properties file; else none."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkConf, SparkContext
 
-    # Its JVM is there already. Elsewhere this would start one, and too early: without settings.
+    # Its JVM already runs. Otherwise this would start one, and too early: without settings.
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
 
 
-def _told_master() -> str | None:
-    """The master that spark-submit or PYSPARK_SUBMIT_ARGS were given, None where it can't be told."""
+def _submitted_master() -> str | None:
+    """The master given to spark-submit or in PYSPARK_SUBMIT_ARGS, None if that isn't known."""
     found = _MASTER.search(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    return _told().get("spark.master") or (None if found is None else found[1])
+    return _submitted_settings().get("spark.master") or (None if found is None else found[1])
 
 
 def java() -> tuple[str | None, int | None]:
-    """The Java that Spark will start, and its major version; None for what can't be told."""
+    """The Java that Spark will start, and its major version; None for what isn't known."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which(Path(home, "bin", "java") if home else "java")
     return path, None if path is None else _java_version(path)
 
 
-def _delta(told: Collection[str]) -> dict[str, str]:
-    """Delta Lake's settings. Jars that are there already are named: Ivy asks the network, and says much."""
+def _delta(given: Collection[str]) -> dict[str, str]:
+    """Delta Lake's settings. Cached jars are named directly: Ivy would use the network, and print a lot."""
     packages, excludes = "spark.jars.packages", "spark.jars.excludes"
     cached = _delta_jars()
-    if not cached or packages in told or "spark.jars" in told:
+    if not cached or packages in given or "spark.jars" in given:
         own = _own_ivy()
         return _DELTA if own is None else {**_DELTA, "spark.jars.ivy": str(own)}
     settings = {key: value for key, value in _DELTA.items() if key not in (packages, excludes)}
@@ -245,7 +247,7 @@ def _delta(told: Collection[str]) -> dict[str, str]:
 
 
 def _delta_jars() -> list[Path]:
-    """The jars that Ivy would give, of the first of its caches that has them all; else none."""
+    """The jars that Ivy would find, from the first of its caches that has them all; else none."""
     group, _, version = _DELTA["spark.jars.packages"].split(":")
     for directory in _ivy_caches():
         jars = [directory / f"{group}_{artifact}-{version}.jar" for artifact in _DELTA_ARTIFACTS]
@@ -262,7 +264,7 @@ def _ivy_caches() -> list[Path]:
 
 
 def _own_ivy() -> Path | None:
-    """Where Ivy keeps jars for a user who can't write to the home directory; None where that will do."""
+    """Where Ivy keeps jars for a user who can't write to the home directory; None for other users."""
     with suppress(RuntimeError):  # nothing names a home
         if Path.home().is_dir() and can_write(Path.home()):
             return None
@@ -271,7 +273,7 @@ def _own_ivy() -> Path | None:
 
 
 def delta_jar() -> tuple[Path | None, str]:
-    """Delta Lake's jar, where Spark has it already, and its file name: see ``delta`` of :func:`session`."""
+    """Delta Lake's jar, if Spark already has it, and its file name: see ``delta`` of :func:`session`."""
     group, artifact, version = _DELTA["spark.jars.packages"].split(":")
     spec = find_spec("pyspark")
     own = [Path(spec.origin).parent / "jars"] if spec is not None and spec.origin is not None else []
@@ -281,7 +283,7 @@ def delta_jar() -> tuple[Path | None, str]:
 
 
 def check_java() -> None:
-    """See that the Java that Spark will start is there, and new enough.
+    """Check that the Java that Spark will start is there, and new enough.
 
     Raises:
         SparkError: it isn't.
@@ -305,13 +307,13 @@ def check_java() -> None:
             "Spark can't run on this Java",
             path=found,
             expected=expected,
-            found="one that doesn't tell its version" if version is None else f"Java {version}",
+            found="a Java of unknown version" if version is None else f"Java {version}",
             next_step=next_step,
         )
 
 
 def spark_error(error: BaseException, *places: Path) -> SparkError:
-    """What Spark raised, in a sentence; its Java and Python stack traces are left out.
+    """An error that Spark raised, in a sentence without Java and Python stack traces.
 
     Args:
         places: what Spark writes to besides its own temporary files.
@@ -329,21 +331,21 @@ def spark_error(error: BaseException, *places: Path) -> SparkError:
         )
     lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and _CALL_WITHOUT_ANSWER.fullmatch(lines[0]):
-        del lines[0]  # what was raised there stands below
+        del lines[0]  # the error itself is below
     found = ours[-1] if ours else _AROUND.sub("", lines[0]) if lines else type(error).__name__
-    # A connection that breaks during a call makes an error of the second kind, with nothing else in it.
+    # A connection that breaks during a call causes the second kind of error, with no more text.
     if isinstance(error, ConnectionError | Py4JNetworkError) or _CALL_WITHOUT_ANSWER.fullmatch(text):
         found = "its JVM is gone: killed, or out of memory"
     return SparkError(
         "Spark failed",
         found=found,
         host=None if found.startswith("on host ") else elsewhere,
-        next_step="Mend the cause and run the same command again; it goes on from the last committed batch",
+        next_step="Fix the cause and run the same command again; it continues from the last committed batch",
     )
 
 
 def scratch_places() -> list[Path]:
-    """Where Spark keeps what it shuffles, and Python its temporary files, on this host."""
+    """Where Spark keeps shuffled data, and Python its temporary files, on this host."""
     spark = os.environ.get("SPARK_LOCAL_DIRS") or JAVA_TEMPORARY
     places = [Path(name.strip()) for name in spark.split(",") if name.strip()]
     with suppress(OSError):  # no directory can be written to
@@ -360,10 +362,10 @@ def _java_version(java: str) -> int | None:
         found = None
     if found is None:
         try:
-            told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+            done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return None
-        found = _VERSION.search(told.stderr + told.stdout)
+        found = _VERSION.search(done.stderr + done.stdout)
     return None if found is None else int(found[1])
 
 
@@ -373,23 +375,23 @@ def _start(settings: dict[str, str]) -> SparkSession:
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    words = _JvmWords()
+    output = _JvmOutput()
     try:
         if _starts_jvm():
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            SparkContext(conf=conf, gateway=_gateway(conf, words))
+            SparkContext(conf=conf, gateway=_gateway(conf, output))
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
     except (PySparkRuntimeError, Py4JError, OSError) as error:
-        raise _start_error(error, words.said()) from error
-    words.pass_on()
+        raise _start_error(error, output.text()) from error
+    output.pass_on()
     return session
 
 
 def _start_error(error: BaseException, said: str) -> SparkError:
-    """Why there is no session, by what was raised and what the JVM said before it ended."""
+    """Why there is no session, by the error and what the JVM printed before it ended."""
     short = shortage_in(f"{said}\n{error}", scratch_places())
     if short is not None:
         return SparkError(
@@ -401,7 +403,7 @@ def _start_error(error: BaseException, said: str) -> SparkError:
     found = next((line for line in lines if _JVM_CAUSE.search(line)), lines[-1])
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most != resource.RLIM_INFINITY and most < OPEN_FILES:
-        # What a JVM says that can't open its own files has many words, and the cause isn't among them.
+        # A JVM that can't open its own files prints a lot, but not the cause.
         return SparkError(
             "Spark doesn't start",
             expected=f"{OPEN_FILES} open files or more (ulimit -n)",
@@ -411,34 +413,34 @@ def _start_error(error: BaseException, said: str) -> SparkError:
     return SparkError(
         "Spark doesn't start",
         found=found,
-        next_step=f"{TRACEBACK}=1 in the environment shows all that it says",
+        next_step=f"{TRACEBACK}=1 in the environment shows all that it prints",
     )
 
 
-def _gateway(conf: object, words: _JvmWords):  # type: ignore[no-untyped-def]
-    """A JVM that says what it says to ``words``.
+def _gateway(conf: object, output: _JvmOutput):  # type: ignore[no-untyped-def]
+    """Start a JVM that prints to ``output``.
 
     It leads a session of its own, so that a signal to this process's group (Ctrl-C, ``timeout``) reaches
-    Python alone, which can then end cleanly. It ends when this process does: its stdin closes.
+    only Python, which can then end cleanly. It ends when this process does: its stdin closes.
     """
     from pyspark.java_gateway import launch_gateway
 
-    writing = words.listen()
+    writing = output.listen()
     try:
-        with _ctrl_c_put_off():
-            # A JVM that doesn't come up says why on its stdout, which is for results here.
-            told = {"stdout": writing, "stderr": writing, "start_new_session": True}
-            return launch_gateway(conf, popen_kwargs=told)  # type: ignore[no-untyped-call]
+        with _ctrl_c_deferred():
+            # A JVM that doesn't start prints why on stdout, which is for results here.
+            options = {"stdout": writing, "stderr": writing, "start_new_session": True}
+            return launch_gateway(conf, popen_kwargs=options)  # type: ignore[no-untyped-call]
     finally:
         os.close(writing)
 
 
 @contextmanager
-def _ctrl_c_put_off() -> Iterator[None]:
-    """Let Ctrl-C count after the block; one more counts at once.
+def _ctrl_c_deferred() -> Iterator[None]:
+    """Defer Ctrl-C until after the block; a second one takes effect at once.
 
-    A JVM whose start is given up finds no place to say its port, and with that forgets to end (PySpark's
-    launch_gateway and PythonGatewayServer in 4.2.0): it would stay, and keep this process's stdout open.
+    A JVM whose start is given up can't report its port, and then doesn't end (PySpark's launch_gateway and
+    PythonGatewayServer in 4.2.0): it would stay, and keep this process's stdout open.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or before is None:
@@ -446,13 +448,13 @@ def _ctrl_c_put_off() -> Iterator[None]:
         return
     came = False
 
-    def put_off(_number: int, _frame: FrameType | None) -> None:
+    def defer(_number: int, _frame: FrameType | None) -> None:
         nonlocal came
         if came:
             raise KeyboardInterrupt
         came = True
 
-    signal.signal(signal.SIGINT, put_off)
+    signal.signal(signal.SIGINT, defer)
     try:
         yield
     finally:
@@ -461,10 +463,10 @@ def _ctrl_c_put_off() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-class _JvmWords:
-    """What Spark's JVM says: kept while a session starts, and from then on let out to this process's stderr.
+class _JvmOutput:
+    """What Spark's JVM prints: kept while a session starts, and from then on passed on to stderr.
 
-    What keeps a session from starting fills screens, and comes down to a line.
+    The reason why a session doesn't start is one line among screens of output.
     """
 
     def __init__(self) -> None:
@@ -481,16 +483,16 @@ class _JvmWords:
         return writing
 
     def pass_on(self) -> None:
-        """Keep no more, and let out what was kept."""
+        """Pass on what was kept, and from now on everything."""
         with self._lock:
             kept, self._kept = self._kept, None
             for line in kept or ():
-                _let_out(line)
+                _print(line)
 
-    def said(self) -> str:
-        """What was kept; all of it, where the JVM has ended."""
+    def text(self) -> str:
+        """What was kept; all of it, if the JVM has ended."""
         if self._thread is not None:
-            self._thread.join(_LAST_WORDS_SECONDS)
+            self._thread.join(_DRAIN_SECONDS)
         with self._lock:
             return b"".join(self._kept or ()).decode(errors="replace")
 
@@ -501,11 +503,11 @@ class _JvmWords:
                     continue
                 with self._lock:
                     if self._kept is None:
-                        _let_out(line)
+                        _print(line)
                     elif len(self._kept) < _MOST_LINES:
                         self._kept.append(line)
 
 
-def _let_out(line: bytes) -> None:
-    with suppress(OSError):  # who closes stderr doesn't end the run
+def _print(line: bytes) -> None:
+    with suppress(OSError):  # a closed stderr doesn't end the run
         os.write(2, line)

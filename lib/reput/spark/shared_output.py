@@ -1,8 +1,8 @@
 """Whether the driver and every executor see one output: proven by a nonce, both ways.
 
-Of a path that leads to another directory on every host all writes succeed, and nobody has them all. So the
+If a path leads to another directory on every host, all writes succeed, but no host has them all. So the
 driver puts a file with a new name into the output, which each worker has to read before its first task; and
-each worker puts one there, which the driver has to read before it takes anything from that worker.
+each worker puts one there, which the driver has to read before it accepts anything from that worker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEXT_STEP = (
     "Give a directory that all hosts have mounted at this path, or let everything run on one host: "
     "--master 'local[*]'"
 )
-#: What this process has left, by the nonce that it answers.
+#: The files that this process has left, by the nonce that they answer.
 _left: dict[str, Left] = {}
 
 
@@ -36,7 +36,7 @@ class Left:
     """What a worker has left for the driver.
 
     Attributes:
-        name: the file's, which nobody has looked up before: a host may remember that there was no such file.
+        name: the file's, never looked up before: a host may cache that there was no such file.
         text: what it holds.
     """
 
@@ -90,7 +90,7 @@ class SharedOutput:
         return left
 
     def show_first(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """What :meth:`show` does, before the first of a task's batches; for ``DataFrame.mapInArrow``.
+        """Call :meth:`show` before the first of a task's batches; for ``DataFrame.mapInArrow``.
 
         Raises:
             OutputError: the error names this host.
@@ -138,7 +138,7 @@ def shared_output(root: Path, owner: Owner | None) -> Iterator[SharedOutput]:
     try:
         yield shared
     finally:
-        # What stays is cleared by the next run; it is no reason for this one to fail.
+        # What stays is removed by the next run; it is no reason for this one to fail.
         with suppress(OutputError):
             _clear(root)
 
@@ -158,7 +158,7 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str, owner: Owner | None) -> None:
-    """Write a new file, and see that whoever looks for it from now on finds all of it."""
+    """Write a new file, flushed with its name: other hosts find all of it from now on."""
     fd = files.create_file(path, None, owner)
     try:
         files.pwrite_all(fd, text.encode(), 0)

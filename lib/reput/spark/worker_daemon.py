@@ -1,30 +1,59 @@
-"""PySpark's worker daemon with the kernels loaded before it forks.
+"""PySpark's worker daemon with the kernels loaded before it forks, and processes that end quietly.
 
 Set as ``spark.python.daemon.module``. Loading numba and the cached kernels takes a second; done here, once,
 every worker begins with them. Daemons for planning don't pay for it: Spark starts PySpark's own for
-them whatever that setting says (``SparkEnv.createPythonWorker`` in 4.2.0), and worker_python.sh puts this in
-their place.
+them whatever that setting says (``SparkEnv.createPythonWorker`` in 4.2.0), and worker_python.sh starts this
+in their place.
 
-A worker ends without a word when Spark has hung up on it: so ends one that works for a job that is cancelled,
-and one whose last bytes come when Spark has read all that it wants. Nobody wants to see its stack trace.
+A process of Spark's prints no stack trace when Spark has closed its connection. That is how a worker ends
+whose job is cancelled, or whose last bytes come when Spark has read all that it wants. It is also how the
+process ends that runs the stream reader of a query that is stopped: it treats the end of its input as an
+error and writes it to the connection (python_streaming_source_runner in PySpark 4.2.0). Mostly that works;
+when the other end was closed a moment before, it fails, and an operator who only pressed Ctrl-C would see
+three tracebacks.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
-from types import ModuleType, SimpleNamespace
+from types import ModuleType, SimpleNamespace, TracebackType
 
 
-def leave_without_a_word(daemon: ModuleType) -> None:
-    """Have workers of PySpark's daemon say nothing when Spark has hung up; other errors are shown as before.
+def hide_closed_connections(daemon: ModuleType) -> None:
+    """Have workers of PySpark's daemon print nothing when Spark closed the connection.
 
     Args:
-        daemon: the module, whatever its name is. It is the one place that says what becomes of a worker's
-            error: what was left to be written, and what it ended with (worker and manager in PySpark 4.2.0).
+        daemon: the module, whatever its name is. It alone decides what is done with a worker's error: output
+            that could not be written, and what ended it (worker and manager in PySpark 4.2.0). Other errors
+            are shown as before.
     """
     daemon.traceback = SimpleNamespace(print_exc=_show_error, format_exc=traceback.format_exc)  # type: ignore[attr-defined]
     daemon.print = _show  # type: ignore[attr-defined]
+
+
+def hide_closed_connections_of_planner() -> None:
+    """The same for a process that plans a read, if it is a worker of PySpark's own daemon.
+
+    In a local session it is a worker of this daemon (worker_python.sh), and other processes stay as they are.
+    """
+    main = sys.modules["__main__"]
+    if getattr(getattr(main, "__spec__", None), "name", None) == "pyspark.daemon":
+        hide_closed_connections(main)
+
+
+def hide_closed_connections_at_exit() -> None:
+    """From now on this process prints nothing when it ends because a connection is closed.
+
+    Every other error is shown as before. The exit code stays what it is.
+    """
+    shown = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not isinstance(error, ConnectionError):
+            shown(kind, error, trace)
+
+    sys.excepthook = show
 
 
 def _show_error() -> None:
@@ -44,5 +73,5 @@ if __name__ == "__main__":
         kernels.load()
     from pyspark import daemon
 
-    leave_without_a_word(daemon)
+    hide_closed_connections(daemon)
     daemon.manager()

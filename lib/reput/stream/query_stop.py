@@ -1,10 +1,10 @@
-"""A query over what a log holds, which Ctrl-C may end in the middle of a batch.
+"""Stopping a query, which Ctrl-C may do in the middle of a batch.
 
-Spark is told little of that batch. It looks for the name of an interruption in the text of what a batch
-failed with, by a regular expression that calls itself for each character (StreamExecution.PROXY_ERROR in
-4.2.0). What py4j says of a job that was cancelled begins as it should for that, and goes on for two stack
-traces: at times more than a thread's stack has room for. A thousand lines of StackOverflowError are then what
-somebody sees who only pressed Ctrl-C.
+Spark gets a short error for that batch. It looks for the name of an interruption in the text of a batch's
+error, by a regular expression that recurses for each character (StreamExecution.PROXY_ERROR in 4.2.0).
+py4j's error for a cancelled job begins with that name, but continues with two stack traces, which at times
+overflow the thread's stack. An operator who only pressed Ctrl-C would see a thousand lines of
+StackOverflowError.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def in_few_words(is_stopped: Callable[[], bool]) -> Iterator[None]:
-    """Around what Spark calls for a batch.
+    """Wraps the function that Spark calls for a batch.
 
     Raises:
-        InterruptedError: it failed, and the query had been stopped before. It tells nothing else.
+        InterruptedError: it failed after the query was stopped; the original error is left out.
     """
     try:
         yield
@@ -39,7 +39,7 @@ def in_few_words(is_stopped: Callable[[], bool]) -> Iterator[None]:
 
 
 def until_it_ends(spark: SparkSession, query: StreamingQuery, stopped: threading.Event) -> None:
-    """Wait for a query's end; Ctrl-C ends the waiting, not a call into the JVM halfway, and stops the query.
+    """Wait for a query's end; Ctrl-C ends the waiting, but no call into the JVM halfway, and stops the query.
 
     Args:
         stopped: set before the query is stopped, for :func:`in_few_words`.
@@ -56,16 +56,16 @@ def until_it_ends(spark: SparkSession, query: StreamingQuery, stopped: threading
 
 
 def stop(context: SparkContext, query: StreamingQuery) -> None:
-    """Stop a query, be it in the middle of a batch; a session that is gone has none.
+    """Stop a query, also in the middle of a batch; does nothing if the session is gone.
 
-    Spark and Delta Lake log what they break off, each commit and each fetch, as an error; here it is no news.
+    Spark and Delta Lake log each commit and fetch that is cut off as an error; here that is expected.
     """
-    with suppress(PySparkException, Py4JError, ConnectionError), _hushed(context):
+    with suppress(PySparkException, Py4JError, ConnectionError), _without_logging(context):
         query.stop()
 
 
 @contextmanager
-def _hushed(context: SparkContext) -> Iterator[None]:
+def _without_logging(context: SparkContext) -> Iterator[None]:
     level = context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().name()  # type: ignore[union-attr]
     context.setLogLevel("OFF")
     try:
@@ -81,7 +81,7 @@ def _await(query: StreamingQuery) -> None:
     def wait() -> None:
         try:
             query.awaitTermination()
-        except BaseException as error:  # noqa: BLE001 - raised below, by the thread that asked
+        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that waits
             failures.append(error)
         finally:
             ended.set()

@@ -1,4 +1,4 @@
-"""Where the pipeline meets Spark: the streaming query, and tasks run by its executors."""
+"""The streaming query of a rebuild, which ends when all available parts are committed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def run_available(
 
     Args:
         checkpoint: absolute, on a file system that the driver has mounted.
-        log: the commit log as the run is to see it; it may leave out segments that the source still lists.
+        log: the commit log as the run sees it; it may leave out segments that the source still lists.
 
     Returns:
-        The physical offset up to which Spark asked for parts, -1 if it asked for none.
+        The physical offset up to which Spark delivered parts, -1 if it delivered none.
 
     Raises:
         ReputError: the writer's, when it failed.
@@ -59,7 +59,7 @@ def run_available(
         stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
         query = (
             stream.writeStream.foreachBatch(write)
-            # With its scheme: where Hadoop's default file system is another one, a bare path would lie there.
+            # With its scheme: otherwise the path would be on Hadoop's default file system, which may differ.
             .option("checkpointLocation", f"file://{checkpoint}")
             .trigger(availableNow=True)
             .start()

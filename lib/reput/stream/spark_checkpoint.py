@@ -1,7 +1,7 @@
-"""Spark's own checkpoint of a stream: what it says, and whether a stream can go on with it.
+"""Spark's own checkpoint of a stream, and whether a stream can resume from it.
 
-Spark doesn't flush it, so that a power loss may leave it empty, torn or behind, and an empty file in it
-stops a query for good. It decides nothing: the journal's cursor does. One that can't be used is set aside.
+Spark doesn't flush it, so a power loss may leave it empty, torn or behind, and an empty file in it stops a
+query for good. It decides nothing: the journal's cursor does. A checkpoint that can't be used is set aside.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reput.store import files
 
 _OFFSETS, _COMMITS, _METADATA = "offsets", "commits", "metadata"
 _ASIDE = ".aside"
-#: What reading and taking apart a file raises that isn't what Spark writes.
+#: Errors that reading and parsing a file raises that Spark didn't write this way.
 _UNLIKE = (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError)
 
 
@@ -32,10 +32,10 @@ class Planned:
 
 
 def last_planned(checkpoint: Path) -> Planned | None:
-    """What a checkpoint says was planned last.
+    """The last batch that a checkpoint says was planned.
 
     Returns:
-        None where a file that Spark would read is missing, torn or unlike what Spark 4.2 writes.
+        None if a file that Spark would read is missing, torn or not as Spark 4.2 writes it.
     """
     try:
         json.loads((checkpoint / _METADATA).read_bytes())["id"]
@@ -62,7 +62,7 @@ def planned_end(checkpoint: Path, batch_id: int) -> int | None:
 
 
 def set_aside(checkpoint: Path) -> None:
-    """Make room for a new checkpoint; the one set aside before goes.
+    """Make room for a new checkpoint; one that was set aside before is removed.
 
     Raises:
         OutputError: a name can't be changed.

@@ -1,4 +1,4 @@
-"""A streaming query that follows the log until it is told to stop."""
+"""The streaming query of a tail, which follows the log until it is stopped."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from reput.stream.progress import observed
 from reput.stream.query_stop import in_few_words, stop
 from reput.stream.spark_checkpoint import planned_end
 
-_LOOK_SECONDS = 0.05
-#: How often the log's start is looked at while no batch comes.
+_POLL_SECONDS = 0.05
+#: How often the log's start is checked while no batch comes.
 _RETENTION_SECONDS = 5.0
-#: The query counts as at rest when it was so at this many looks in a row.
-_LOOKS_AT_REST = 3
-#: A batch that takes longer than this after a stop was asked for is broken off, as by a crash.
-_REST_SECONDS = 60.0
+#: The query counts as idle when it was so at this many checks in a row.
+_IDLE_CHECKS = 3
+#: A batch that takes longer than this after a request to stop is cut off, as by a crash.
+_STOP_SECONDS = 60.0
 
 
 class TailQuery:
@@ -41,7 +41,7 @@ class TailQuery:
         writer: commits the batches.
         checkpoint: Spark's own, absolute, on a file system that the driver has mounted.
         options: the source's; ``stopFile`` among them.
-        listener: is told after each batch.
+        listener: is called after each batch.
 
     Raises:
         SparkError: the query doesn't start.
@@ -86,12 +86,12 @@ class TailQuery:
         """
         try:
             looked = time.monotonic()
-            while not (stopping.wait(_LOOK_SECONDS) or self._stop_file.exists()):
+            while not (stopping.wait(_POLL_SECONDS) or self._stop_file.exists()):
                 self._check()
                 if time.monotonic() - looked > _RETENTION_SECONDS:
                     self._retain()
                     looked = time.monotonic()
-            self._come_to_rest()
+            self._wait_until_idle()
             self._close()
             if self._failure is not None:
                 raise self._failure
@@ -109,8 +109,8 @@ class TailQuery:
         return self._query.lastProgress
 
     def _write(self, rows: DataFrame, batch_id: int) -> None:
-        # Spark has written the batch's end to its offset log by now. Collecting the rows, which say the same,
-        # takes it a job of 50 ms: a small batch is done beside that.
+        # Spark has already written the batch's end to its offset log. Collecting the rows, which give the
+        # same end, takes a job of 50 ms: a small batch is written meanwhile.
         end = planned_end(self._checkpoint, batch_id)
         collected = self._pool.submit(rows.collect)
         if end is not None:
@@ -124,7 +124,7 @@ class TailQuery:
 
     @contextmanager
     def _open_gate(self) -> Iterator[None]:
-        """Let nobody else write, and keep what went wrong for the thread that waits for the query's end."""
+        """Exclude other writers, and keep an error for the thread that waits for the query's end."""
         with self._gate:
             if self._closed:
                 raise InterruptedError("the tail has ended")
@@ -162,17 +162,17 @@ class TailQuery:
             else _error(error, self._checkpoint)
         )
 
-    def _come_to_rest(self) -> None:
-        """Wait until the source, which sees the stop file, has had its last batch done."""
+    def _wait_until_idle(self) -> None:
+        """Wait until the last batch of the source, which sees the stop file, is done."""
         if not self._stop_file.exists():
             files.write_atomically(self._stop_file, b"")
-        deadline = time.monotonic() + _REST_SECONDS
-        looks = 0
-        while looks < _LOOKS_AT_REST and time.monotonic() < deadline:
+        deadline = time.monotonic() + _STOP_SECONDS
+        checks = 0
+        while checks < _IDLE_CHECKS and time.monotonic() < deadline:
             self._check()
-            time.sleep(_LOOK_SECONDS)
-            at_rest = not self._gate.locked() and not self._query.status["isDataAvailable"]
-            looks = looks + 1 if at_rest else 0
+            time.sleep(_POLL_SECONDS)
+            idle = not self._gate.locked() and not self._query.status["isDataAvailable"]
+            checks = checks + 1 if idle else 0
 
     def _close(self) -> None:
         """Let no batch begin any more.
@@ -180,29 +180,29 @@ class TailQuery:
         Raises:
             SparkError: one doesn't end.
         """
-        if not self._gate.acquire(timeout=_REST_SECONDS):
+        if not self._gate.acquire(timeout=_STOP_SECONDS):
             raise SparkError(
                 "the batch under way doesn't end",
                 path=self._root,
-                next_step="Look at Spark's executors; the next start takes back what this batch has written",
+                next_step="Check Spark's executors; the next start rolls back what this batch has written",
             )
         self._closed = True
         self._gate.release()
 
     def _end(self) -> None:
-        """Stop the query; on return nobody writes any more, unless a batch is stuck."""
+        """Stop the query; on return nothing writes any more, unless a batch is stuck."""
         self._closed = True
         if self._gate.locked():
             with suppress(PySparkException, Py4JError, ConnectionError):
                 self._context.cancelAllJobs()
         stop(self._context, self._query)
-        if self._gate.acquire(timeout=_REST_SECONDS):
+        if self._gate.acquire(timeout=_STOP_SECONDS):
             self._gate.release()
         self._pool.shutdown(wait=False)
 
 
 def _error(error: BaseException, checkpoint: Path) -> ReputError:
-    """What ended a query."""
+    """The error that ended a query, in reput's terms."""
     offset = LogWentBackError.in_text(str(error))
     failed = spark_error(error, checkpoint, checkpoint.parent)
     return failed if offset is None else LogWentBackError(str(failed.found), offset=offset)

@@ -1,7 +1,7 @@
-"""The HTTP server of a tail's metrics: who connects and says nothing costs it no more than a moment.
+"""The HTTP server of a tail's metrics, which idle connections can't exhaust.
 
-A request is a few hundred bytes that come at once. Each connection has seconds for it, and only so many are
-open at once: when one more comes, the one that has been silent for longest goes.
+A request is a few hundred bytes that come at once. Each connection has a few seconds for it, and only a few
+are open at once: when one more comes, the one that has been silent for longest is closed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 
 #: Connections at once, and threads: Prometheus needs one, and a person with a browser a few.
 MOST_CONNECTIONS = 16
-#: What a connection has for its whole request, and for taking the answer, s.
+#: Seconds that a connection has for its whole request, and for taking the answer.
 REQUEST_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 #: Of a request's line and headers together.
 MOST_BYTES, MOST_LINES = 16 << 10, 64
@@ -28,7 +28,7 @@ _TOO_LARGE = b"HTTP/1.0 431 Request Header Fields Too Large\r\nContent-Length: 0
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """Serves a registry's metrics to whoever asks.
+    """Serves a registry's metrics.
 
     Args:
         port: TCP port; 0 for one that is free.
@@ -47,7 +47,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, *_, place = found[0]
         self._lock = threading.Lock()
-        # When each connection has to be done; those that wait for a request, and those that get their answer.
+        # Deadlines of connections: those that have yet to send a request, and those that get their answer.
         self._asking: dict[socket.socket, float] = {}
         self._answered: dict[socket.socket, float] = {}
         super().__init__(place, _Handler.factory(registry))  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         return int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin a connection's thread, in the place of the oldest silent one where there are too many."""
+        """Start a connection's thread; if there are too many, the oldest silent connection is closed."""
         with self._lock:
             if len(self._asking) + len(self._answered) >= MOST_CONNECTIONS:
                 oldest = next(iter(self._asking), None)
@@ -74,7 +74,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
             super().process_request(request, client_address)
 
     def begin_answer(self, request: socket.socket) -> bool:
-        """Take note that a connection's request is there; False: it came too late."""
+        """Note that a connection's request has arrived; False if it came too late."""
         with self._lock:
             if self._asking.pop(request, None) is None:
                 return False
@@ -82,7 +82,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
             return True
 
     def service_actions(self) -> None:
-        """Hang up on those whose time is over; called twice a second."""
+        """Close connections past their deadline; called twice a second."""
         now = time.monotonic()
         with self._lock:
             for connections in (self._asking, self._answered):
@@ -97,12 +97,12 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a connection that broke off: it is none of the operator's business."""
+        """Report nothing for a connection that was cut off: the operator can't do anything about it."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
     def server_close(self) -> None:
-        """Listen no more, and let go of those that are connected."""
+        """Stop listening, and close all connections."""
         super().server_close()
         with self._lock:
             for request in (*self._asking, *self._answered):
@@ -110,7 +110,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
 
 
 class _Handler(MetricsHandler):
-    """Prometheus' own, given a request that is whole."""
+    """Prometheus' own handler, given a whole request."""
 
     timeout = REQUEST_SECONDS
     server: MetricsServer
@@ -142,6 +142,6 @@ class _Handler(MetricsHandler):
 
 
 def _hang_up(connection: socket.socket) -> None:
-    """End what its thread waits for; that closes it."""
+    """Shut a connection down; its thread then closes it."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

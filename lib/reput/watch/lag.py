@@ -1,4 +1,4 @@
-"""How far an output is behind its log, by the log itself."""
+"""How far an output is behind its log, measured in the log itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reput.scan.status import Status
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What an output lacks.
+    """How far an output is behind.
 
     Attributes:
         end: physical offset after the log's last whole record. Below the cursor when the log went back.
@@ -33,10 +33,10 @@ class Lag:
 
 
 class LagProbe:
-    """Measures the lag again and again; only what is new in the log is looked at. May be used by threads.
+    """Measures the lag repeatedly; each time reads only what is new in the log. May be used by threads.
 
-    The time is that of the oldest waiting message, not the distance of two storeTimestamps: by that, the
-    first message after a quiet hour would count for an hour, and a lone one that is never taken for nothing.
+    The time is that of the oldest waiting message, not the difference of two storeTimestamps: by that, the
+    first message after a quiet hour would count as an hour behind, and a single waiting message as nothing.
 
     Args:
         settings: the store's.
@@ -70,7 +70,7 @@ class LagProbe:
         if not behind:
             return Lag(end, 0, 0)
         since = self._stored_at(log, cursor, end)
-        # Where no record can be told, what comes next isn't older than what came before.
+        # If no record can be read there, it isn't older than the last one committed.
         since = last_timestamp if since is None else since
         return Lag(end, behind, max(int(self._now_ms()) - since, 0) if since else 0)
 

@@ -1,6 +1,6 @@
 """A tail's metrics for Prometheus. docs/watch.md has them in a table.
 
-The lag is measured when somebody asks for it, by the log's own end, so that it grows while no batch comes.
+The lag is measured at each scrape, from the log's own end, so that it grows while no batch comes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 #: Upper bounds of batch durations, s: around what a tail promises, and up to a backlog's batches.
 _SECONDS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
-# When a counter was made is of no use here, and doubles the lines.
+# The creation times of counters are of no use here, and double the lines.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """What a tail tells Prometheus; one for each tail.
+    """The metrics of a tail; one object for each tail.
 
     Args:
-        registry: takes all of it; what :func:`served` gives, or another one.
+        registry: gets the metrics; that of :func:`served`, or another one.
         store, output: the directories, for ``reput_info``.
         rocketmq_version: the dialect's name.
         state: what was committed when the tail began; counters count from there.
@@ -76,7 +76,7 @@ class Metrics:
             "reput_findings", "What was skipped since the start, by kind", ["kind"], registry=registry
         )
         self._restarts = Counter(
-            "reput_restarts", "How often the pipeline began anew, by reason", ["reason"], registry=registry
+            "reput_restarts", "How often the pipeline was restarted, by reason", ["reason"], registry=registry
         )
         self._offset = Gauge(
             "reput_offset", "Physical offset up to which the log is committed", registry=registry
@@ -100,7 +100,7 @@ class Metrics:
         return self._reached
 
     def batch(self, state: State, stages: Mapping[str, float], seconds: float | None = None) -> None:
-        """Take note of what was committed since the last call; nothing, if nothing was.
+        """Count what was committed since the last call, if anything was.
 
         Args:
             state: the journal's, after the batch.
@@ -124,7 +124,7 @@ class Metrics:
         self._show(state)
 
     def restarted(self, reason: str) -> None:
-        """Count a new beginning of the pipeline; ``reason`` is one of a few hyphenated names."""
+        """Count a restart of the pipeline; ``reason`` is one of a few hyphenated names."""
         self._restarts.labels(reason).inc()
 
     def _show(self, state: State) -> None:
@@ -136,12 +136,12 @@ class Metrics:
 
 
 class TableMetrics:
-    """What a tail tells of the table of messages that it keeps.
+    """The metrics of the table of messages that a tail keeps up to date.
 
     Args:
-        registry: takes all of it.
+        registry: gets the metrics.
         metrics: the tail's.
-        reached: tells the physical offset up to which the table holds the log.
+        reached: returns the physical offset up to which the table holds the log.
     """
 
     def __init__(self, registry: CollectorRegistry, metrics: Metrics, reached: Callable[[], int]) -> None:
@@ -153,7 +153,7 @@ class TableMetrics:
         lag.set_function(lambda: max(metrics.reached[0] - reached(), 0))
         self._succeeded = Gauge(
             "reput_catalog_last_success_timestamp_seconds",
-            "When the table of messages was brought up to date last",
+            "When the table of messages was last brought up to date",
             registry=registry,
         )
         self._failures = Counter(
@@ -177,7 +177,7 @@ class Endpoint:
 
     Attributes:
         url: for Prometheus and people.
-        registry: what is served; at first the process alone.
+        registry: what is served; at first only metrics of the process.
     """
 
     url: str
@@ -219,7 +219,7 @@ def served(port: int, address: str = "127.0.0.1") -> Iterator[Endpoint]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What has been counted."""
+    """What has been counted so far."""
 
     batches: int
     messages: int
@@ -232,19 +232,19 @@ class _Seen:
 
 
 class _LagCollector(Collector):
-    """The log's end and the lag, as of the moment when somebody asks."""
+    """The log's end and the lag, measured at each scrape."""
 
     def __init__(self, metrics: Metrics, probe: LagProbe) -> None:
         self._metrics = metrics
         self._probe = probe
 
     def describe(self) -> Iterable[Metric]:
-        """The names, for the registry; the log isn't asked."""
+        """The names, for the registry; the log isn't read."""
         return self._families(None)
 
     def collect(self) -> Iterable[Metric]:
         """The values; none but ``reput_log_readable`` when the log can't be read."""
-        # Before the log is looked at: a batch that ends meanwhile must not look like a log that went back.
+        # Before the log is read: a batch that ends meanwhile must not look like a log that went back.
         cursor, last_timestamp = self._metrics.reached
         try:
             lag = self._probe.look(cursor, last_timestamp)

@@ -1,19 +1,48 @@
-"""What a tail leaves in its output about itself, and about the table of messages that it keeps."""
+"""The notes that a tail leaves in its output, about itself and about the table of messages that it keeps."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from reput.format import names
 from reput.store import files
 
 
 @dataclass(frozen=True, slots=True)
-class RunNote:
-    """A note for people and for ``reput status``; no run depends on it.
+class _Note:
+    """A file in an output, for people and for ``reput status``; no run depends on it."""
+
+    name: ClassVar[str]
+
+    def write(self, root: Path) -> None:
+        """Leave the note in an output; it stays there after the run.
+
+        Raises:
+            OutputError: it can't be written.
+        """
+        files.write_atomically(root / names.REPUT / self.name, json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def read(cls, root: Path) -> Self | None:
+        """The note of the last tail; None if there is no such note, or it can't be read."""
+        try:
+            note = cls(**_facts(root / names.REPUT / cls.name))
+        except TypeError:
+            return None
+        return note if note.is_sound else None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether each value is of its type, which JSON doesn't ensure."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class RunNote(_Note):
+    """What the last tail was run with.
 
     Attributes:
         pid: the tail's process.
@@ -22,77 +51,47 @@ class RunNote:
         metrics: the URL of its metrics, or None.
     """
 
+    name = names.RUN
+
     pid: int
     started_ms: int
     broker_conf: str | None = None
     metrics: str | None = None
 
-    def write(self, root: Path) -> None:
-        """Leave the note in an output; it stays there after the run.
-
-        Raises:
-            OutputError: it can't be written.
-        """
-        files.write_atomically(root / names.REPUT / names.RUN, json.dumps(asdict(self)).encode())
-
-    @classmethod
-    def read(cls, root: Path) -> RunNote | None:
-        """The note of the last tail, or None: there was none, or the note can't be read."""
-        try:
-            note = cls(**_facts(root / names.REPUT / names.RUN))
-        except TypeError:
-            return None
-        sound = _are(int, note.pid, note.started_ms) and _are_texts(note.broker_conf, note.metrics)
-        return note if sound else None
+    @property
+    def is_sound(self) -> bool:
+        """See :attr:`_Note.is_sound`."""
+        return _are(int, self.pid, self.started_ms) and _are_texts(self.broker_conf, self.metrics)
 
 
 @dataclass(frozen=True, slots=True)
-class TableNote:
-    """What became of the table of messages beside the last tail; no run depends on it.
+class TableNote(_Note):
+    """The state of the table of messages that the last tail kept up to date.
 
     Attributes:
         table: its directory, absolute.
-        failures: how often it could not be brought up to date, or not be kept up, since the tail began.
-        last_success_ms: when it was brought up to date last, ms since the epoch; None before the first time.
-        last_failure: what was said of the last failure; None without one.
+        failures: how often it could not be brought up to date since the tail began.
+        last_success_ms: when it was last brought up to date, ms since the epoch; None before the first time.
+        last_failure: the message of the last failure; None without one.
     """
+
+    name = names.TABLE
 
     table: str
     failures: int = 0
     last_success_ms: int | None = None
     last_failure: str | None = None
 
-    def write(self, root: Path) -> None:
-        """Leave the note in an output; it stays there after the run.
-
-        Raises:
-            OutputError: it can't be written.
-        """
-        files.write_atomically(root / names.REPUT / names.TABLE, json.dumps(asdict(self)).encode())
-
-    @classmethod
-    def read(cls, root: Path) -> TableNote | None:
-        """The note of the last tail, or None: it kept no table, or the note can't be read."""
-        try:
-            note = cls(**_facts(root / names.REPUT / names.TABLE))
-        except TypeError:
-            return None
-        numbers = (note.failures, note.last_success_ms or 0)
-        sound = _are(str, note.table) and _are(int, *numbers) and _are_texts(note.last_failure)
-        return note if sound and _is_place(note.table) else None
-
-    @staticmethod
-    def remove(root: Path) -> None:
-        """Take the note of an earlier tail away, or do nothing.
-
-        Raises:
-            OutputError: it can't be removed.
-        """
-        files.remove_tree(root / names.REPUT / names.TABLE)
+    @property
+    def is_sound(self) -> bool:
+        """See :attr:`_Note.is_sound`."""
+        numbers = (self.failures, self.last_success_ms or 0)
+        sound = _are(str, self.table) and _are(int, *numbers) and _are_texts(self.last_failure)
+        return sound and _is_place(self.table)
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    """What a note says; nothing if it can't be read. Whether that is what it should be, JSON doesn't say."""
+    """The facts of a note; none if it can't be read."""
     try:
         facts = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -101,7 +100,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _is_place(text: str) -> bool:
-    """Whether it is an absolute path that Delta Lake can be told."""
+    """Whether it is an absolute path that Delta Lake can take."""
     try:
         return Path(text).is_absolute() and bool(text.encode())
     except UnicodeEncodeError:

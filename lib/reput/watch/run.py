@@ -1,4 +1,4 @@
-"""What a tail does to be watched: notes in its output, and metrics if they are asked for."""
+"""What a tail does to be watched: notes in its output, and metrics if they are wanted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.watch.note import RunNote, TableNote
+from reput.format import names
+from reput.store import files
+from reput.watch.note import RunNote
 from reput.watch.table import TableWatch
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """A running tail's side of being watched; without an endpoint there is only the note.
+    """Reports on a running tail; without an endpoint only by the note.
 
     Attributes:
         url: of the metrics, None without.
@@ -47,7 +49,7 @@ class Watch:
         """
         conf = None if settings.broker_conf is None else str(settings.broker_conf)
         RunNote(os.getpid(), int(time.time() * 1000), conf, self.url).write(root)
-        TableNote.remove(root)
+        files.remove_tree(root / names.REPUT / names.TABLE)  # an earlier tail's
         self._root = root
         if self._endpoint is not None:
             from reput.stream.progress import TriggerCollector
@@ -63,7 +65,7 @@ class Watch:
 
         Args:
             table: its directory.
-            reached: tells the physical offset up to which it holds the log.
+            reached: returns the physical offset up to which it holds the log.
 
         Raises:
             OutputError: the note can't be written.
@@ -78,7 +80,7 @@ class Watch:
         return TableWatch(self._root, table, metrics)
 
     def follow(self, last: Callable[[], StreamingQueryProgress | None]) -> None:
-        """Tell of a query's triggers, and of no earlier one's; ``last`` gives its last progress."""
+        """Report a query's triggers from now on; ``last`` returns its last progress."""
         self._last = last
 
     def batch(self, state: State, stages: Mapping[str, float]) -> None:
@@ -87,7 +89,7 @@ class Watch:
             self._metrics.batch(state, stages)
 
     def restarted(self, reason: str) -> None:
-        """When the pipeline begins anew; see :meth:`reput.watch.metrics.Metrics.restarted`."""
+        """When the pipeline is restarted; see :meth:`reput.watch.metrics.Metrics.restarted`."""
         if self._metrics is not None:
             self._metrics.restarted(reason)
 

@@ -1,7 +1,7 @@
-"""What an output is at, read from outside: while a tail writes, after it has ended, and after it has died.
+"""The status of an output, read from outside: while a tail writes, after it has ended, or after it has died.
 
-Nothing is locked for longer than a look takes, and nothing is changed. What is read may be some batches
-apart: the journal first, then the ledger, a table of messages and the log, which only get ahead.
+Locks are held only for the moment of a check, and nothing is changed. What is read may be some batches apart:
+the journal first, then the ledger, a table of messages and the log, which can only be ahead of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from reput.replay.state import Opening
 from reput.store.lock import Holder, output_holder
 from reput.watch import table
 from reput.watch.note import RunNote
-from reput.watch.output import died, output_at
 from reput.watch.table import TableStatus
 
 if TYPE_CHECKING:
@@ -33,14 +32,14 @@ _BLOCK = 512  # bytes that st_blocks counts in, whatever the file system
 
 @dataclass(slots=True)
 class Status:
-    """What an output is at.
+    """The status of an output.
 
     Attributes:
         root: the output.
         state: ``running``; ``stopped``, with everything committed; or ``died``: the next start rolls back
             what was not committed.
-        holder: who writes, None when nobody does.
-        note: what the last tail said of itself, None without one.
+        holder: the process that writes, None if there is none.
+        note: the note of the last tail, None without one.
         store: the store that the output was begun from.
         rocketmq_version: the dialect that it is written in.
         start: physical offset where the output begins.
@@ -52,9 +51,9 @@ class Status:
         index_files, index_entries: in the output.
         findings: all of them, in the order of batches.
         ledger_batches: how many batches the ledger has; None when it can't be read.
-        ledger_problem: why it can't.
+        ledger_problem: why it can't be read.
         lag: against the log as it is now; None when the log can't be read.
-        log_problem: why it can't, or that it went back.
+        log_problem: why it can't be read, or that it went back.
         catalog: the table of messages that the last tail kept, None if it kept none.
         disk: bytes on disk below each part of the output.
     """
@@ -91,7 +90,7 @@ class Status:
 
     @property
     def finding_counts(self) -> dict[str, int]:
-        """How often each kind was found."""
+        """How many findings there are of each kind."""
         return counts(self.findings)
 
     @property
@@ -136,6 +135,34 @@ class Status:
         }
 
 
+def output_at(directory: Path) -> Path:
+    """The absolute path of an output.
+
+    Raises:
+        OutputError: the directory isn't one.
+    """
+    root = Path(os.path.abspath(directory))
+    if not has_begun(root):
+        raise OutputError(
+            "there is no output of reput here",
+            path=root,
+            expected=f"{names.REPUT}/{names.JOURNAL} in a directory",
+            found=_what(root),
+            next_step="Name the DIR that reput tail or reput rebuild was given with --out",
+        )
+    return root
+
+
+def has_begun(root: Path) -> bool:
+    """Whether an output was begun, even an empty one; False while a tail waits for the first segment."""
+    return os.path.lexists(root / names.REPUT / names.JOURNAL)
+
+
+def died(root: Path) -> bool:
+    """Whether the last run was cut off, if none runs now: files may hold more than the journal says."""
+    return os.path.lexists(root / names.REPUT / names.SCRATCH)
+
+
 def look(directory: Path, broker_conf: Path | None = None) -> Status:
     """The status of an output.
 
@@ -145,7 +172,7 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
 
     Raises:
         OutputError: the directory is no output, or can't be read.
-        JournalError: its journal is none of this version, or damaged.
+        JournalError: its journal isn't of this version, or is damaged.
     """
     root = output_at(directory)
     state, holder = _writer(root)
@@ -171,9 +198,9 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
         messages=committed.messages,
         bytes=committed.bytes,
         queues=len(committed.queues),
-        units=sum(queue.held for queue in committed.queues.values()),
+        units=committed.units,
         index_files=len(committed.index),
-        index_entries=sum(header.index_count - 1 for _, header in committed.index),
+        index_entries=committed.index_entries,
         findings=list(committed.findings),
         disk=_disk(root),
     )
@@ -185,8 +212,16 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
     return status
 
 
+def _what(root: Path) -> str:
+    if not os.path.lexists(root):
+        return "nothing"
+    if (holder := output_holder(root)) is not None:
+        return f"{holder.what}, which begins, or waits for the log's first segment"
+    return "a directory without it" if root.is_dir() else "a file"
+
+
 def _writer(root: Path) -> tuple[str, Holder | None]:
-    # One that ends takes its mark away before it gives the lock up, one that begins has the lock before.
+    # A run that ends removes its scratch directory before it unlocks; one that starts locks first.
     for _ in range(3):
         holder = output_holder(root)
         if holder is not None:
@@ -226,12 +261,12 @@ def _disk(root: Path) -> dict[str, int]:
 
 
 def _is_told(root: Path, name: str) -> bool:
-    """Whether a part is named: few outputs have anything else than consume queues."""
+    """Whether a part is listed: few outputs have other queues than consume queues."""
     return name not in (names.CONSUME_QUEUE_EXT, names.BATCH_CONSUME_QUEUE) or (root / name).exists()
 
 
 def _allocated(directory: Path) -> int:
-    """Bytes that a directory's files take on disk; their lengths may be many times that. Files may vanish."""
+    """Bytes that a directory's files take on disk, often much less than their lengths; files may vanish."""
     total = 0
     waiting = [os.fspath(directory)]
     while waiting:

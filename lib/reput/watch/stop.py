@@ -1,4 +1,4 @@
-"""Asking a tail to end: a file in its output that it looks for between two batches."""
+"""Stopping a tail: by a stop file in its output, which it looks for between two batches."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from reput.format import names
 from reput.store import files
 from reput.store.lock import Holder, output_holder
 from reput.store.outside import refuse_links
-from reput.watch.output import died, output_at
+from reput.watch.status import died, output_at
 
 _POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What came of a request to stop.
+    """The result of a request to stop.
 
     Attributes:
         root: the output.
-        holder: who wrote there, None if nobody did.
+        holder: the process that wrote there, None if there was none.
         seconds: how long it took to end.
-        clean: whether what is there now is a committed state; else the last run broke off.
+        clean: the output is a committed state; otherwise the last run was cut off.
     """
 
     root: Path
@@ -34,50 +34,27 @@ class Stopped:
     clean: bool
 
 
-def request(root: Path) -> None:
-    """Ask whoever writes to an output to end after the batch under way.
-
-    Raises:
-        OutputError: the request can't be written.
-    """
-    files.write_atomically(_place(root), b"")
-
-
-def is_requested(root: Path) -> bool:
-    """Whether the writer of an output has been asked to end."""
-    return os.path.lexists(_place(root))
-
-
-def clear(root: Path) -> None:
-    """Take a request back, or do nothing: for a tail that begins or ends.
-
-    Raises:
-        OutputError: it can't be removed.
-    """
-    files.remove_tree(_place(root))
-
-
 def stop(directory: Path, timeout: float = 90.0) -> Stopped:
-    """Ask the tail of an output to end, and wait until it has.
+    """Ask the tail of an output to stop, and wait until it has.
 
-    Nobody is asked where nobody writes. A request that was not fulfilled in time stands.
+    Does nothing if no process writes there. A request that was not fulfilled in time stays in place.
 
     Args:
         directory: the output.
         timeout: seconds to wait.
 
     Raises:
-        OutputError: the directory is no output, or the request can't be written.
-        StoreInUseError: it has not ended in time.
+        OutputError: the directory isn't an output, or the stop file can't be written.
+        StoreInUseError: the tail has not stopped in time.
     """
-    # A tail that waits for the log's first segment has no output yet, and ends all the same.
+    # A tail that waits for the log's first segment has no output yet, and stops all the same.
     root = Path(os.path.abspath(directory))
     refuse_links(root, [names.REPUT])
     holder = _holder(root)
     if holder is None:
         output_at(root)
-    if holder is None:
         return Stopped(root, None, 0.0, clean=not died(root))
+    stop_file = root / names.REPUT / names.STOP
     began = time.monotonic()
     while output_holder(root) == holder:
         if time.monotonic() - began >= timeout:
@@ -85,21 +62,21 @@ def stop(directory: Path, timeout: float = 90.0) -> Stopped:
                 f"the writer has not ended within {timeout:g} s",
                 path=root,
                 found=holder.what,
-                next_step="A tail ends when its batch is done: the request stands, run the same command "
-                "again to wait longer. A rebuild ends by itself, or by Ctrl-C. Killing the process does no "
-                "harm, either: the next start rolls back what it hadn't committed",
+                next_step="A tail ends when its batch is done: the request stays in place, run the same "
+                "command again to wait longer. A rebuild ends by itself, or by Ctrl-C. Killing the process "
+                "is safe, too: the next start rolls back what it hadn't committed",
             )
-        # Again and again: a tail that just begins takes away what an earlier request may have left.
-        if not is_requested(root):
-            request(root)
+        # Repeatedly: a tail that is just starting removes a stop file that an earlier request may have left.
+        if not os.path.lexists(stop_file):
+            files.write_atomically(stop_file, b"")
         time.sleep(_POLL_SECONDS)
     seconds = time.monotonic() - began
-    clear(root)
+    files.remove_tree(stop_file)
     return Stopped(root, holder, seconds, clean=output_holder(root) is not None or not died(root))
 
 
 def _holder(root: Path) -> Holder | None:
-    """Who writes to an output, and not whose note it is that a beginning writer hasn't yet replaced."""
+    """Who writes to an output; not the writer before, whose note a starting one hasn't yet replaced."""
     holder = output_holder(root)
     while holder is not None:
         time.sleep(_POLL_SECONDS)
@@ -107,7 +84,3 @@ def _holder(root: Path) -> Holder | None:
         if holder == before:
             break
     return holder
-
-
-def _place(root: Path) -> Path:
-    return root / names.REPUT / names.STOP

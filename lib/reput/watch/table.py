@@ -1,4 +1,4 @@
-"""The table of messages beside a tail, as it is watched: metrics, and a note for ``reput status``."""
+"""The table of messages that a tail keeps up to date: its metrics, and its note for ``reput status``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class TableWatch:
-    """A tail's side of its table's being watched.
+    """Reports on the table of a running tail.
 
     Args:
         root: the output; the note of an earlier tail is replaced.
@@ -52,16 +52,16 @@ class TableWatch:
         self._note = note
         try:
             note.write(self._root)
-        except OutputError as error:  # the table is what matters
+        except OutputError as error:  # without its note the table is still good
             _LOG.warning("%s", error)
 
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """What the table of the last tail is at.
+    """The status of the table of the last tail.
 
     Attributes:
-        note: what the tail said of it.
+        note: the tail's note about it.
         offset: physical offset up to which it holds the log; None before its first commit, or if it can't be
             read.
         lag_bytes: of the log that are committed in the output and not in the table; None if it can't be read.

@@ -28,7 +28,6 @@ from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError, OutputError, SettingsError, StoreError, StoreInUseError
 from reput.format import commitlog
 from reput.format.commitlog import Record
-from reput.job.cataloging import catalog_options
 from reput.job.options import RebuildOptions
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
@@ -515,10 +514,10 @@ def test_a_table_and_an_output_lie_beside_each_other(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "out")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for table, out in (("out/here", "out"), ("link/new", "out"), ("out", "link/here"), ("out", "link")):
-        with pytest.raises(SettingsError, match="can't lie in each other"):
-            catalog_options(RebuildOptions(tmp_path, tmp_path / out, catalog=tmp_path / table))
+        with pytest.raises(SettingsError, match="can't be inside each other"):
+            RebuildOptions(tmp_path, tmp_path / out, catalog=tmp_path / table).to_catalog()
     for table in ("output", "loop", "loop/table"):
-        options = catalog_options(RebuildOptions(tmp_path, tmp_path / "out", catalog=tmp_path / table))
+        options = RebuildOptions(tmp_path, tmp_path / "out", catalog=tmp_path / table).to_catalog()
         assert options is not None
         assert options.table == tmp_path / table
 

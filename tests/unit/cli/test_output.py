@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from reput.cli import output
 from reput.cli.output import ProgressDisplay, TextOutput, inline, printed, told
-from reput.config.settings import StoreSettings
-from reput.job.summary import nothing_followed
+from reput.job.summary import Summary
 
 
 def test_what_would_steer_the_terminal_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +49,7 @@ def test_lines_stay_lines_and_bidirectional_overrides_do_not(capsys: pytest.Capt
 
 
 def test_what_was_salvaged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = nothing_followed(StoreSettings.load(tmp_path, None, None), tmp_path / "out", 1.0)
+    plain = Summary(str(tmp_path), str(tmp_path / "out"), in_place=False, rocketmq_version="5.5.0")
     TextOutput().summary(replace(plain, salvaged={"kept": 1, "filled": 2000, "hidden": 0}))
     assert (
         "  salvaged   1 damaged range kept in lost-and-found, 2,000 places of lost messages filled: "

@@ -23,6 +23,7 @@ from reput.explore.replay import Phase, Recording, Replay
 from reput.explore.tailing import stages
 from reput.format import commitlog, names
 from reput.recovery.plan import plan
+from reput.replay.selection import is_system
 from tests.local import open_store, rebuild_locally
 from tests.rebuilds import golden
 
@@ -49,7 +50,7 @@ def copied(demo: Store, tmp_path: Path) -> Store:
 def test_a_workspace_goes_with_its_process() -> None:
     workspace = Workspace()
     assert workspace.root.is_dir()
-    assert workspace.told(f"in {workspace.root}/store or {workspace.root}") == "in store or ."
+    assert workspace.relative(f"in {workspace.root}/store or {workspace.root}") == "in store or ."
     root = workspace.root
     with pytest.warns(ResourceWarning):
         del workspace
@@ -159,7 +160,7 @@ def test_skew(demo: Store) -> None:
     )
     assert "nothing to be uneven" in offsets_charts.skew_title(traffic.skew(_queues(Audit=[5])))
     assert (traffic.bucket(queues), traffic.bucket(queues[:0])) == (15, 1)
-    assert traffic.is_system("rmq_sys_x")
+    assert is_system("rmq_sys_x")
     assert offsets_charts.skew_chart(queues, known).png().startswith(b"\x89PNG")
 
 

@@ -20,7 +20,7 @@ from reput.format.commitlog import Record
 from reput.format.consumequeue import MAX_QUEUE_OFFSET, PRE_BLANK, unit
 from reput.log.segments import discover
 from reput.output import salvage
-from reput.replay import salvaged
+from reput.replay import placing
 from reput.replay.state import FILLED, HIDDEN, KEPT, Salvaged, State
 from reput.scan import output
 from reput.scan.part import Part, PartOutcome, scan_part
@@ -225,7 +225,7 @@ def test_very_many_hidden_messages_are_told_as_one(
     of_batch: int,
     rows: list[tuple[int, int]],
 ) -> None:
-    monkeypatch.setattr(salvaged, "MOST_HIDDEN", of_queue)
+    monkeypatch.setattr(placing, "MOST_HIDDEN", of_queue)
     monkeypatch.setattr(salvage, "MOST_HIDDEN_IN_BATCH", of_batch)
     result = Result(tmp_path, [segment(*map(message, (0, 1, 1, 1, 1)))])
     assert result.state.salvaged == [
@@ -627,7 +627,7 @@ def test_what_lies_behind_a_blank_is_not_taken(tmp_path: Path) -> None:
     assert by_size.positions() == expected
     finding = by_size.finding
     assert (finding.kind, finding.offset, finding.end) == ("bad-magic", blank, SIZE)
-    assert finding.outcome == "taken for the BLANK that its size says"
+    assert finding.outcome == "treated as the BLANK that its size indicates"
 
 
 def last_record_cut(tmp_path: Path, cut: Callable[[bytes, int], bytes]) -> None:
@@ -692,7 +692,7 @@ def test_no_flipped_bit_goes_unnoticed_in_a_part(tmp_path: Path) -> None:
         try:
             sound = list(slow_rebuild.read(0, data.tobytes(), slow_rebuild.Settings()))
         except slow_rebuild.DamagedError:
-            assert outcome.findings or outcome.status.is_bad or outcome.status is Status.UNWRITTEN
+            assert outcome.findings or outcome.status >= Status.BAD_SIZE or outcome.status is Status.UNWRITTEN
         else:
             assert not [finding for finding in outcome.findings if finding.kind not in REMARKS]
             assert len(sound) == int(out.counts[output.MESSAGES])

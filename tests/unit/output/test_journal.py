@@ -165,7 +165,7 @@ def test_every_flipped_bit_is_noticed(path: Path) -> None:
 def test_something_else(tmp_path: Path, data: bytes, found: str) -> None:
     path = tmp_path / "journal"
     path.write_bytes(data)
-    with pytest.raises(JournalError, match="no journal that can be continued") as caught:
+    with pytest.raises(JournalError, match="this isn't a journal that can be continued") as caught:
         Journal.open(path)
     assert (caught.value.expected, caught.value.found) == ("an opening record of format 1 or 2", found)
     assert path.read_bytes() == data
@@ -174,7 +174,7 @@ def test_something_else(tmp_path: Path, data: bytes, found: str) -> None:
 def test_a_journal_of_another_format(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(journal_records.frame({"format": 3}))
-    with pytest.raises(JournalError, match=r"found 3.*A newer reput wrote it: go on with that version"):
+    with pytest.raises(JournalError, match=r"found 3.*A newer reput wrote it: continue with that version"):
         Journal.open(path)
     path.write_bytes(journal_records.frame({"format": 0}))
     with pytest.raises(JournalError, match=r"found 0.*Choose another output directory"):
@@ -188,7 +188,7 @@ def test_a_batch_with_something_that_a_later_version_tells(path: Path) -> None:
     payload = {**json.loads(last), "unheard_of": [1]}
     path.write_bytes(whole[: -journal_records.length_of(last)] + journal_records.frame(payload))
     for reading in (Journal.open, journal.read, journal.read_state):
-        with pytest.raises(JournalError, match=r"unheard_of.*Go on with the version that wrote it"):
+        with pytest.raises(JournalError, match=r"unheard_of.*Continue with the version that wrote it"):
             reading(path)
 
 

@@ -20,7 +20,8 @@ from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.output import writer
 from reput.output.index import index_task
-from reput.output.index.index_builder import BatchIndex, IndexBuilder
+from reput.output.index.batch_index import BatchIndex
+from reput.output.index.index_builder import IndexBuilder
 from reput.output.index.live_index import LiveIndex
 from reput.output.rollback import roll_back
 from reput.replay.key_spill import Spill

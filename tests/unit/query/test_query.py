@@ -24,8 +24,8 @@ from reput.format.batchconsumequeue import UNIT as BATCH_UNIT
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.query import Boundary, MessageId, QueryStore, Status, TagFilter, Verdict, ask, message
 from reput.query import log as query_log
-from reput.query.ext import QueueExt
 from reput.query.message import Message
+from reput.query.queue import QueueExt
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally, write_store
 from tests.quick import examples
@@ -56,7 +56,7 @@ def test_an_id_is_taken_apart_or_refused(text: str) -> None:
     [
         ("", "found 0 digits"),
         (ID[:-1], "found 31 digits"),
-        (ID[:-1] + "G", "a character that isn't one"),
+        (ID[:-1] + "G", "another character"),
         (
             "7F0000010A2B18B4AAC2000000000104",
             "where a port should be. If it is the id that the client printed",
@@ -164,7 +164,7 @@ def test_what_is_refused(lost_head: GoldenStore, tmp_path: Path) -> None:
         store.queue("../t", 0)
     with pytest.raises(SettingsError, match="there is no such index"):
         store.by_key("t", "TagA", index_type="T")
-    with pytest.raises(SettingsError, match="knows no boundary"):
+    with pytest.raises(SettingsError, match="has no boundaries"):
         opened(lost_head, "4.9.7").offset_by_time("t", 0, 0, Boundary.LOWER)
     with pytest.raises(StoreError, match="there is no store here"):
         QueryStore(StoreSettings.load(tmp_path / "nowhere", None, None))
@@ -204,7 +204,7 @@ def test_a_chain_without_end(lost_head: GoldenStore) -> None:
         for one, other in ((376, 364), (364, 376)):  # of slot 27: docs/formats/indexfile.md
             file.seek(indexfile.file_length(slots, one) + indexfile.PREVIOUS)
             file.write(struct.pack(">i", other))
-    with pytest.raises(StoreError, match="a chain of the index has no end"):
+    with pytest.raises(StoreError, match="a chain of the index is a loop"):
         opened(lost_head).by_key("t", "order")
 
 
@@ -292,7 +292,7 @@ def test_what_is_near_an_offset_where_no_message_begins(tmp_path: Path) -> None:
 
     third = base + 2 * one
     tail = f"; the log begins at {base}, and its last message ends at {base + 3 * one}"
-    inside = f"it lies within the one at {base}, of {one} bytes"
+    inside = f"it is inside the one at {base}, of {one} bytes"
     assert asked(base + 1) == (
         f"no message begins at physical offset {base + 1}: {inside}{tail}",
         base,
@@ -493,7 +493,9 @@ def test_a_body_that_is_no_batch() -> None:
     body = innerbatch.encode(INNER)
     whole = {0, len(innerbatch.encode(INNER[:1])), len(body)}
     for cut in {*range(len(body))} - whole:
-        with pytest.raises(StoreError, match=r"the body is no batch; .* no whole message at byte (0|4\d) of"):
+        with pytest.raises(
+            StoreError, match=r"the body isn't a batch; .* no whole message at byte (0|4\d) of"
+        ):
             wrapped(body[:cut]).unwrapped()
     assert wrapped(body[:-1]).is_wanted(TagFilter.parse("b")), "a client leaves it as it is"
     with pytest.raises(ValueError, match="at byte 0"):

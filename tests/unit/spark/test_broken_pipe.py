@@ -25,7 +25,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from reput import spark
 from reput.source import CommitLogDataSource
-from reput.spark import broken_pipe
+from reput.spark import worker_daemon
 from tests.stores import LogWriter
 
 
@@ -164,7 +164,7 @@ def test_a_worker_that_fails_by_itself(command: list[str], place: Path) -> None:
 def test_other_errors_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[object] = []
     monkeypatch.setattr(sys, "excepthook", lambda _, error, __: shown.append(error))
-    broken_pipe.say_nothing_to_nobody()
+    worker_daemon.hide_closed_connections_at_exit()
     errors = BrokenPipeError(), ValueError("a bug"), ConnectionResetError(), OSError(5, "no connection's")
     for error in errors:
         sys.excepthook(type(error), error, None)

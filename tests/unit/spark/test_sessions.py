@@ -105,7 +105,7 @@ def test_settings_that_not_every_master_takes(master: str | None, faster: bool) 
 def test_the_master_that_was_told(words: str, master: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", words)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    assert spark._told_master() == master
+    assert spark._submitted_master() == master
 
 
 def test_spark_submit_reads_only_what_every_master_takes() -> None:
@@ -178,7 +178,7 @@ def test_ctrl_c_waits_for_a_jvm_that_starts_unless_it_comes_again(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            spark._gateway(None, spark._JvmWords())
+            spark._gateway(None, spark._JvmOutput())
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)

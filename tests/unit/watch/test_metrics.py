@@ -29,7 +29,7 @@ from reput.format import names
 from reput.format.commitlog import Record
 from reput.output.journal.journal import read_state
 from reput.replay.state import State
-from reput.stream.progress import TriggerCollector, facts
+from reput.stream.progress import TriggerCollector
 from reput.watch.endpoint import MOST_CONNECTIONS
 from reput.watch.lag import LagProbe
 from reput.watch.metrics import Metrics, TableMetrics, served
@@ -229,37 +229,6 @@ PROGRESS = {
 }
 
 
-def test_sparks_own_progress() -> None:
-    found = facts(StreamingQueryProgress.fromJson(PROGRESS))
-    assert found is not None
-    assert (found.batch_id, found.start, found.end) == (47, 4_700_000, 4_800_000)
-    assert (found.log_end, found.log_end_timestamp, found.lag_bytes) == (4_850_658, STORED, 50_658)
-    assert (found.parts, found.bytes, found.messages) == (1, 100_000, 333)
-    assert found.lag_ms == 94 + 63
-    backlog = {"reput": {"parts": 1, "bytes": 100000, "messages": None, "firstTimestamp": None}}
-    large = facts(StreamingQueryProgress.fromJson({**PROGRESS, "observedMetrics": backlog}))
-    assert large is not None
-    assert (large.bytes, large.messages, large.lag_ms) == (100_000, None, None)
-    assert facts(None) is None
-    (source,) = PROGRESS["sources"]  # type: ignore[misc]
-    bare = {
-        **PROGRESS,
-        "observedMetrics": {},
-        "sources": [{**source, "startOffset": None, "latestOffset": None}],
-    }
-    first = facts(StreamingQueryProgress.fromJson(bare))
-    assert first is not None
-    assert (first.start, first.log_end, first.lag_bytes, first.parts, first.bytes) == (
-        0,
-        None,
-        None,
-        None,
-        None,
-    )
-    nothing = {**PROGRESS, "sources": [{**source, "endOffset": None}]}
-    assert facts(StreamingQueryProgress.fromJson(nothing)) is None
-
-
 def test_the_last_trigger() -> None:
     registry = CollectorRegistry()
     last: list[StreamingQueryProgress | BaseException | None] = [None]
@@ -274,6 +243,9 @@ def test_the_last_trigger() -> None:
     assert registry.get_sample_value(name, {"step": "addBatch"}) is None
     last[0] = StreamingQueryProgress.fromJson(PROGRESS)
     assert registry.get_sample_value(name, {"step": "addBatch"}) == 0.045
+    (source,) = PROGRESS["sources"]  # type: ignore[misc]
+    last[0] = StreamingQueryProgress.fromJson({**PROGRESS, "sources": [{**source, "endOffset": None}]})
+    assert registry.get_sample_value(name, {"step": "addBatch"}) is None, "no batch yet"
     last[0] = Py4JNetworkError("the JVM is gone")
     assert registry.get_sample_value(name, {"step": "addBatch"}) is None
 

@@ -16,7 +16,7 @@ import pytest
 from reput.errors import OutputError, StoreInUseError
 from reput.format import names
 from reput.store.lock import OutputLock, output_holder
-from reput.watch.stop import clear, is_requested, request, stop
+from reput.watch.stop import stop
 
 
 @pytest.fixture
@@ -44,6 +44,10 @@ def tail(out: Path, run: Callable[[], None]) -> Iterator[None]:
     assert not thread.is_alive()
 
 
+def stop_file(out: Path) -> Path:
+    return out / names.REPUT / names.STOP
+
+
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
@@ -64,7 +68,7 @@ def test_nobody_writes(out: Path) -> None:
 
 def test_the_writer_ends(out: Path) -> None:
     def run() -> None:
-        until(lambda: is_requested(out))
+        until(stop_file(out).exists)
         time.sleep(0.1)  # the batch under way
 
     with tail(out, run):
@@ -74,26 +78,26 @@ def test_the_writer_ends(out: Path) -> None:
     assert stopped.holder.what.startswith(f"process {os.getpid()} on ")
     assert stopped.seconds >= 0.1
     assert stopped.clean
-    assert not is_requested(out)
+    assert not stop_file(out).exists()
 
 
 def test_a_writer_that_just_begins_clears_what_was_left(out: Path) -> None:
     """And with it a request that was made a moment ago: it is made again."""
 
     def run() -> None:
-        until(lambda: is_requested(out))
-        clear(out)
-        until(lambda: is_requested(out))
+        until(stop_file(out).exists)
+        stop_file(out).unlink()
+        until(stop_file(out).exists)
 
     with tail(out, run):
         assert stop(out, 60).clean
-    assert not is_requested(out)
+    assert not stop_file(out).exists()
 
 
 def test_a_writer_that_breaks_off(out: Path) -> None:
     def run() -> None:
         (out / names.REPUT / names.SCRATCH).mkdir()
-        until(lambda: is_requested(out))
+        until(stop_file(out).exists)
 
     with tail(out, run):
         assert not stop(out, 60).clean
@@ -104,7 +108,7 @@ def test_a_writer_that_does_not_end(out: Path) -> None:
     with tail(out, lambda: until(ending.is_set)):
         with pytest.raises(StoreInUseError, match=r"not ended within 0\.05 s; found process .* run the same"):
             stop(out, 0.05)
-        assert is_requested(out), "it ends when it can"
+        assert stop_file(out).exists(), "it ends when it can"
         ending.set()
 
 
@@ -113,15 +117,6 @@ def test_no_output(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="no output of reput here"):
             stop(path)
     assert not list(tmp_path.iterdir())
-
-
-def test_requests_are_idempotent(out: Path) -> None:
-    clear(out)
-    request(out)
-    request(out)
-    assert is_requested(out)
-    clear(out)
-    assert not is_requested(out)
 
 
 def test_the_holder_by_its_note(out: Path) -> None:

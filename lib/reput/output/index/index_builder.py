@@ -1,4 +1,4 @@
-"""Handing index keys to tasks: which keys go to which file, by prefix sums of the key counts.
+"""Building index files by tasks: which keys go to which file, by prefix sums of the key counts.
 
 Order matters in an index file, so spills are taken in log order; but a file's entries can be built while
 later parts are still being scanned, and several files at once.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 from reput.errors import ReputError
 from reput.format import names
 from reput.format.indexfile import FIRST_ORDINAL, IndexHeader
-from reput.output.index import index_file
-from reput.output.index.index_series import IndexSeries
+from reput.output.index.batch_index import BatchIndex
 from reput.output.index.index_task import IndexTask, message_of_key
 from reput.replay.key_spill import Spill
 from reput.replay.target import Target
@@ -25,46 +24,8 @@ _KEYS_AT_ONCE = 2_000_000
 RunTasks = Callable[[list[IndexTask]], list[Any]]
 
 
-class BatchIndex(Protocol):
-    """Takes the index keys of one batch and puts them into index files.
-
-    Attributes:
-        changed: the files that were written: their headers by name.
-    """
-
-    changed: dict[str, IndexHeader]
-
-    def offer(self, spill: Spill | None, first_timestamp: int) -> None:
-        """Take the next part's keys, in log order.
-
-        Args:
-            spill: the keys, None where the part has none.
-            first_timestamp: storeTimestamp of the part's first message, ms; parts without messages are not
-                offered.
-
-        Raises:
-            ReputError: what was taken earlier couldn't be written.
-        """
-        ...
-
-    def finish(self, last_position: int) -> None:
-        """Write what was taken, and the file that the broker makes for the message after a full one.
-
-        Args:
-            last_position: physical offset of the last message dispatched so far, -1 if there was none.
-
-        Raises:
-            ReputError: it couldn't be written.
-        """
-        ...
-
-    def give_up(self) -> None:
-        """Write no more, and return when nothing does: the batch has failed."""
-        ...
-
-
-class IndexBuilder:
-    """Builds the index files of one batch by tasks, beside its scan; a :class:`BatchIndex`.
+class IndexBuilder(BatchIndex):
+    """Builds the index files of one batch by tasks, beside its scan.
 
     Args:
         target: where and what.
@@ -73,29 +34,21 @@ class IndexBuilder:
     """
 
     def __init__(self, target: Target, known: list[tuple[str, IndexHeader]], run: RunTasks) -> None:
-        self._target = target
-        self._settings = target.settings
-        self._directory = target.root / names.INDEX
+        super().__init__(target, known)
         self._run = run
-        self._series = IndexSeries(known, target.settings.max_index_num)
-        self._waiting: list[Spill] = []
         self._running: Future[list[Any]] | None = None
         self._planned: list[str] = []
         self._pool = ThreadPoolExecutor(1, "reput-index")
-        self.changed: dict[str, IndexHeader] = {}
 
     def offer(self, spill: Spill | None, first_timestamp: int) -> None:
-        """Take the next part's keys; start building when it is worth it. See :class:`BatchIndex`."""
-        self._series.see(first_timestamp)
-        if spill is not None:
-            self._waiting.append(spill)
+        """Take the next part's keys; start building when it is worth it."""
+        super().offer(spill, first_timestamp)
         if self._running is not None and self._running.done():
             self._collect()
         if self._running is None and sum(spill.keys for spill in self._waiting) >= _KEYS_AT_ONCE:
             self._start()
 
-    def finish(self, last_position: int) -> None:
-        """Build what waits. See :class:`BatchIndex`."""
+    def _put_waiting(self) -> None:
         try:
             self._collect()
             if self._waiting:
@@ -103,13 +56,9 @@ class IndexBuilder:
                 self._collect()
         finally:
             self._pool.shutdown()
-        empty = self._series.for_last_message(last_position)
-        if empty is not None:
-            index_file.create_empty(self._target, *empty, flush=self._target.flush_in_tasks)
-            self._moved(*empty)
 
     def give_up(self) -> None:
-        """Wait for the task under way. See :class:`BatchIndex`."""
+        """Wait for the task under way."""
         self._pool.shutdown()
 
     def _start(self) -> None:
@@ -124,31 +73,27 @@ class IndexBuilder:
         for name, result in zip(self._planned, results, strict=True):
             if isinstance(result, ReputError):
                 raise result
-            self._moved(name, result)
-
-    def _moved(self, name: str, header: IndexHeader) -> None:
-        self._series.name, self._series.header = name, header
-        self.changed[name] = header
+            self.moved(name, result)
 
     def _plan(self) -> list[IndexTask]:
         """One task for each file that the waiting keys reach."""
         spills, self._waiting, self._planned = tuple(self._waiting), [], []
         tasks: list[IndexTask] = []
-        name, header = self._series.name, self._series.header
+        name, header = self.name, self.header
         first_key, end = 0, sum(spill.keys for spill in spills)
         while first_key < end:
             if tasks:
                 header = None  # follows a file whose last entry only its own task will know
                 _, before = message_of_key(spills, first_key - 1)
-                name = self._series.next_name(before, name)
+                name = self.next_name(before, name)
             else:
-                name, header = self._series.for_next_key()
+                name, header = self.for_next_key()
             room = self._settings.max_index_num - (FIRST_ORDINAL if header is None else header.index_count)
             keys = min(room, end - first_key)
             tasks.append(
                 IndexTask(
                     root=self._target.root,
-                    path=self._directory / str(name),
+                    path=self._target.root / names.INDEX / str(name),
                     header=header,
                     first_key=first_key,
                     keys=keys,

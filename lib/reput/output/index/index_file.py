@@ -1,4 +1,4 @@
-"""One index file on disk: what is written beside its entries, and reading it back."""
+"""One index file on disk: its header and slots, and reading them back."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def entry_offset(max_hash_slot_num: int, ordinal: int) -> int:
 
 
 def empty_header(settings: StoreSettings, header: IndexHeader) -> IndexHeader:
-    """As a file without entries has it on disk: 4.9 counts from 0 until the first one comes."""
+    """The header of a file without entries as it is on disk: 4.9 counts from 0 until the first entry."""
     return replace(header, index_count=settings.dialect.empty_index_count)
 
 
 def check_there(path: Path, header: IndexHeader) -> None:
-    """Refuse to begin a file anew that had entries when it was committed.
+    """Check that a file that had entries when it was committed is still there.
 
     Raises:
         OutputError: it is missing.
@@ -47,15 +47,12 @@ def check_there(path: Path, header: IndexHeader) -> None:
             "an index file that the journal names is missing",
             path=path,
             expected=f"{header.index_count - FIRST_ORDINAL} entries",
-            next_step="Put it back, or remove the output and start anew",
+            next_step="Put it back, or remove the output and start again",
         )
 
 
-def create_empty(target: Target, name: str, header: IndexHeader, *, flush: bool) -> None:
-    """Make a file without entries, or begin one of that name anew.
-
-    Args:
-        flush: fsync the file and its directory.
+def create_empty(target: Target, name: str, header: IndexHeader) -> None:
+    """Make a file without entries, or start one of that name again; flushed if tasks of the target flush.
 
     Raises:
         OutputError: it can't be made.
@@ -63,7 +60,7 @@ def create_empty(target: Target, name: str, header: IndexHeader, *, flush: bool)
     path = target.root / names.INDEX / name
     with opened(path, file_length(target.settings), target.owner) as fd:
         files.pwrite_all(fd, empty_header(target.settings, header).encode(), 0)
-        if flush:
+        if target.flush_in_tasks:
             files.fsync_file(fd)
             files.fsync_dir(path.parent)
 
@@ -71,8 +68,8 @@ def create_empty(target: Target, name: str, header: IndexHeader, *, flush: bool)
 def load_slots(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.int32]:
     """A file's slots, int32[slots] in native byte order, as of the time when it had ``index_count``.
 
-    A writer that went further and then failed leaves slots that point to later entries. These can't be taken
-    back one by one, so that all are computed anew.
+    A writer that went further and then failed leaves slots that point to later entries. These can't be reset
+    one by one, so all slots are computed again.
 
     Raises:
         OutputError: the file is shorter than it has to be.
@@ -88,7 +85,7 @@ def load_slots(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.
 
 
 def slots_of_entries(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.int32]:
-    """The slots, int32[slots], that the entries below ``index_count`` lead to.
+    """The slots, int32[slots], that follow from the entries below ``index_count``.
 
     Raises:
         OutputError: the file is shorter than it has to be.

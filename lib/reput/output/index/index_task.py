@@ -52,7 +52,7 @@ class IndexTask:
 def build(task: IndexTask) -> IndexHeader | ReputError:
     """Put the task's keys into its file; the header afterwards, or what went wrong.
 
-    Running it again from the same header writes the same bytes again.
+    Running it again from the same header writes the same bytes.
     """
     try:
         with OutputLock(task.root).shared():
@@ -96,7 +96,7 @@ def message_of_key(spills: tuple[Spill, ...], key: int) -> tuple[int, int]:
     """(physicalOffset, storeTimestamp) of the message that has the ``key``-th key of some spills.
 
     Raises:
-        OutputError: the spills don't hold so many, so one was cut.
+        OutputError: the spills hold fewer keys, so one was cut.
     """
     left = key
     for spill in spills:
@@ -113,7 +113,7 @@ def message_of_key(spills: tuple[Spill, ...], key: int) -> tuple[int, int]:
 
 
 def _chunks(task: IndexTask) -> Iterator[tuple[KeyRows, int]]:
-    """The task's keys as rows, with how many keys of the first row don't count."""
+    """The task's keys as rows, with how many keys of the first row to skip."""
     skip, wanted = task.first_key, task.keys
     for spill in task.spills:
         if skip >= spill.keys:

@@ -1,12 +1,12 @@
-"""Index keys of small batches, put by the process that runs a tail, at a cost that follows from their number.
+"""Index keys of small batches, put by the process that runs a tail, at a cost proportional to their number.
 
-The last index file stays open from batch to batch, its slots in memory. A batch writes its entries in one go
-and flushes them, then shows them to readers: the header, then the slots that changed, through a map. Readers
-may come at any moment; in this order no slot leads past the entries that the header counts.
+The last index file stays open from batch to batch, with its slots in memory. A batch writes its entries at
+once and flushes them, then shows them to readers: the header, then the slots that changed, through a map. A
+reader may come at any moment; in this order no slot points past the entries that the header counts.
 
-Slots and header of the last file aren't flushed while the tail lives. They follow from the entries and the
-journal, and :mod:`reput.output.rollback` makes them anew as long as scratch is there, which is as long as the
-tail lives. A file that is full is flushed whole, before the journal can name another: docs/adr/0018.
+Slots and header of the last file aren't flushed while the tail runs. They follow from the entries and the
+journal, and :mod:`reput.output.rollback` computes them again if the scratch directory is there, as it is
+while a tail runs. A full file is flushed whole before the journal can name another one: docs/adr/0018.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,8 @@ from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.output.index import index_file
-from reput.output.index.index_series import IndexSeries
+from reput.output.index.batch_index import BatchIndex
 from reput.output.index.index_task import from_key
-from reput.replay.key_spill import Spill
 from reput.replay.target import Target
 from reput.store import files
 
@@ -49,16 +49,16 @@ class LiveIndex:
         """Begin a batch.
 
         Args:
-            known: the index files so far, in order: (name, header), as the journal has them. What an earlier
-                batch put and never committed is forgotten.
+            known: the index files so far, in order: (name, header), as the journal has them. Keys that an
+                earlier batch put and never committed are discarded.
         """
-        return LiveBatch(self, self._target, IndexSeries(known, self._target.settings.max_index_num))
+        return LiveBatch(self, self._target, known)
 
     def release(self) -> None:
         """Flush all of the file that is open, and close it: before others write it, and at a clean end.
 
         Raises:
-            OutputError: it can't be flushed, or a write failed before: a second try can't make it good.
+            OutputError: it can't be flushed, or a write failed before, which a second try can't repair.
         """
         if self._failure is not None:
             raise self._failure
@@ -71,18 +71,18 @@ class LiveIndex:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the file as it is, to be rolled back by the next start."""
+        """Close the file as it is; the next start rolls it back."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
-    def file_for(self, series: IndexSeries) -> LiveFile:
+    def file_for(self, batch: LiveBatch) -> LiveFile:
         """The file that the next key goes to, open.
 
         Raises:
             OutputError: it can't be opened, or isn't there any more.
         """
-        name, header = series.for_next_key()
+        name, header = batch.for_next_key()
         file = self._file
         if file is not None and (file.name, file.header) == (name, header):
             file.check_in_place()
@@ -92,10 +92,10 @@ class LiveIndex:
         return self._file
 
     def put(self, batch: LiveBatch, pieces: Iterable[KeyRows]) -> None:
-        """Put keys in log order, on to new files where one is full; all flushed that has to be.
+        """Put keys in log order, into a new file where one is full; flushes what has to be flushed.
 
         Raises:
-            OutputError: and again at every later use.
+            OutputError: also at every later use.
         """
         if self._failure is not None:
             raise self._failure
@@ -103,10 +103,10 @@ class LiveIndex:
             for rows in pieces:
                 skip, left = 0, len(rows.position)
                 while left:
-                    file = self.file_for(batch.series)
+                    file = self.file_for(batch)
                     put = file.put(rows, skip)
                     batch.moved(file.name, file.header)
-                    if batch.series.is_full(file.header):
+                    if batch.is_full(file.header):
                         self.release()
                     left -= put.rows
                     if left:
@@ -118,43 +118,19 @@ class LiveIndex:
             raise
 
 
-class LiveBatch:
-    """Puts one batch's keys; a :class:`reput.output.index.index_builder.BatchIndex`.
+class LiveBatch(BatchIndex):
+    """Puts one batch's keys into the file that a :class:`LiveIndex` keeps open, and flushes them."""
 
-    Attributes:
-        series: the index files, those of this batch included.
-        changed: the files that were written: their headers by name.
-    """
-
-    def __init__(self, live: LiveIndex, target: Target, series: IndexSeries) -> None:
+    def __init__(self, live: LiveIndex, target: Target, known: list[tuple[str, IndexHeader]]) -> None:
+        super().__init__(replace(target, flush_in_tasks=True), known)
         self._live = live
-        self._target = target
-        self._waiting: list[Spill] = []
-        self.series = series
-        self.changed: dict[str, IndexHeader] = {}
 
-    def offer(self, spill: Spill | None, first_timestamp: int) -> None:
-        """Take the next part's keys. See :class:`reput.output.index.index_builder.BatchIndex`."""
-        self.series.see(first_timestamp)
-        if spill is not None:
-            self._waiting.append(spill)
-
-    def finish(self, last_position: int) -> None:
-        """Put what was taken, and flush. See :class:`reput.output.index.index_builder.BatchIndex`."""
+    def _put_waiting(self) -> None:
         if self._waiting:
             self._live.put(self, (rows for spill in self._waiting for rows in spill.chunks()))
-        empty = self.series.for_last_message(last_position)
-        if empty is not None:
-            index_file.create_empty(self._target, *empty, flush=True)
-            self.moved(*empty)
 
     def give_up(self) -> None:
-        """Nothing is under way. See :class:`reput.output.index.index_builder.BatchIndex`."""
-
-    def moved(self, name: str, header: IndexHeader) -> None:
-        """Say that a file is the last one now, with this header."""
-        self.series.name, self.series.header = name, header
-        self.changed[name] = header
+        """Nothing is under way."""
 
 
 class LiveFile:
@@ -163,13 +139,13 @@ class LiveFile:
     Args:
         target: where and what.
         name: the file's; it is made if it holds no entries yet.
-        header: as of the last commit; what the file holds beyond it is forgotten.
+        header: as of the last commit; what the file holds beyond it is discarded.
 
     Attributes:
-        name, header: what it is called, and its header by now.
+        name, header: the file's name, and its header by now.
 
     Raises:
-        OutputError: it can't be opened or made, or holds entries and is missing.
+        OutputError: it can't be opened or made, or should have entries and is missing.
     """
 
     def __init__(self, target: Target, name: str, header: IndexHeader) -> None:
@@ -185,7 +161,7 @@ class LiveFile:
         index_file.check_there(self._path, header)
         files.make_dirs(self._path.parent, target.owner)
         self._fd, created = files.open_sized(self._path, length, target.owner)
-        # A batch that fails may leave the file to the collector, as it does the map.
+        # A batch that fails may leave the file to the garbage collector, as it does the map.
         self._close = weakref.finalize(self, files.system.close, self._fd)
         self._close.atexit = False
         try:
@@ -210,7 +186,7 @@ class LiveFile:
 
         Args:
             rows: the keys.
-            skip: how many of the first row's keys are in the file before.
+            skip: how many of the first row's keys are already in the file before.
 
         Raises:
             OutputError: no space.
@@ -244,14 +220,14 @@ class LiveFile:
         self._unflushed = index_file.entry_offset(self._slot_num, self.header.index_count)
 
     def close(self) -> None:
-        """Give the descriptor back; the map goes with this object."""
+        """Close the descriptor; the map goes with this object."""
         self._close()
 
     def check_in_place(self) -> None:
-        """Refuse to write a file that nobody can find.
+        """Check that the open file is still the one of its name.
 
         Raises:
-            OutputError: it was removed, or another has its name.
+            OutputError: it was removed, or another file has its name.
         """
         ours = os.fstat(self._fd)
         with files.reporting("the index file that is being written is gone", self._path):

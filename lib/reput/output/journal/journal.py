@@ -5,9 +5,9 @@
 is the cursor, whatever Spark's checkpoint says. A record that is cut short or has a wrong CRC at the end of
 the journal was never committed, and is cut off.
 
-A journal that has grown is rewritten, so that its length goes by the store and by how much is done in
-:data:`KEEP_SECONDS`, not by its age: a snapshot stands in for the oldest batches, and the newest are kept as
-they are, to step back to. Batches are numbered from 1, those in the snapshot included.
+A journal that has grown is rewritten, so that its length depends on the store and on how much is done in
+:data:`KEEP_SECONDS`, not on its age: a snapshot replaces the oldest batches, and the newest are kept as they
+are, to step back to. Batches are numbered from 1, those in the snapshot included.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ __all__ = ["Journal", "read", "read_state"]
 _Given = TypeVar("_Given")
 _Taken = TypeVar("_Taken")
 
-#: So many batches, and those of so much time, can be stepped back to after any rewriting.
+#: Any rewriting keeps at least this many batches to step back to, and all batches of this many seconds.
 KEEP_BATCHES = 256
 KEEP_SECONDS = 600
 
 #: A rewriting has to save this many bytes, beside as many as it writes.
 _WORTH_IT = 4 << 20
 
-_UNKNOWN = "What the batches wrote is not known any more: remove the output and rebuild it"
+_UNKNOWN = "What the batches wrote is no longer known: remove the output and rebuild it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,17 @@ class Journal:
     Attributes:
         path: the file.
         opening: what the output was begun with.
-        state: all batches added up; it goes on with each that is appended.
-        first_number: of the oldest batch that is kept. When none is, of the next one.
-        steps_back: how often :meth:`step_back` took batches away since the journal was opened.
+        state: all batches added up, those appended included.
+        first_number: of the oldest batch that is kept; if none is kept, of the next one.
+        steps_back: how often :meth:`step_back` removed batches since the journal was opened.
     """
 
     def __init__(self, path: Path, data: bytes) -> None:
-        """Take a journal as it is on disk. For :meth:`create` and :meth:`open`.
+        """Read a journal. For :meth:`create` and :meth:`open`.
 
         Args:
             path: the file.
-            data: all of it; what was never committed at its end is left out.
+            data: all of it; what was never committed at its end is ignored.
         """
         content = _Content(path, data)
         self.path = path
@@ -96,7 +96,7 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, opening: Opening, owner: Owner | None) -> Journal:
-        """Begin a journal.
+        """Create a journal.
 
         Raises:
             OutputError: it can't be written.
@@ -107,7 +107,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path) -> Journal:
-        """Open a journal and cut a record off its end that was never committed.
+        """Open a journal, and cut off a record at its end that was never committed.
 
         Raises:
             JournalError: it isn't a journal of this version.
@@ -120,11 +120,11 @@ class Journal:
 
     @property
     def batches(self) -> list[Batch]:
-        """All batches that are kept, read from the file: for a look at them, not for each batch."""
+        """All batches that are kept, read from the file: to inspect them, not for use in each batch."""
         return [self.batch(number) for number in range(self.first_number, self.state.batches + 1)]
 
     def batch(self, number: int) -> Batch:
-        """One batch that is kept; the last one costs nothing.
+        """One batch that is kept; the last one is in memory.
 
         Raises:
             IndexError: it isn't kept, or not there yet.
@@ -134,7 +134,7 @@ class Journal:
         return self._read(number)
 
     def committed_at(self, number: int) -> float:
-        """When a batch that is kept was committed, s by the wall clock; 0 if a version before this did.
+        """When a batch that is kept was committed, s by the wall clock; 0 if an earlier version did.
 
         Raises:
             IndexError: it isn't kept, or not there yet.
@@ -159,7 +159,7 @@ class Journal:
         self.state.add(batch)
 
     def state_after(self, number: int) -> State:
-        """What the first ``number`` batches add up to; a state of its own.
+        """What the first ``number`` batches add up to, as a new state.
 
         Raises:
             IndexError: the batches up to it are no longer kept one by one, or aren't there yet.
@@ -168,33 +168,33 @@ class Journal:
             return self.state.copy()
         if not self.first_number - 1 <= number < self.state.batches:
             raise IndexError(number)
-        # The base has moved on from the file's snapshot, a few batches with each rewriting's approach.
+        # The base has moved on from the file's snapshot, as a rewriting comes nearer.
         state = self._base.copy() if self._base.batches <= number else self._snapshot()
         for at in range(state.batches + 1, number + 1):
             state.add(self._read(at))
         return state
 
-    def step_back(self, number: int, told: Batch | None = None) -> State:
-        """Forget all batches after ``number``: on return the journal ends with it, on disk.
+    def step_back(self, number: int, record: Batch | None = None) -> State:
+        """Remove all batches after ``number``: on return the journal ends with it, on disk.
 
-        The caller then takes back what the others wrote.
+        The caller then rolls back what the others wrote.
 
         Args:
-            told: a batch that takes their place, at once: it tells what happened.
+            record: a batch that replaces them in the same step, and says what happened.
 
         Returns:
             The state now, which is also :attr:`state`.
 
         Raises:
             IndexError: see :meth:`state_after`.
-            OutputError: it can't be written. The next run finds it as it was, or stepped back.
+            OutputError: it can't be written. The next run finds the journal as it was, or stepped back.
         """
         self._check_usable()
         if number == self.state.batches:
             return self.state
         state = self.state_after(number)
         end, now = self._end_of(number), int(time.time() * 1000)
-        tail = journal_records.batch(told, number + 1, now) if told else b""
+        tail = journal_records.batch(record, number + 1, now) if record else b""
         self._replace(os.pread(self._fd, end, 0) + tail)
         del self._kept[number + 1 - self.first_number :]
         self._length = end
@@ -203,15 +203,15 @@ class Journal:
             self._base = self._snapshot()
         self.state = state
         self.steps_back += 1
-        if told is not None:
+        if record is not None:
             self._length += len(tail)
             self._kept.append(_Kept(self._length, now))
-            self._last = told
-            state.add(told)
+            self._last = record
+            state.add(record)
         return state
 
     def _rewrite_if_grown(self, now: int) -> None:
-        """Put a snapshot in the place of the oldest batches once it is worth it."""
+        """Replace the oldest batches by a snapshot once it is worth it."""
         self._move_base(now)
         dropped = self._end_of(self._base.batches) - self._snapshot_end
         if dropped < _WORTH_IT + self._length - dropped:
@@ -229,7 +229,7 @@ class Journal:
         self.first_number = self._base.batches + 1
 
     def _move_base(self, now: int) -> None:
-        """Let the state that a snapshot would hold follow, two batches at a time, so that none costs much."""
+        """Advance the state for the next snapshot, by two batches at most, so that no append takes long."""
         for _ in range(2):
             number = self._base.batches + 1
             if self.state.batches - number < KEEP_BATCHES:
@@ -239,10 +239,10 @@ class Journal:
             self._base.add(self._read(number))
 
     def _replace(self, data: bytes) -> None:
-        """Write the whole file anew, and go on in the new one."""
+        """Replace the whole file, and continue in the new one."""
         facts = os.fstat(self._fd)
         owner = Owner(facts.st_uid, facts.st_gid, facts.st_mode & 0o7777)
-        # When this fails halfway, what is appended to the old file may be in no directory any more.
+        # When this fails halfway, the old file, to which batches are appended, may have lost its name.
         self._is_lost = True
         files.write_atomically(self.path, data, owner)
         fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
@@ -259,7 +259,7 @@ class Journal:
         with files.reporting("the journal is gone", self.path):
             is_in_place = os.path.samestat(self.path.stat(), os.fstat(self._fd))
         if not is_in_place:
-            raise OutputError("another journal is in this one's place", path=self.path)
+            raise OutputError("another journal has replaced this one", path=self.path)
 
     def _place(self, number: int) -> int:
         if not self.first_number <= number <= self.state.batches:
@@ -267,7 +267,7 @@ class Journal:
         return number - self.first_number
 
     def _end_of(self, number: int) -> int:
-        """Where a batch's record ends, or what stands before the first one."""
+        """Where a batch's record ends; for a number before the first one, where the snapshot ends."""
         return self._snapshot_end if number < self.first_number else self._kept[self._place(number)].end
 
     def _read(self, number: int) -> Batch:
@@ -279,18 +279,18 @@ class Journal:
         raise _damaged(self.path, start, "bytes that changed since it was written")
 
     def _snapshot(self) -> State:
-        """The state that the file's batches go on from."""
+        """The state before the file's first batch."""
         return _Content(self.path, os.pread(self._fd, self._snapshot_end, 0)).base
 
 
 def _next_step(found: object) -> str:
     if isinstance(found, int) and found > journal_records.FORMAT:
-        return "A newer reput wrote it: go on with that version, or choose another output directory"
+        return "A newer reput wrote it: continue with that version, or choose another output directory"
     return "Choose another output directory, or remove this one"
 
 
 class _Content:
-    """What the bytes of a journal say."""
+    """The bytes of a journal, decoded."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self._path, self._data = path, data
@@ -299,7 +299,7 @@ class _Content:
         head: dict[str, Any] = _taken_apart(path, _to_object, payload)
         if head.get("format") not in journal_records.READABLE:
             raise JournalError(
-                "this is no journal that can be continued",
+                "this isn't a journal that can be continued",
                 path=path,
                 expected=f"an opening record of format {' or '.join(map(str, journal_records.READABLE))}",
                 found=head.get("format", "none"),
@@ -309,7 +309,7 @@ class _Content:
         self.snapshot_end = at + journal_records.length_of(payload)
         self.base = State(cursor=self.opening.start, log_start=self.opening.start)
         if "snapshot" in head:
-            # It was written and flushed together with the opening: a crash doesn't take it away.
+            # It was written and flushed together with the opening: a crash can't have removed it.
             at, payload = next(self._frames, (self.snapshot_end, b""))
             if not payload:
                 raise _damaged(path, at, "none")
@@ -320,20 +320,20 @@ class _Content:
         """The batches, each of which begins where the one before it ended.
 
         Raises:
-            JournalError: one doesn't, so that others are missing, or stand elsewhere.
+            JournalError: one doesn't, so that others are missing or in another place.
         """
         end, cursor, due = self.snapshot_end, self.base.cursor, self.base.batches + 1
         for at, payload in self._frames:
             batch, number, committed = _taken_apart(self._path, journal_records.to_batch, payload)
             # Versions before this one wrote no numbers.
             if batch.start != cursor or batch.end < cursor or number not in (None, due):
-                told = "" if number is None else f"batch {number}, "
+                named = "" if number is None else f"batch {number}, "
                 raise JournalError(
                     "the journal's batches don't follow one another",
                     path=self._path,
                     offset=at,
                     expected=f"batch {due}, which begins at physical offset {cursor}",
-                    found=f"{told}from {batch.start} to {batch.end}",
+                    found=f"{named}from {batch.start} to {batch.end}",
                     next_step=_UNKNOWN,
                 )
             end, cursor, due = at + journal_records.length_of(payload), batch.end, due + 1
@@ -344,7 +344,7 @@ class _Content:
 
 
 def read(path: Path) -> tuple[Opening, list[Batch]]:
-    """What a journal holds, without changing anything: its opening and the batches that it keeps.
+    """A journal's opening and the batches that it keeps; nothing is changed.
 
     Raises:
         JournalError: it isn't a journal of this version.
@@ -354,7 +354,7 @@ def read(path: Path) -> tuple[Opening, list[Batch]]:
 
 
 def read_state(path: Path) -> tuple[Opening, State]:
-    """What a journal's batches add up to, without changing anything, also while a run appends to it.
+    """What a journal's batches add up to; nothing is changed, and a run may be appending to it.
 
     Raises:
         JournalError: it isn't a journal of this version.
@@ -366,15 +366,15 @@ def read_state(path: Path) -> tuple[Opening, State]:
 
 
 def _taken_apart(path: Path, take: Callable[[_Given], _Taken], given: _Given) -> _Taken:
-    """What a record holds, or the error that says that another version or program wrote it."""
+    """The contents of a record; an error if another version or program wrote it."""
     try:
         return take(given)
     except (ValueError, LookupError, TypeError, AttributeError, struct.error, RecursionError) as error:
         raise JournalError(
-            "a record of the journal is whole, and not one that this version of reput wrote",
+            "a record of the journal is whole, but this version of reput didn't write it",
             path=path,
             found=repr(error),
-            next_step="Go on with the version that wrote it, or choose another output directory",
+            next_step="Continue with the version that wrote it, or choose another output directory",
         ) from error
 
 
@@ -391,7 +391,7 @@ def _bytes_of(path: Path) -> bytes:
 
 def _damaged(path: Path, offset: int, found: str) -> JournalError:
     return JournalError(
-        "a record of the journal is damaged, and others follow it",
+        "a record of the journal is damaged, and more records follow it",
         path=path,
         offset=offset,
         expected="a length and a CRC that fit",

@@ -1,7 +1,7 @@
 """The journal's records: length uint32, CRC-32 of the payload uint32 (both big-endian), payload: UTF-8 JSON.
 
 Three kinds: the opening, first in each journal; a snapshot, second where the opening announces one; batches.
-A batch's payload begins with ``{"start":``, which is how one is found behind damage.
+A batch's payload begins with ``{"start":``, by which one is found behind damage.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def whole_frames(data: bytes) -> Iterator[tuple[int, bytes]]:
     while at + _FRAME.size <= len(data):
         length, crc = _FRAME.unpack_from(data, at)
         payload = data[at + _FRAME.size : at + _FRAME.size + length]
-        # No record is empty, but zeros, which a power loss may leave at the end, would pass for an empty one.
+        # No record is empty, but zeros, which a power loss may leave at the end, look like an empty one.
         if not 0 < length <= _MAX_RECORD or len(payload) < length or crc32(payload) != crc:
             return
         yield at, payload
@@ -106,7 +106,7 @@ def length_of(payload: bytes) -> int:
 
 
 def batch_after(data: bytes, at: int) -> int | None:
-    """Where a batch lies after a damaged record. A crash leaves none: only the last one can be cut short."""
+    """Offset of a batch after a damaged record, or None. A crash only cuts the last record short."""
     start = data.find(_BATCH_BEGINS, at + _FRAME.size + 1)
     while start >= 0:
         length, crc = _FRAME.unpack_from(data, start - _FRAME.size)
@@ -128,7 +128,7 @@ def to_opening(payload: dict[str, Any]) -> Opening:
 
 
 def to_batch(payload: bytes) -> tuple[Batch, int | None, int]:
-    """A payload's batch, its number (None where it isn't told), and when it was committed (0 likewise)."""
+    """A payload's batch, its number (None if not recorded), and when it was committed (0 likewise)."""
     facts: dict[str, Any] = json.loads(payload)
     number, committed = facts.pop("number", None), facts.pop("committed", 0)
     _decode(facts)

@@ -1,12 +1,12 @@
-"""A Delta table with one writer, every byte of which goes through :mod:`reput.store.files`.
+"""A Delta table with one writer, which writes every byte through :mod:`reput.store.files`.
 
 Format: the Delta transaction log protocol, reader version 1, writer version 2
 (https://github.com/delta-io/delta/blob/master/PROTOCOL.md). The log is ``_delta_log/VERSION.json``, lines of
 actions; ``VERSION.checkpoint.parquet`` holds what all of them up to a version add up to.
 
-What a commit names is on disk before the commit is, and a commit is there whole or not at all, whatever crash
-comes. So nothing has to be mended: what no commit names, a crash left, and :meth:`Table.open` removes it. The
-cost of a commit follows from what it adds; nothing is listed or read again while the table is open.
+What a commit names is on disk before the commit is, and after a crash a commit is there whole or not at all.
+So nothing has to be repaired: files that no commit names were left by a crash, and :meth:`Table.open` removes
+them. The cost of a commit depends on what it adds; nothing is listed or read again while the table is open.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from reput.store import files
 
 LOG = "_delta_log"
 
-#: What was replaced stays so long for readers that know it only, s.
+#: Seconds for which replaced files stay, for readers that know only these.
 RETENTION_SECONDS = 300
 
 _LAST_CHECKPOINT = "_last_checkpoint"
@@ -73,7 +73,7 @@ _CHECKPOINT = {
 
 
 class TableError(OSError):
-    """The files aren't those of a table that this writer wrote, or another one wrote to it."""
+    """The files aren't those of a table that this writer wrote, or another process wrote to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class DataFile:
         modified: when it was written, ms.
         rows: how many it has.
         first, last: the transaction versions whose rows it has, both included.
-        level: how often its rows were merged from smaller files; the writer's own notion.
+        level: how often its rows were merged from smaller files; only the writer uses it.
     """
 
     name: str
@@ -130,7 +130,7 @@ class Table:
 
     @classmethod
     def create(cls, path: Path, application: str, schema: pa.Schema) -> Table:
-        """Begin a table where there is nothing; it is one with its first commit.
+        """Create a table in an empty place; it becomes visible with its first commit.
 
         Raises:
             OutputError: it can't be written.
@@ -149,16 +149,16 @@ class Table:
 
     @classmethod
     def open(cls, path: Path, application: str, *, clean: bool = True) -> Table | None:
-        """The table as its log says it is; None where there is no log.
+        """The table as described by its log; None where there is no log.
 
         Args:
             path: its directory.
             application: names the writer's transactions.
-            clean: remove what crashes left. For the writer; without it the table can only be looked at.
+            clean: remove files that crashes left. For the writer; without it the table is read-only.
 
         Raises:
-            TableError: it isn't one that this writer wrote, or not all of it is there.
-            OutputError: what a crash left can't be removed.
+            TableError: it isn't one that this writer wrote, or parts of it are missing.
+            OutputError: a file that a crash left can't be removed.
         """
         log = path / LOG
         if not log.is_dir():
@@ -186,7 +186,7 @@ class Table:
         return table
 
     def write(self, rows: pa.Table, first: int, last: int, level: int) -> DataFile:
-        """Write a file that no commit names yet; it is on disk on return.
+        """Write a file that no commit names yet; on return it is on disk.
 
         Args:
             rows: at least one.
@@ -238,7 +238,7 @@ class Table:
 
         Raises:
             OutputError: it can't be written; the table is as it was.
-            TableError: somebody else committed.
+            TableError: another process committed.
         """
         now = _now()
         actions = [
@@ -255,16 +255,16 @@ class Table:
             self.transaction = transaction
 
     def replace(self, old: list[DataFile], new: DataFile, *, data_change: bool) -> None:
-        """Put one file in the place of others.
+        """Replace some files by one.
 
         Args:
             old: files of the table.
-            new: what stands for them from now on.
-            data_change: its rows aren't just theirs.
+            new: what replaces them.
+            data_change: the new file's rows aren't the same rows.
 
         Raises:
             OutputError: it can't be written; the table is as it was.
-            TableError: somebody else committed.
+            TableError: another process committed.
         """
         now = _now()
         actions = [_commit_info(now, "OPTIMIZE"), {"add": _add(new, data_change=data_change)}]
@@ -286,7 +286,7 @@ class Table:
             self.files[new.name] = new
 
     def checkpoint(self) -> None:
-        """Write what the log adds up to, so that no reader needs what came before.
+        """Write a checkpoint, so that no reader needs the commits before it.
 
         Raises:
             OutputError: it can't be written.
@@ -333,7 +333,7 @@ class Table:
         version = self.version + 1
         path = self.path / LOG / f"{version:020d}.json"
         if path.exists():
-            raise TableError(f"{path} was written by somebody else")
+            raise TableError(f"{path} was written by another process")
         lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
         files.write_atomically(path, lines.encode())
         self.version = version
@@ -380,10 +380,10 @@ class Table:
         elif kind == "metaData":
             self._metadata = facts
         elif kind == "protocol" and (facts["minReaderVersion"], facts["minWriterVersion"]) != (1, 2):
-            raise ValueError(f"it asks for protocol {facts}")
+            raise ValueError(f"it requires protocol {facts}")
 
     def _remove_left_over(self, log_names: set[str]) -> None:
-        """What a crash left: data that no commit names, files that were about to be renamed."""
+        """Remove what a crash left: data that no commit names, files that were about to be renamed."""
         known = {LOG, *self.files, *self._removed}
         for entry in self.path.iterdir():
             if entry.name not in known:
@@ -438,7 +438,7 @@ def _add(file: DataFile, *, data_change: bool) -> dict[str, Any]:
 
 
 def _own_name(facts: dict[str, Any]) -> str:
-    """The name of a file; what has been replaced is removed one day, and that is in the table's directory."""
+    """The name of a file, which has to be in the table's directory: replaced files are removed some day."""
     name = unquote(facts["path"])
     if "/" in name or name in ("", ".", ".."):
         raise ValueError(f"{name!r} is no file of this table")
@@ -459,7 +459,7 @@ def _file_of(facts: dict[str, Any]) -> DataFile:
 
 
 def _with_pairs(facts: dict[str, Any]) -> dict[str, Any]:
-    """Maps as lists of pairs, which is how Arrow takes them."""
+    """Maps as lists of pairs, as Arrow needs them."""
     changed: dict[str, Any] = {
         name: list(value.items())
         for name, value in facts.items()

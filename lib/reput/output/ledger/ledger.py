@@ -1,10 +1,10 @@
 """The Delta ledger: what every batch did, as a table for people and Spark SQL.
 
 ``ledger/`` in the output, one Delta table with a row per batch, per queue that the batch changed, per index
-file, per finding and per thing that retention did. It is derived from the journal: a batch is committed to it
-once, under the transaction ``reput`` with the batch's number in the journal, from 1 on, as version, and
-whatever is missing is written from the journal at the next start. (The end offset would not do: a batch that
-only found damage at the log's end moves no offset.)
+file, per finding and per step of retention. It is derived from the journal: a batch is committed to it once,
+under the transaction ``reput`` with the batch's number in the journal, from 1 on, as version, and whatever is
+missing is written from the journal at the next start. (The end offset can't be the version: a batch that only
+found damage at the log's end moves no offset.)
 
 :mod:`reput.output.ledger.ledger_upkeep` keeps it small beside the stream.
 """
@@ -29,7 +29,7 @@ from reput.store.system_errors import shortage_in
 
 APPLICATION = "reput"
 
-#: Levels of the table's files: one batch; some; no more to be merged one by one; batches told as one.
+#: Levels of the table's files: one batch; several; no longer merged with others; batches summed up as one.
 LEVEL_BATCH, LEVEL_SOME, LEVEL_FULL, LEVEL_AS_ONE = range(4)
 
 #: Batches that are committed at once when many are missing.
@@ -41,7 +41,7 @@ class Ledger:
 
     Attributes:
         path: its directory.
-        upkeep: held by what works on the table's old files, so that the table isn't made anew meanwhile.
+        upkeep: held by what works on the table's old files, so that the table isn't recreated meanwhile.
     """
 
     def __init__(self, root: Path) -> None:
@@ -58,7 +58,7 @@ class Ledger:
         return self._table
 
     def version(self) -> int:
-        """How many of the journal's batches the ledger has, without changing anything.
+        """How many of the journal's batches the ledger has; nothing is changed.
 
         Raises:
             OSError: it can't be read.
@@ -69,9 +69,9 @@ class Ledger:
     def catch_up(self, journal: Journal) -> None:
         """Commit those of the journal's batches that the ledger doesn't have.
 
-        A ledger that isn't what the journal says is made anew: the first time, after the journal has stepped
-        back, and when somebody else wrote to it. What the journal doesn't keep one by one is then told as a
-        state.
+        A ledger that disagrees with the journal is recreated; this is checked the first time, after the
+        journal has stepped back, and when another process wrote to it. Batches that the journal no longer
+        keeps one by one are then summed up.
 
         Raises:
             OutputError: the ledger can't be written.
@@ -86,7 +86,7 @@ class Ledger:
                 self._commit_missing(journal)
 
     def _open(self, journal: Journal) -> None:
-        """Have a table that goes with the journal, or none where there are no batches yet."""
+        """Open the table that belongs to the journal; leaves None where there are no batches yet."""
         table = self._table
         known = self._journal is journal and table is not None
         if known and self._steps_back == journal.steps_back:
@@ -100,7 +100,7 @@ class Ledger:
         self._journal, self._steps_back = journal, journal.steps_back
 
     def _goes_on(self, journal: Journal) -> bool:
-        """Whether the journal still has the batch that was committed last, where it was."""
+        """Whether the journal still has the batch that was committed last, under its number."""
         number = self._table.transaction if self._table is not None else 0
         if not journal.first_number <= number <= journal.state.batches:
             return False
@@ -136,10 +136,10 @@ class Ledger:
             if not batches:
                 return
             table = Table.create(self.path, APPLICATION, SCHEMA)
-            told = journal.first_number - 1
-            if told:
-                rest = state_rows(journal.state_after(told), journal.opening.start)
-                table.commit(table.write(rest, 1, told, LEVEL_AS_ONE), told)
+            summed = journal.first_number - 1
+            if summed:
+                rest = state_rows(journal.state_after(summed), journal.opening.start)
+                table.commit(table.write(rest, 1, summed, LEVEL_AS_ONE), summed)
                 self._table = table
         while table.transaction < batches:
             first = table.transaction + 1
@@ -155,9 +155,9 @@ class Ledger:
     def _reporting(self) -> Iterator[None]:
         try:
             yield
-        except OSError as error:  # the package's own, too, which have no number
+        except OSError as error:  # TableError, too, which has no number
             short = shortage_in(str(error), [self.path])
-            again = "Mend the cause and run the same command again; the journal has the batch"
+            again = "Fix the cause and run the same command again; the journal has the batch"
             raise OutputError(
                 "the ledger can't be written",
                 path=self.path,

@@ -42,86 +42,67 @@ SCHEMA = pa.schema(
 )
 
 _Row = dict[str, object]
+_Sums = dict[tuple[str, int], dict[str, int]]
 
 
 def rows(batch: Batch) -> pa.Table:
     """A batch's rows, in an order that doesn't depend on whether it was read from the journal."""
-    found: list[_Row] = [
-        {
-            "kind": "batch",
-            "batch_start": batch.start,
-            "messages": batch.messages,
-            "bytes": batch.bytes,
-            "last_timestamp": batch.last_timestamp,
-        }
-    ]
-    found += [
-        {
-            "kind": "queue",
-            "topic": topic,
-            "queue_id": queue_id,
-            "first_offset": state.first,
-            "next_offset": state.next,
-            "units": state.units,
-            "bytes": state.bytes,
-            "end_offset": state.end,
-        }
-        for (topic, queue_id), state in sorted(batch.queues.items())
-    ]
-    found += _of_index(batch.index)
-    found += _of_findings(batch.findings)
-    found += _of_salvaged(batch.salvaged)
+    sums: _Sums = {
+        queue: {"units": state.units, "bytes": state.bytes} for queue, state in batch.queues.items()
+    }
+    retention: list[_Row] = []
     if batch.log_start or batch.dropped_index:
-        found += _of_retention(batch.log_start, batch.queues, batch.dropped_index)
-    return _table(found, batch.end)
+        retention = _of_retention(batch.log_start, batch.queues, batch.dropped_index)
+    return _rows(batch, {"batch_start": batch.start}, sums, retention, batch.end)
 
 
 def state_rows(state: State, start: int) -> pa.Table:
-    """Rows for all batches up to a state, where these can't be told one by one any more.
+    """Rows for all batches up to a state, when these are no longer kept one by one.
 
-    A queue's ``units`` are those that it has; how many bytes their messages had isn't known.
+    A queue's ``units`` are those that it has; the bytes of their messages aren't known.
 
     Args:
         state: what the batches add up to.
         start: physical offset where the first one began.
     """
+    sums: _Sums = {queue: {"units": known.held} for queue, known in state.queues.items()}
+    retention = _of_retention(state.log_start, {}, []) if state.log_start > start else []
+    return _rows(state, {"batch_start": start, "count": state.batches}, sums, retention, state.cursor)
+
+
+def _rows(facts: Batch | State, extent: _Row, sums: _Sums, retention: list[_Row], end: int) -> pa.Table:
     found: list[_Row] = [
         {
             "kind": "batch",
-            "batch_start": start,
-            "messages": state.messages,
-            "bytes": state.bytes,
-            "last_timestamp": state.last_timestamp,
-            "count": state.batches,
+            "messages": facts.messages,
+            "bytes": facts.bytes,
+            "last_timestamp": facts.last_timestamp,
+            **extent,
         }
     ]
     found += [
         {
             "kind": "queue",
-            "topic": topic,
-            "queue_id": queue_id,
-            "first_offset": queue.first,
-            "next_offset": queue.next,
-            "units": queue.held,
-            "end_offset": queue.end,
+            "topic": queue[0],
+            "queue_id": queue[1],
+            "first_offset": state.first,
+            "next_offset": state.next,
+            "end_offset": state.end,
+            **sums[queue],
         }
-        for (topic, queue_id), queue in sorted(state.queues.items())
+        for queue, state in sorted(facts.queues.items())
     ]
-    found += _of_index(state.index)
-    found += _of_findings(state.findings)
-    found += _of_salvaged(state.salvaged)
-    if state.log_start > start:
-        found += _of_retention(state.log_start, {}, [])
-    return _table(found, state.cursor)
+    found += [*_of_index(facts.index), *_of_findings(facts.findings), *_of_salvaged(facts.salvaged)]
+    return _table([*found, *retention], end)
 
 
 def merged(table: pa.Table) -> pa.Table:
     """Rows of many batches as if they had been one; the result may be merged again.
 
-    One row of kind ``batch`` tells their range, sums and number (``count``). A queue has one row, its last
+    One row of kind ``batch`` has their range, sums and number (``count``). A queue has one row, its last one
     with units and bytes summed up; an index file its last one, unless retention removed it; of retention the
-    last row of each queue stays, and one for all index files. Findings stay as long as they are not too many;
-    then the older ones become one a kind, with their count. Of what was salvaged the newest rows stay.
+    last row of each queue stays, and one for all index files. Findings stay unless they are too many; then
+    the older ones become one row a kind, with their count. Of what was salvaged the newest rows stay.
 
     Args:
         table: the rows in the order in which they were committed.
@@ -161,7 +142,7 @@ def _merged_queues(queues: pa.Table) -> pa.Table:
     keys = ["topic", "queue_id"]
     lasts = ["batch_end", "first_offset", "next_offset", "end_offset"]
     sums = ["units", "bytes"]
-    # "last" is the last in order only where one thread goes through the rows.
+    # "last" is the last in order only if one thread reads the rows.
     grouped = queues.group_by(keys, use_threads=False).aggregate(
         [*((name, "last") for name in lasts), *((name, "sum") for name in sums)]
     )

@@ -1,9 +1,9 @@
-"""Keeping the ledger small beside the stream that writes it.
+"""Keeping the ledger small while a stream writes it.
 
-A tail commits a file a batch. Here they are merged, :data:`BATCHES` to one, then :data:`FILES` of these to
-one; of those the oldest are told as one batch, so that neither files nor rows get ever more. The log gets
-checkpoints, and what was replaced is removed after a while. Each step is a commit of its own after what it
-names is on disk, so that a crash at any moment leaves a sound table.
+A tail commits a file a batch. Here these are merged, :data:`BATCHES` into one, then :data:`FILES` of those
+into one; the oldest of the results are summed up as one batch, so that neither files nor rows grow without
+bound. The log gets checkpoints, and what was replaced is removed after a while. Each step is a commit of its
+own, made when what it names is on disk, so that a crash at any moment leaves a sound table.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ BATCHES = 64
 #: Merged files that are merged once more.
 FILES = 16
 
-#: With so many rows, fewer files are merged.
+#: With this many rows, fewer files are merged.
 ROWS = 1 << 18
 
-#: Files, and rows in them, that tell batches one by one; what is older is told as one batch.
+#: Files, and rows in them, in which batches are kept one by one; older ones are summed up as one batch.
 FULL_FILES = 64
 FULL_ROWS = 10_000_000
 
@@ -39,10 +39,10 @@ _SECONDS_AFTER_FAILURE = 30.0
 
 
 class LedgerUpkeep:
-    """Looks after a ledger in a thread of its own, from start to stop. Use it as a context manager.
+    """Maintains a ledger in a thread of its own, from start to stop. Use it as a context manager.
 
     Attributes:
-        failure: why the last try failed, None if it didn't. The ledger is sound anyway; it is tried again.
+        failure: why the last try failed, None if it didn't. The ledger is sound anyway; the step is retried.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -74,7 +74,7 @@ class LedgerUpkeep:
             self._thread = None
 
     def work(self) -> None:
-        """Do all that is due now; also without a thread, at the end of a run that makes few commits."""
+        """Do all that is due now; may be called without a thread, at the end of a run with few commits."""
         try:
             while not self._stop.is_set():
                 with self._ledger.upkeep:
@@ -82,7 +82,7 @@ class LedgerUpkeep:
                     if table is None or not step(table):
                         break
             self.failure = None
-        except Exception as error:  # noqa: BLE001 - whatever it is, the stream can go on, and the thread must
+        except Exception as error:  # noqa: BLE001 - whatever it is, stream and thread continue
             logging.getLogger(__name__).warning("the ledger can't be tidied up: %s", error)
             self.failure = error
 
@@ -92,7 +92,7 @@ class LedgerUpkeep:
 
 
 def step(table: Table) -> bool:
-    """Do one thing that is due; whether there was one.
+    """Do one step that is due; returns whether there was one.
 
     Raises:
         OSError, ReputError, pyarrow.ArrowException: the table can't be read or written.
@@ -106,7 +106,7 @@ def step(table: Table) -> bool:
             return True
     full = [at for at, file in enumerate(live) if file.level == LEVEL_FULL]
     if len(full) > FULL_FILES or (len(full) > 1 and sum(live[at].rows for at in full) > FULL_ROWS):
-        _tell_as_one(table, live[: full[0] + 1])
+        _sum_up(table, live[: full[0] + 1])
         return True
     if table.version - table.checkpointed >= COMMITS:
         table.checkpoint()
@@ -115,10 +115,10 @@ def step(table: Table) -> bool:
 
 
 def _due(live: list[DataFile], level: int, enough: int) -> list[DataFile]:
-    """The oldest files up to a level that are to become one, none if it isn't time.
+    """The oldest files up to a level that are to be merged into one; none if none are due.
 
-    Files follow one another by the batches that they tell, so that those of lower levels in between (catching
-    up at a start makes one of many batches at once) are taken along.
+    Files are in the order of their batches, so files of lower levels in between are merged, too: catching up
+    at a start writes one file of many batches.
     """
     start = 1 + max((at for at, file in enumerate(live) if file.level > level), default=-1)
     count = rows = 0
@@ -136,7 +136,7 @@ def _merge(table: Table, due: list[DataFile], level: int) -> None:
     table.replace(due, new, data_change=False)
 
 
-def _tell_as_one(table: Table, due: list[DataFile]) -> None:
+def _sum_up(table: Table, due: list[DataFile]) -> None:
     rows = merged(pa.concat_tables([table.read(file).cast(SCHEMA) for file in due]))
     new = table.write(rows, due[0].first, due[-1].last, LEVEL_AS_ONE)
     table.replace(due, new, data_change=True)

@@ -1,8 +1,8 @@
 """Queues that are written in log order: batch queues, and those with units in consumequeue_ext.
 
-What is appended to them has no place of its own. So scan tasks only put it aside, in the files of
-:mod:`reput.replay.unit_spill`, and here it is written when all parts of the batch are known, some queues a
-task.
+The place of a unit there isn't known from its message. So scan tasks only put units aside, in the files of
+:mod:`reput.replay.unit_spill`, and they are written here when all parts of the batch are known, some queues
+a task.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,24 +18,30 @@ from numpy.typing import NDArray
 from reput.build import batch, ext
 from reput.build.batch import BatchRows
 from reput.build.placement import Breaks, giving_way, is_unproven
-from reput.errors import Finding, ReputError
+from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
-from reput.output.queues.irregular_queues import clear_from, clear_series
+from reput.output.queues.irregular_queues import clear_from
 from reput.output.queues.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
 from reput.replay.part_result import PartResult, QueueRows
-from reput.replay.placing import QueueOutcome, findings_of, path_of, pieces, placed_anew, unproven_of
-from reput.replay.salvaged import hidden_of, salvaged_of
+from reput.replay.placing import (
+    QueueOutcome,
+    findings_of,
+    hidden_of,
+    path_of,
+    pieces,
+    placed_anew,
+    salvaged_of,
+    unproven_of,
+)
 from reput.replay.state import LoneZero, QueueState
 from reput.replay.target import Target
 from reput.replay.unit_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
 from reput.scan.part import Part
 from reput.store import files
 from reput.store.files import opened
-from reput.store.lock import OutputLock
-from reput.store.system_errors import unwritten
 
-#: Of each of the three kinds of files. A queue is written at one go, so that few are needed for long.
+#: Open files of each of the three kinds. A queue is written at once, so that few are needed for long.
 _OPEN = MAX_OPEN // 4
 
 _Block = tuple[Rows, BitMaps]
@@ -61,7 +68,7 @@ class Waiting:
 def waiting(
     target: Target, accepted: Sequence[PartResult], committed: dict[Queue, QueueState]
 ) -> list[Waiting]:
-    """What some parts, in log order, have put aside, by queue."""
+    """The units that some parts, in log order, have put aside, by queue."""
     stretches: dict[Queue, list[Stretch]] = {}
     for result in accepted:
         for queue, found in result.waiting.items():
@@ -73,17 +80,18 @@ def waiting(
 
 
 def _is_batch(target: Target, topic: str) -> bool:
-    # Without consumequeue_ext nothing else is put aside, whatever topics.json says by now.
+    # Without consumequeue_ext only batch queues are put aside, whatever topics.json says by now.
     return not target.queue_ext or target.selection.is_batch(topic)
 
 
 def shares(queues: list[Waiting], count: int) -> list[list[Waiting]]:
     """Queues for at most ``count`` tasks, with about as many units each."""
-    sized = sorted(((sum(each.count for each in queue.stretches), queue) for queue in queues), key=_units)
+    sized = [(sum(each.count for each in queue.stretches), queue) for queue in queues]
     heap: list[tuple[int, int]] = []
     found: list[list[Waiting]] = [[] for _ in range(min(count, len(queues)))]
     for number in range(len(found)):
         heappush(heap, (0, number))
+    sized.sort(key=itemgetter(0))
     for units, queue in reversed(sized):
         load, number = heappop(heap)
         found[number].append(queue)
@@ -91,67 +99,40 @@ def shares(queues: list[Waiting], count: int) -> list[list[Waiting]]:
     return found
 
 
-def _units(sized: tuple[int, Waiting]) -> int:
-    return sized[0]
-
-
 def write(
     target: Target, queues: list[Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
-) -> list[QueueOutcome] | ReputError:
-    """Append what waits for some queues; on return it is on disk.
+) -> list[QueueOutcome]:
+    """Append the units that wait for some queues; on return they are on disk.
 
-    Running it again from the same committed states writes the same bytes again.
+    Running it again from the same committed states writes the same bytes.
 
     Args:
         parts: the batch's, in log order.
         breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
-    """
-    recovery, owner = target.settings.recovery, target.owner
-    try:
-        with (
-            OutputLock(target.root).shared(),
-            QueueFiles(
-                target.root, target.settings.consume_queue_file_size, owner, max_open=_OPEN
-            ) as queue_files,
-            SeriesFiles(
-                target.root, recovery.queue_ext_file_size, owner, names.queue_ext_directory, max_open=_OPEN
-            ) as ext_files,
-            SeriesFiles(
-                target.root,
-                recovery.batch_queue_file_size,
-                owner,
-                names.batch_queue_directory,
-                max_open=_OPEN,
-            ) as batch_files,
-            SpillFiles() as spills,
-        ):
-            result = []
-            for queue in queues:
-                blocks = spills.blocks(queue.stretches)
-                if queue.is_batch:
-                    result.append(_append(queue, blocks, batch_files, parts, breaks))
-                else:
-                    placing = _Placing(target, queue, parts, breaks, from_zero=from_zero)
-                    result.append(placing.write(blocks, queue_files, ext_files))
-            for series in (ext_files, batch_files, queue_files):
-                series.flush()
-        return result
-    except ReputError as error:
-        return error
-    except OSError as error:
-        return unwritten(error, target.scratch)
-
-
-def drop_rest(target: Target, queue: Queue, before: QueueState | None, now: QueueState) -> None:
-    """Drop what is left in consumequeue_ext of a queue's old incarnation, once the new one is committed.
 
     Raises:
-        OutputError: a file can't be changed.
+        ReputError, OSError: what waits can't be read, or the output can't be written.
     """
-    if before is not None and not now.is_batch and now.appended < before.appended:
-        directory = names.queue_ext_directory(target.root, *queue)
-        clear_series(directory, target.settings.recovery.queue_ext_file_size, now.appended)
+    recovery, root, owner = target.settings.recovery, target.root, target.owner
+    ext_of, batch_of = names.queue_ext_directory, names.batch_queue_directory
+    with (
+        QueueFiles(root, target.settings.consume_queue_file_size, owner, max_open=_OPEN) as queue_files,
+        SeriesFiles(root, recovery.queue_ext_file_size, owner, ext_of, max_open=_OPEN) as ext_files,
+        SeriesFiles(root, recovery.batch_queue_file_size, owner, batch_of, max_open=_OPEN) as batch_files,
+        SpillFiles() as spills,
+    ):
+        result = []
+        for queue in queues:
+            blocks = spills.blocks(queue.stretches)
+            if queue.is_batch:
+                result.append(_append(queue, blocks, batch_files, parts, breaks))
+            else:
+                placing = _Placing(target, queue, parts, breaks, from_zero=from_zero)
+                result.append(placing.write(blocks, queue_files, ext_files))
+        for series in (ext_files, batch_files, queue_files):
+            series.flush()
+    return result
 
 
 def _append(
@@ -189,7 +170,7 @@ def _append(
 
 
 def _gives_way(rows: Rows, offset: str, committed: QueueState | None, breaks: Breaks) -> NDArray[np.bool_]:
-    """Which rows of a queue give way to proven ones: bool[rows]; ``offset`` names a field."""
+    """Which rows of a queue are dropped in favour of proven ones: bool[rows]; ``offset`` names a field."""
     proven_next = 0 if committed is None else committed.proven_next
     return giving_way(rows[offset], is_unproven(rows["position"], breaks), proven_next)
 
@@ -214,7 +195,7 @@ def _passed_over(queue: Waiting, rows: BatchRows, parts: list[Part]) -> Iterator
 
 
 class _Placing:
-    """One queue whose units have others in consumequeue_ext."""
+    """Writes one queue that has units in consumequeue_ext as well."""
 
     def __init__(
         self, target: Target, queue: Waiting, parts: list[Part], breaks: Breaks, *, from_zero: bool
@@ -226,7 +207,7 @@ class _Placing:
         self._from_zero = from_zero
 
     def write(self, blocks: list[_Block], queue_files: QueueFiles, ext_files: SeriesFiles) -> QueueOutcome:
-        """Place its units, and append those that they point to."""
+        """Place its units, and append those in consumequeue_ext to which they point."""
         topic, queue_id, before = self._queue.topic, self._queue.queue_id, self._queue.committed
         blocks, hidden = self._proven_first(blocks)
         findings = list(unproven_of(self._parts, (topic, queue_id), hidden))
@@ -241,7 +222,7 @@ class _Placing:
         begin = 0
         if before is not None and before.lone_zero is not None:
             blocks = [_of_lone_zero(before.lone_zero), *blocks]
-            begin = 1  # it has its unit
+            begin = 1  # its unit is already there
         start = 0 if before is None else before.appended
         if placement.restarted:
             begin, start = placement.runs[0][1], 0
@@ -276,7 +257,7 @@ class _Placing:
         )
 
     def _proven_first(self, blocks: list[_Block]) -> tuple[list[_Block], QueueRows]:
-        """The blocks without what gives way, and that."""
+        """The blocks without rows that are dropped in favour of proven ones, and these rows."""
         given = _rows(blocks)
         gives_way = _gives_way(given, "offset", self._queue.committed, self._breaks)
         if not gives_way.any():
@@ -290,7 +271,7 @@ class _Placing:
         return left, _queue_rows(given[gives_way])
 
     def _wipe(self) -> None:
-        """Leave zeros of the old incarnation; :func:`drop_rest` takes the files away after the commit."""
+        """Zero the old incarnation; ``irregular_queues.drop_rest`` removes its files after the commit."""
         file_size = self._target.settings.recovery.queue_ext_file_size
         directory = names.queue_ext_directory(self._target.root, self._queue.topic, self._queue.queue_id)
         for _start, path in series(directory):
@@ -332,7 +313,7 @@ def _put_ext(
 
 
 def _rows(blocks: list[_Block]) -> Rows:
-    # To join arrays of records takes far longer than to join bytes, and nearly always there is one.
+    # Joining arrays of records takes far longer than joining bytes, and nearly always there is only one.
     return blocks[0][0] if len(blocks) == 1 else np.concatenate([block for block, _ in blocks])
 
 
@@ -346,7 +327,7 @@ def _queue_rows(rows: Rows) -> QueueRows:
 
 
 def _of_lone_zero(lone_zero: LoneZero) -> _Block:
-    """The message that :attr:`QueueState.lone_zero` tells of, as a block of its own."""
+    """The message in :attr:`QueueState.lone_zero`, as a block of its own."""
     row = np.zeros(1, ROW)
     row["position"], row["size"], row["tags"] = lone_zero[:3]
     timestamp, bit_map = (-1, "") if len(lone_zero) == 3 else (lone_zero[3], lone_zero[4])

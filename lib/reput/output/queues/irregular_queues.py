@@ -5,20 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from reput.build.placement import Breaks
-from reput.errors import ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.output.queues.queue_files import QueueFiles, series
 from reput.replay.part_result import QueueRows, collect
-from reput.replay.placing import QueueOutcome, findings_of, pieces, placed_anew, unproven_of
-from reput.replay.salvaged import hidden_of, salvaged_of
+from reput.replay.placing import (
+    QueueOutcome,
+    findings_of,
+    hidden_of,
+    pieces,
+    placed_anew,
+    salvaged_of,
+    unproven_of,
+)
 from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.scan.part import Part
 from reput.store import files
 from reput.store.files import opened
-from reput.store.lock import OutputLock
-from reput.store.system_errors import unwritten
 
 
 def place_again(
@@ -28,48 +32,46 @@ def place_again(
     breaks: Breaks,
     *,
     from_zero: bool,
-) -> list[QueueOutcome] | ReputError:
-    """Clear what a batch may have placed in some queues, and place it anew by the rules.
+) -> list[QueueOutcome]:
+    """Clear what a batch may have placed in some queues, and place it again by the rules.
 
     Args:
         parts: the batch's parts in log order.
         committed: the queues, each with its state before the batch, None if it had none.
         breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
+
+    Raises:
+        ReputError, OSError: a segment can't be read, or the output can't be written.
     """
-    try:
-        rows = collect(target, parts, set(committed))
-        result = []
-        file_size = target.settings.consume_queue_file_size
-        with (
-            OutputLock(target.root).shared(),
-            QueueFiles(target.root, file_size, target.owner) as queue_files,
-        ):
-            for (topic, queue_id), state in committed.items():
-                found = rows.get((topic, queue_id))
-                queue = (topic, queue_id)
-                result.append(
-                    _place_queue(target, parts, queue_files, queue, state, found, breaks, from_zero=from_zero)
-                )
-            if target.flush_in_tasks:
-                queue_files.flush()
-        return result
-    except ReputError as error:
-        return error
-    except OSError as error:
-        return unwritten(error, target.scratch)
+    rows = collect(target, parts, set(committed))
+    with QueueFiles(target.root, target.settings.consume_queue_file_size, target.owner) as queue_files:
+        result = [
+            _place_queue(
+                target, parts, queue_files, queue, state, rows.get(queue), breaks, from_zero=from_zero
+            )
+            for queue, state in committed.items()
+        ]
+        if target.flush_in_tasks:
+            queue_files.flush()
+    return result
 
 
 def drop_rest(target: Target, queue: tuple[str, int], before: QueueState | None, now: QueueState) -> None:
-    """Drop what is left of a queue's old incarnation, once the new one is committed.
+    """Remove what is left of a queue's old incarnation, once the new one is committed.
 
-    When this is cut off, scratch is there, and the next start does it.
+    When this is interrupted, the scratch directory is still there, and the next start does it.
 
     Raises:
         OutputError: a file can't be changed.
     """
-    if before is not None and now.next < before.next:
+    if before is None:
+        return
+    if now.next < before.next:
         clear_from(target.root, target.settings.consume_queue_file_size, *queue, now.next)
+    if not now.is_batch and now.appended < before.appended:
+        directory = names.queue_ext_directory(target.root, *queue)
+        clear_series(directory, target.settings.recovery.queue_ext_file_size, now.appended)
 
 
 def clear_from(root: Path, file_size: int, topic: str, queue_id: int, queue_offset: int) -> None:
@@ -80,7 +82,7 @@ def clear_from(root: Path, file_size: int, topic: str, queue_id: int, queue_offs
 def clear_series(directory: Path, file_size: int, at: int) -> None:
     """Make a queue's files as if nothing had been written from a byte offset on.
 
-    A directory without files then goes, and its topic's with it when that was the last queue.
+    A directory without files is then removed, and with the last queue the topic's directory.
 
     Raises:
         OutputError: a file can't be changed.
@@ -114,7 +116,7 @@ def _place_queue(
         clear_from(target.root, file_size, topic, queue_id, committed.next if committed else 0)
         return QueueOutcome(topic, queue_id, committed, False, [])
     rows, placement, state, hidden = placed_anew(rows, committed, breaks, from_zero=from_zero)
-    # A queue that begins anew keeps what is committed of it until the new one is: see drop_rest.
+    # A queue that begins again keeps what is committed of it until the new one is: see drop_rest.
     begins = committed is None or (placement.restarted and committed.first == committed.next)
     keep = 0 if committed is None or begins else committed.next
     if committed is not None and committed.unproven is not None and placement.runs:

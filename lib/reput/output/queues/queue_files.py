@@ -11,12 +11,12 @@ from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.store.filecache import FileCache
 from reput.store.ownership import Owner
 
-#: A process may have 1024 open where nobody has said otherwise.
+#: By default a process may have 1024 open.
 MAX_OPEN = 512
 
 
 def series(directory: Path) -> list[tuple[int, Path]]:
-    """A queue's files, each with the byte offset that it begins at, in order; none without a directory."""
+    """A queue's files, each with the byte offset at which it begins, in order; none without a directory."""
     paths = sorted(directory.iterdir()) if directory.is_dir() else []
     return [(base, path) for path in paths if (base := names.parse_offset_name(path.name)) is not None]
 
@@ -24,14 +24,14 @@ def series(directory: Path) -> list[tuple[int, Path]]:
 class SeriesFiles:
     """Files of one size that follow one another, in a directory for each queue.
 
-    A file is made when its first byte comes.
+    A file is created when its first byte is written.
 
     Args:
-        root: holds or gets the directories.
+        root: directory of the queues' directories.
         file_size: bytes of a file.
         owner: of new files; None for the process's own.
         directory: of a queue below the root: a function of :mod:`reput.format.names`.
-        max_open: bound of open descriptors.
+        max_open: limit of open descriptors.
     """
 
     def __init__(
