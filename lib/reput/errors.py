@@ -125,12 +125,35 @@ class SparkError(ReputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Something wrong in the input that was reported and skipped.
+class Fact:
+    """What is said of one file or directory: the base of all that commands find.
 
     Attributes:
-        kind: a stable, hyphenated name, e.g. ``"bad-magic"``; docs/findings.md lists them all.
-        path: the file it was found in.
+        kind: a stable, hyphenated name, e.g. ``"bad-magic"``.
+        path: the file or directory.
+    """
+
+    kind: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.path}: {self.said}"
+
+    @property
+    def said(self) -> str:
+        """The fact in words, without its kind and its path."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, object]:
+        """The fact as a JSON-ready mapping, by the names of its attributes."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Fact):
+    """Something wrong in the input that was reported and skipped; docs/findings.md lists the kinds.
+
+    Attributes:
         offset: physical offset of the first byte concerned.
         end: physical offset after the last byte concerned (half open); equal to offset when empty.
         expected: what should have been there.
@@ -142,8 +165,6 @@ class Finding:
         count: how many of the same kind this row stands for (repeats in one queue are grouped).
     """
 
-    kind: str
-    path: str
     offset: int
     end: int
     expected: str
@@ -154,8 +175,12 @@ class Finding:
     queue_offset: int | None = None
     count: int = 1
 
+    @property
+    def said(self) -> str:
+        """What was expected and found, and what came of it."""
+        return f"expected {self.expected}, found {self.found}; {self.outcome}"
+
     def __str__(self) -> str:
-        what = f"{self.kind}: expected {self.expected}, found {self.found}; {self.outcome}"
         where = f"{self.path} at physical offset {self.offset}"
         if self.end > self.offset:
             where += f" to {self.end}"
@@ -163,11 +188,8 @@ class Finding:
             where += f", queue {self.topic}:{self.queue_id}"
         if self.queue_offset is not None:
             where += f" at queueOffset {self.queue_offset}"
-        return f"{where}: {what}" if self.count == 1 else f"{where}: {what} ({self.count} times)"
-
-    def to_dict(self) -> dict[str, object]:
-        """The finding as a JSON-ready mapping."""
-        return asdict(self)
+        what = f"{where}: {self.kind}: {self.said}"
+        return what if self.count == 1 else f"{what} ({self.count} times)"
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, int]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from reput.broker.problem import Problem
     from reput.broker.snapshot import Snapshot
-    from reput.recovery.loss import Loss
     from reput.recovery.mend_log import Change
     from reput.recovery.mending import Mended, MendOptions
     from reput.recovery.plan import Plan
@@ -321,9 +320,9 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         yield f"  index      {index} afterwards, {counted(prediction.index.added, 'key')} added"
         rate = f"{human(plan.rate)}/s, with the files in memory"
         yield f"  takes      some {plan.seconds:.1f} s of reading, reckoned with {rate}"
-        yield from _listed("loses", [_said(loss) for loss in plan.losses], "nothing")
+        yield from _listed("loses", [str(loss) for loss in plan.losses], "nothing")
         nothing = "nothing that its walk goes through"
-        yield from _listed("not repaired", [_said(loss) for loss in plan.unrepaired], nothing)
+        yield from _listed("not repaired", [str(loss) for loss in plan.unrepaired], nothing)
     yield "  instead"
     yield from _at_most(plan.instead)
     verify = settings.command("verify")
@@ -341,18 +340,14 @@ def _bounds(plan: Plan, unread: tuple[int, int]) -> Iterator[str]:
     queues = f"{counted(number, 'queue')} now, up to {prediction.queue_end} of the log"
     yield f"  queues     {queues if number else 'none now'}"
     yield f"  takes      up to some {plan.seconds:.1f} s of reading, reckoned with {human(plan.rate)}/s"
-    yield from _listed("loses", [_said(loss) for loss in plan.losses], "nothing that was seen so far")
+    yield from _listed("loses", [str(loss) for loss in plan.losses], "nothing that was seen so far")
     if plan.unrepaired:
-        yield from _listed("not repaired", [_said(loss) for loss in plan.unrepaired])
+        yield from _listed("not repaired", [str(loss) for loss in plan.unrepaired])
 
 
 def _why(plan: Plan) -> str:
     rules, clean = plan.snapshot.settings.dialect.recovery, plan.snapshot.clean
     return f"by its rule: {rules.clean_start.value if clean else rules.crash_start.value}"
-
-
-def _said(loss: Loss) -> str:
-    return f"{loss.kind}: {loss.path}: {loss.text}"
 
 
 def _listed(title: str, lines: list[str], nothing: str = "none") -> Iterator[str]:
