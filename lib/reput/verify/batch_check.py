@@ -131,7 +131,7 @@ class BatchCheck:
                     yield explainer.batch(queue, one, files)
             if deleted:
                 yield _deleted(queue, deleted, has_files=files.has_any)
-            yield from (explainer.file(queue, problem) for problem in files.problems)
+            yield from files.problems
 
     def _dropped(self, queue: _Queue, files: BatchFiles) -> int:
         """The physical offset before which a live broker has dropped the queue's units, -1 for none.

@@ -22,7 +22,8 @@ from reput.verify.batch_units import (
     order_ranges,
     units_of,
 )
-from reput.verify.outside import FileProblem, series_files
+from reput.verify.outside import series_files
+from reput.verify.report import Difference
 
 #: Units whose positions are told by their least and their greatest.
 BLOCK = 4096
@@ -57,7 +58,7 @@ class BatchFiles:
     topic: str
     queue_id: int
     ranges: list[BatchRange] = field(default_factory=list)
-    problems: list[FileProblem] = field(default_factory=list)
+    problems: list[Difference] = field(default_factory=list)
     fitting: int = 0
     count: int = 0
     blanks: int = 0
@@ -106,7 +107,7 @@ def look_at(
         OSError: a file can't be read.
     """
     result = BatchFiles(*queue)
-    listed = series_files(names.batch_queue_directory(root, *queue), file_size)
+    listed = series_files(names.batch_queue_directory(root, *queue), queue, file_size)
     result.problems, result.fitting = listed.problems, listed.fitting
     rows: list[tuple[int, int, int, int]] = []
     highest, blank_at, blanks = -1, -1, 0

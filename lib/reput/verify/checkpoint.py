@@ -62,20 +62,10 @@ def check_checkpoint(root: Path, reached: Reached, fields: int) -> list[Differen
         found.append(_ahead(path, 40, expected, stored.logics_physical_offset))
     if len(data) not in (0, LENGTH):
         found.append(
-            Difference(
-                CHECKPOINT,
-                "checkpoint-length",
-                0,
-                0,
-                1,
-                str(path),
-                0,
-                f"{LENGTH} bytes",
-                f"{len(data)} bytes",
-            )
+            Difference("checkpoint-length", str(path), CHECKPOINT, f"{LENGTH} bytes", f"{len(data)} bytes")
         )
     return found
 
 
 def _ahead(path: Path, offset: int, expected: str, value: int) -> Difference:
-    return Difference(CHECKPOINT, "checkpoint-ahead", 0, 0, 1, str(path), offset, expected, str(value))
+    return Difference("checkpoint-ahead", str(path), CHECKPOINT, expected, str(value), offset=offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reput.errors import Finding, StoreError
@@ -22,8 +22,8 @@ from reput.verify.batch_units import BLANK, REPEATED, BatchRange, BatchUnit
 from reput.verify.batch_units import UNORDERED as UNORDERED_UNIT
 from reput.verify.entries import KeyRange
 from reput.verify.ext import ExtReader
-from reput.verify.index_file import IndexInfo, IndexProblem
-from reput.verify.outside import FileProblem, series_files
+from reput.verify.index_file import IndexInfo
+from reput.verify.outside import series_files
 from reput.verify.plan import Plan, files_of
 from reput.verify.report import INDEX, QUEUE, Difference, Note
 from reput.verify.units import (
@@ -143,7 +143,7 @@ class Explainer:
         path, at = reader.file(*queue, one.found.tags)
         cause = None
         if one.kind == DANGLING:
-            files = series_files(path.parent, settings.recovery.queue_ext_file_size).files
+            files = series_files(path.parent, queue, settings.recovery.queue_ext_file_size).files
             lost = "queue-ext-file-lost" if files else "queue-ext-lost"
             cause = lost if one.field == "file" else "queue-ext-broken"
         wanted = f"a record of tagsCode {0 if one.expected is None else one.expected.tags}"
@@ -313,38 +313,11 @@ class Explainer:
         (queue_offset,) = struct.unpack_from(">q", view, position - segment.base + commitlog.QUEUE_OFFSET)
         return topic, queue_id, queue_offset
 
-    def file(self, queue: tuple[str, int], problem: FileProblem) -> Difference:
-        """A file of a queue."""
-        return Difference(
-            area=QUEUE,
-            kind=problem.kind,
-            first=problem.first,
-            end=problem.end,
-            count=1,
-            path=problem.path,
-            offset=0,
-            expected=problem.expected,
-            found=problem.found,
-            topic=queue[0],
-            queue_id=queue[1],
-        )
-
-    def index(self, problem: IndexProblem) -> Difference:
-        """A problem of an index file."""
-        other = self._seen.other_tags and problem.kind == "dangling-entry"
-        return Difference(
-            area=INDEX,
-            kind=problem.kind,
-            first=problem.first,
-            end=problem.end,
-            count=problem.count,
-            path=problem.path,
-            offset=problem.offset,
-            expected=problem.expected,
-            found=problem.found,
-            cause="other-dialect" if other else None,
-            remark=self._other_dialect() if other else None,
-        )
+    def index(self, problem: Difference) -> Difference:
+        """A problem of an index file, with its cause where that is the release."""
+        if not self._seen.other_tags or problem.kind != "dangling-entry":
+            return problem
+        return replace(problem, cause="other-dialect", remark=self._other_dialect())
 
     def missing_keys(self, keys: KeyRange) -> Difference:
         """Keys without entry."""

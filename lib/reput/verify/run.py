@@ -183,11 +183,7 @@ class _Verification:
             differing, notes = explainer.queue(queue, ranges)
             findings += differing
             self._notes += notes
-        findings += [
-            explainer.file((each.topic, each.queue_id), problem)
-            for each in outside
-            for problem in each.problems
-        ]
+        findings += [problem for each in outside for problem in each.problems]
         for one in self._batch.findings(explainer):
             if isinstance(one, Note):
                 self._notes.append(one)
