@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,10 +19,9 @@ from reput.cli.arguments import (
     by_hand,
     size,
 )
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, inline, printed, told
+from reput.cli.output import Output, inline, told
 from reput.errors import ReputError
-from reput.spark.sessions import check_java, is_submitted
+from reput.spark.sessions import check_java
 from reput.store.space import human
 from reput.words import counted
 
@@ -85,8 +83,7 @@ def rebuild_many_command(
     from reput.job.many import plan_many, rebuild_many
     from reput.job.options import RebuildOptions
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output):
+    with Output(as_json) as output:
         common = RebuildOptions(
             store=stores[0],
             broker_conf=broker_conf,
@@ -98,8 +95,7 @@ def rebuild_many_command(
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
         planned = plan_many(stores, out_root, common)
-        if not is_submitted():
-            check_java()
+        check_java()
         left = len(planned)
 
         def done(outcome: Outcome) -> None:
@@ -111,12 +107,8 @@ def rebuild_many_command(
             planned, lambda: commands.start_spark("reput rebuild-many", master), at_once, done
         )
     code = max(outcome.exit_code for outcome in outcomes)
-    if as_json:
-        facts = [outcome.to_dict() for outcome in outcomes]
-        printed(json.dumps({"exit_code": code, "out_root": str(out_root), "stores": facts}, indent=2))
-    else:
-        printed(*_lines(outcomes, out_root))
-    raise typer.Exit(code)
+    facts = {"out_root": str(out_root), "stores": [outcome.to_dict() for outcome in outcomes]}
+    output.end(code, facts, _lines(outcomes, out_root))
 
 
 def _lines(outcomes: Sequence[Outcome], out_root: Path) -> list[str]:

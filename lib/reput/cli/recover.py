@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +9,11 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, moment, printed, settings_lines
+from reput.cli.output import Output, ProgressDisplay, moment, printed, settings_lines
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import next_command
-from reput.spark.sessions import check_java, is_submitted
+from reput.spark.sessions import check_java
 from reput.store.ignored_features import ignored_features
 from reput.store.space import human
 from reput.words import counted
@@ -75,15 +73,10 @@ def check_command(
     from reput.broker.snapshot import take
     from reput.recovery.check import problems
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="interrupted"):
+    with Output(as_json, interrupted="interrupted") as output:
         snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
         found = problems(snapshot)
-    if as_json:
-        printed(json.dumps({"exit_code": int(bool(found)), **_checked(snapshot, found)}, indent=2))
-    else:
-        printed(*_check_lines(snapshot, found))
-    raise typer.Exit(int(bool(found)))
+    output.end(int(bool(found)), _checked(snapshot, found), _check_lines(snapshot, found))
 
 
 @commands.app.command("recover", epilog=_RECOVER_EXAMPLES)
@@ -125,8 +118,9 @@ def recover_command(
     from reput.recovery.plan import MOST_READ
     from reput.recovery.plan import plan as plan_restart
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="the same command finishes what was begun" if apply else "interrupted"):
+    with Output(
+        as_json, interrupted="the same command finishes what was begun" if apply else "interrupted"
+    ) as output:
         _refuse_unclear(plan=plan, apply=apply, full=full, master=master)
         result: Mended | Plan
         if apply:
@@ -136,11 +130,7 @@ def recover_command(
             snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
             result = plan_restart(snapshot, None if full else MOST_READ)
             lines = _plan_lines(result)
-    if as_json:
-        printed(json.dumps({"exit_code": result.exit_code, **result.to_dict()}, indent=2))
-    else:
-        printed(*lines)
-    raise typer.Exit(result.exit_code)
+    output.show(result, lines)
 
 
 def _refuse_unclear(*, plan: bool, apply: bool, full: bool, master: str | None) -> None:
@@ -174,8 +164,7 @@ def _mended(options: MendOptions, master: str | None, *, as_json: bool) -> Mende
     with ProgressDisplay() as display:
 
         def start() -> SparkSession:
-            if not is_submitted():
-                check_java()
+            check_java()
             return commands.start_spark("reput recover", master, display)
 
         return mend(

@@ -14,9 +14,10 @@ from typing import Annotated, NoReturn
 import typer
 
 from reput.cli.arguments import BROKER_CONF_VARIABLE, VERSION_VARIABLE
+from reput.cli.output import Output
 from reput.cluster import trial
 from reput.cluster.standalone import Cluster, Submitted
-from reput.errors import OutputError, ReputError
+from reput.errors import OutputError
 from reput.store.compare import compare
 
 _REFUSED = 2
@@ -62,14 +63,8 @@ def cluster(
 
     Exit code 0: every byte is the broker's. 1: bytes differ, or there are findings. 2: refused or failed.
     """
-    try:
+    with Output(as_json=False, interrupted="the cluster is stopped"):
         code = run(store, out, broker_conf, rocketmq_version, workers, logs)
-    except ReputError as error:
-        typer.echo(f"reput: {error}", err=True)
-        raise typer.Exit(_REFUSED) from None
-    except KeyboardInterrupt:
-        typer.echo("reput: interrupted; the cluster is stopped", err=True)
-        raise typer.Exit(128 + signal.SIGINT) from None
     raise typer.Exit(code)
 
 
