@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.broker.config_files import config_problems
-from reput.broker.files import Entry, Listing, entries, gaps, in_order, listed, number
+from reput.broker.files import Entry, Listing, gaps, in_order, listed, number
 from reput.broker.index import read_header
 from reput.broker.layout import no_directories
 from reput.broker.problem import Problem
@@ -209,7 +209,7 @@ def _segment_size(settings: StoreSettings) -> tuple[int, bool]:
     lengths = Counter(
         entry.length
         for directory in settings.commit_log_dirs
-        for entry in entries(directory)
+        for entry in in_order(directory)
         if not entry.is_dir and entry.length and names.parse_offset_name(entry.path.name) is not None
     )
     return (lengths.most_common(1)[0][0] if lengths else _DEFAULT_SEGMENT), False

@@ -16,6 +16,7 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.output.index import index_file
 from reput.replay.state import QueueState, State
 from reput.replay.target import Target
+from reput.store.listing import names_in
 
 _NEXT_STEP = "Put it back and run the same command again, or remove the output and start anew"
 
@@ -79,7 +80,7 @@ def check_all(target: Target, state: State) -> None:
         if queue.first == queue.next or queue.is_batch:
             continue
         directory = names.queue_directory(target.root, topic, queue_id)
-        found = _listing(directory)
+        found = set(names_in(directory))
         start, stop = queue.first * UNIT_LENGTH, queue.next * UNIT_LENGTH
         for base in range(start - start % file_size, stop, file_size):
             if names.offset_name(base) not in found:
@@ -98,13 +99,6 @@ def _read(path: Path, offset: int) -> bytes:
         return os.pread(fd, UNIT_LENGTH, offset)
     finally:
         os.close(fd)
-
-
-def _listing(directory: Path) -> set[str]:
-    try:
-        return {path.name for path in directory.iterdir()}
-    except FileNotFoundError:
-        return set()
 
 
 def _gone(problem: str, path: Path, offset: int | None = None) -> OutputError:

@@ -33,6 +33,7 @@ from reput.output.queues.queue_files import series
 from reput.replay.state import Batch, QueueState, State
 from reput.replay.target import Target
 from reput.store import files, system_errors
+from reput.store.listing import names_in
 
 Queues = Mapping[tuple[str, int], QueueState]
 
@@ -284,11 +285,8 @@ def _all_gone(target: Target, state: State) -> Iterator[Path]:
             if start < first:
                 yield path
     kept = {name for name, _ in state.index}
-    yield from (path for path in _files(target.root / names.INDEX) if path.name not in kept)
-
-
-def _files(directory: Path) -> list[Path]:
-    return sorted(directory.iterdir()) if directory.is_dir() else []
+    index = target.root / names.INDEX
+    yield from (index / name for name in names_in(index) if name not in kept)
 
 
 def _marker(target: Target) -> Path:

@@ -17,6 +17,7 @@ from reput.replay.state import State
 from reput.replay.target import Target
 from reput.store import files
 from reput.store.files import opened
+from reput.store.listing import names_in, queues_in
 from reput.store.outside import refuse_links
 
 
@@ -44,17 +45,9 @@ def _roll_back_queues(target: Target, state: State) -> None:
         for (topic, queue_id), queue in state.queues.items()
         if not queue.is_batch
     }
-    for topic in _directories(root):
-        for queue in _directories(topic):
-            if not names.is_queue_id(queue.name):
-                continue  # not reput's
-            clear_from(
-                target.root,
-                target.settings.consume_queue_file_size,
-                topic.name,
-                int(queue.name),
-                known.get(queue, 0),
-            )
+    file_size = target.settings.consume_queue_file_size
+    for topic, queue_id, queue in queues_in(root):
+        clear_from(target.root, file_size, topic, queue_id, known.get(Path(queue), 0))
 
 
 def _roll_back_appended(target: Target, state: State) -> None:
@@ -69,17 +62,16 @@ def _roll_back_appended(target: Target, state: State) -> None:
             for queue, each in state.queues.items()
             if each.is_batch == is_batch
         }
-        for topic in _directories(target.root / name):
-            for queue in _directories(topic):
-                clear_series(queue, file_size, known.get(queue, 0))
+        for _, _, queue in queues_in(target.root / name):
+            clear_series(Path(queue), file_size, known.get(Path(queue), 0))
 
 
 def _roll_back_index(target: Target, state: State) -> None:
     known = dict(state.index)
     directory = target.root / names.INDEX
-    for path in sorted(directory.glob("*")) if directory.is_dir() else []:
-        if path.name not in known:
-            files.remove_tree(path)
+    for gone in names_in(directory):
+        if gone not in known:
+            files.remove_tree(directory / gone)
     if state.index:
         name, header = state.index[-1]
         _truncate_index(target, directory / name, header)
@@ -99,7 +91,3 @@ def _truncate_index(target: Target, path: Path, header: IndexHeader) -> None:
         end = index_file.entry_offset(settings.max_hash_slot_num, header.index_count)
         files.zero(fd, end, length - end)
         files.fsync_file(fd)
-
-
-def _directories(path: Path) -> list[Path]:
-    return sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []

@@ -25,6 +25,7 @@ from reput.format.indexfile import (
     SLOT_LENGTH,
     IndexHeader,
 )
+from reput.store.listing import entries_in
 from reput.verify.pieces import pieces
 from reput.verify.report import INDEX, Difference
 
@@ -105,7 +106,7 @@ def stray_directories(root: Path) -> list[Difference]:
     """
     directory = root / names.INDEX
     try:
-        found = sorted(path for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
+        found = [entry.path for entry in entries_in(directory) if entry.is_dir()]
     except OSError as error:
         raise StoreError("the index can't be read", path=error.filename, found=error.strerror) from error
     return [
@@ -114,7 +115,7 @@ def stray_directories(root: Path) -> list[Difference]:
 
 
 def _index_files(directory: Path, slots: int, entries: int) -> list[IndexInfo]:
-    paths = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
+    paths = [Path(entry.path) for entry in entries_in(directory) if entry.is_file()]
     found: list[IndexInfo] = []
     previous = position = -1
     for path in paths:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.store.holes import extents
+from reput.store.listing import entries_in
 from reput.verify.report import QUEUE, Difference
 from reput.verify.units import (
     UnitRange,
@@ -156,11 +157,7 @@ def series_files(
         )
         result.problems.append(told)
 
-    try:
-        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return result
-    for entry in entries:
+    for entry in entries_in(directory):
         try:
             facts = entry.stat()
         except FileNotFoundError:

@@ -25,6 +25,7 @@ from reput.config.evidence.sizes import Sizes
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.store.holes import extents
+from reput.store.listing import names_in
 
 WHAT = "index file"
 SETTINGS = ("maxHashSlotNum", "maxIndexNum")
@@ -85,10 +86,7 @@ def index_files(root: Path, log: LogRecords) -> IndexEvidence:
     directory, unread = root / names.INDEX, []
     found: list[str] = []
     try:
-        with os.scandir(directory) as entries:
-            found = sorted(entry.name for entry in entries if names.is_index_name(entry.name))
-    except (FileNotFoundError, NotADirectoryError):
-        pass
+        found = [name for name in names_in(directory) if names.is_index_name(name)]
     except OSError as error:
         unread.append(f"index/ can't be read: {error.strerror or error}")
     counts: Counter[tuple[int, int]] = Counter()
