@@ -26,6 +26,7 @@ from reput.log.segments import discover, without_unwritten_end
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.store.holes import extents
+from reput.store.unreadable import reading
 from reput.store.witness import store_seen
 from reput.verify.batch_check import find_batch_units
 from reput.verify.batch_files import BatchRun, read_runs
@@ -508,12 +509,9 @@ def _written_end(root: Path, queue: tuple[str, int], base: int, size: int) -> in
     """Where the written bytes of a queue's file end, up to a unit's end; 0 without the file."""
     path = names.queue_file(root, *queue, base)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with reading(path) as fd:
+            length = min(os.fstat(fd).st_size, size)
+            end = max((stop for _, stop in extents(fd, 0, length)), default=0)
     except FileNotFoundError:
         return 0
-    try:
-        length = min(os.fstat(fd).st_size, size)
-        end = max((stop for _, stop in extents(fd, 0, length)), default=0)
-    finally:
-        os.close(fd)
     return min(end + -end % UNIT_LENGTH, size)

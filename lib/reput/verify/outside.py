@@ -21,6 +21,7 @@ from reput.format import names
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.store.holes import extents
 from reput.store.listing import entries_in
+from reput.store.unreadable import reading
 from reput.verify.report import QUEUE, Difference
 from reput.verify.units import (
     UnitRange,
@@ -107,8 +108,7 @@ def check_outside(
         result.problems += listed.problems
     last_position = _UNUSED
     for base, path in files:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with reading(path) as fd:
             length = min(os.fstat(fd).st_size, file_size) // UNIT_LENGTH * UNIT_LENGTH
             start = base // UNIT_LENGTH
             stop = start + length // UNIT_LENGTH
@@ -117,8 +117,6 @@ def check_outside(
             after = start if known.next is None else max(known.next, start)
             if known.next is not None and after < stop:
                 _behind(fd, start, after, stop, live_end, result)
-        finally:
-            os.close(fd)
     if known.first is None:
         _drop_zeros_at_end(result)
     return result

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from reput.format import commitlog, indexfile, javastring, names, properties
 from reput.store.listing import names_seen
+from reput.store.unreadable import reading
 
 #: The fixed fields with two hosts of 20 bytes, and what may follow a body.
 _HEAD = commitlog.BORN_HOST + 2 * commitlog.HOST_V6_LENGTH + 8 + commitlog.BODY_AFTER_STORE_HOST
@@ -87,11 +88,8 @@ class LogRecords:
             return None
         base, path = self._segments[place]
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
+            with reading(path) as descriptor:
                 return _record(descriptor, offset - base, offset)
-            finally:
-                os.close(descriptor)
         except (OSError, ValueError, OverflowError, struct.error, IndexError):
             return None
 

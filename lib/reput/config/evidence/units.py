@@ -18,6 +18,7 @@ from reput.config.evidence.log import LogRecords
 from reput.format import commitlog, consumequeueext, names, properties
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.store.listing import names_seen
+from reput.store.unreadable import reading
 
 _UNIT = struct.Struct(">qiq")
 #: Queues that are looked at, of light queues and of others; names in a directory; bytes of a file's end.
@@ -95,11 +96,8 @@ def _last_unit(queue: Path) -> tuple[int, int, int] | None:
         [name for name in names_seen(queue, _MOST_NAMES) if names.parse_offset_name(name) is not None][-2:]
     ):
         try:
-            descriptor = os.open(queue / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
+            with reading(queue / name) as descriptor:
                 unit = _last_of_file(descriptor)
-            finally:
-                os.close(descriptor)
         except (OSError, ValueError, struct.error):
             return None
         if unit is not None:
@@ -127,13 +125,10 @@ def _bit_maps(root: Path) -> bool | None:
     for _, _, queue in _some_queues(directory):
         for name in names_seen(queue, _MOST_NAMES)[-1:]:
             try:
-                descriptor = os.open(queue / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-                try:
+                with reading(queue / name) as descriptor:
                     size, _, _, bits = consumequeueext.HEAD.unpack(
                         os.pread(descriptor, consumequeueext.HEAD.size, 0)
                     )
-                finally:
-                    os.close(descriptor)
             except (OSError, struct.error):
                 continue
             if size >= consumequeueext.HEAD.size:
