@@ -18,7 +18,7 @@ from reput.verify.batch_units import (
     BLANK,
     BatchRange,
     Found,
-    add_batch_ranges,
+    add_ranges,
     is_blank,
     order_ranges,
     units_of,
@@ -128,7 +128,7 @@ def look_at(
             if last >= 0:
                 if blanks + len(before):
                     one = BatchRange(BLANK, None, 0, 0, blanks + len(before), blank_at, None, None)
-                    add_batch_ranges(result.ranges, [one])
+                    add_ranges(result.ranges, [one])
                     result.blanks += blanks + len(before)
                 blanks, blank_at = 0, -1
             after = zeros[len(before) :]
@@ -139,7 +139,7 @@ def look_at(
             if not len(used):
                 continue
             ranges, highest = order_ranges(units, blank, place, highest, log_end)
-            add_batch_ranges(result.ranges, ranges)
+            add_ranges(result.ranges, ranges)
             rows.append((base, first, int(used.min()), int(used.max())))
             result.count += len(used)
     if rows:
