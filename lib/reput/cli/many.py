@@ -20,6 +20,7 @@ from reput.cli.arguments import (
     size,
 )
 from reput.cli.output import Output, inline, told
+from reput.cli.tables import table
 from reput.errors import ReputError
 from reput.spark.sessions import check_java
 from reput.store.space import human
@@ -111,17 +112,13 @@ def rebuild_many_command(
     output.end(code, facts, _lines(outcomes, out_root))
 
 
+_NUMBERS = ("code", "messages", "log", "queues", "index", "findings", "seconds")
+
+
 def _lines(outcomes: Sequence[Outcome], out_root: Path) -> list[str]:
-    rows: list[tuple[str, ...]] = [
-        ("code", "messages", "log", "queues", "index", "findings", "seconds", "store")
-    ]
-    rows += [_row(outcome) for outcome in outcomes]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     done = sum(not isinstance(outcome.result, ReputError) for outcome in outcomes)
     lines = [f"Rebuilt {done:,} of {counted(len(outcomes), 'store')} into {inline(str(out_root))}"]
-    for *cells, store in rows:
-        numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=False))
-        lines.append(f"  {numbers}  {store}")
+    lines += table((*_NUMBERS, "store"), [_row(outcome) for outcome in outcomes], _NUMBERS)
     for outcome in outcomes:
         if isinstance(outcome.result, ReputError):
             lines.append(f"  failed     {outcome.result}")
@@ -138,4 +135,4 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     if not isinstance(result, ReputError):
         numbers = (result.queues, result.index_files, len(result.findings))
         facts = (f"{result.messages:,}", human(result.bytes), *(f"{number:,}" for number in numbers))
-    return str(outcome.exit_code), *facts, f"{outcome.seconds:.1f}", inline(str(outcome.options.store))
+    return str(outcome.exit_code), *facts, f"{outcome.seconds:.1f}", str(outcome.options.store)

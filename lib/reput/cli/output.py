@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _LINE_EVERY_SECONDS = 5.0
 #: What reput means where it prints lines; in a text from the store they would begin another line or column.
 _MEANT = "\t\n"
-_MOST_FINDINGS = 20
-_MOST_NAMES = 20
+#: Names in a line, and lines of one kind, that people are shown.
+_MOST = 20
 
 
 class Result(Protocol):
@@ -267,24 +267,19 @@ def _remarks(summary: Summary) -> list[str]:
             f"  doubtful   expected in the log and not found: messages of {listed(summary.doubtful_queues)}",
             "             The carried file points at them; consumers get what lies there, or nothing.",
         ]
-    gone = list(summary.vanished_queues.items())
-    lines += [
-        f"  gone       {queue} begins at offset 0 again: {reason}" for queue, reason in gone[:_MOST_NAMES]
+    gone = [
+        f"{queue} begins at offset 0 again: {reason}" for queue, reason in summary.vanished_queues.items()
     ]
-    if len(gone) > _MOST_NAMES:
-        lines.append(f"             and {len(gone) - _MOST_NAMES:,} more queues; --json lists all")
+    lines += at_most("  gone       ", gone, "             and {} more queues; --json lists all")
     if summary.unknown_topics:
         lines += [
             f"  unknown    not in config/topics.json: {listed(summary.unknown_topics)}",
             "             A deleted topic comes back with its files; --known-topics-only leaves it out.",
         ]
-    left_out = list(summary.without_units.items())
-    lines += [
-        f"  left out   {topic}: {counted(count, 'message')} got no units"
-        for topic, count in left_out[:_MOST_NAMES]
+    left_out = [
+        f"{topic}: {counted(count, 'message')} got no units" for topic, count in summary.without_units.items()
     ]
-    if len(left_out) > _MOST_NAMES:
-        lines.append(f"             and {len(left_out) - _MOST_NAMES:,} more topics; --json lists all")
+    lines += at_most("  left out   ", left_out, "             and {} more topics; --json lists all")
     if summary.left_alone:
         lines.append(f"  as it was  {listed(summary.left_alone)}: the commit log alone doesn't hold them")
     return lines
@@ -303,18 +298,21 @@ def _salvaged(summary: Summary) -> list[str]:
 def _findings(summary: Summary) -> list[str]:
     if not summary.findings:
         return ["  findings   none: every byte of the log was understood"]
-    shown = summary.findings[:_MOST_FINDINGS]
-    lines = [f"  findings   {len(summary.findings):,}", *(f"    {finding}" for finding in shown)]
-    if len(summary.findings) > len(shown):
-        more = len(summary.findings) - len(shown)
-        lines.append(f"    and {more:,} more; --json prints all, and the ledger has them")
-    return lines
+    more = "    and {} more; --json prints all, and the ledger has them"
+    return [f"  findings   {len(summary.findings):,}", *at_most("    ", summary.findings, more)]
+
+
+def at_most(lead: str, items: Sequence[object], more: str) -> Iterator[str]:
+    """A line for each of the first items, and one that says how many more there are, in place of its {}."""
+    yield from (f"{lead}{item}" for item in items[:_MOST])
+    if len(items) > _MOST:
+        yield more.format(f"{len(items) - _MOST:,}")
 
 
 def listed(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
-    shown = ", ".join(names[:_MOST_NAMES])
-    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES:,} more"
+    shown = ", ".join(names[:_MOST])
+    return shown if len(names) <= _MOST else f"{shown} and {len(names) - _MOST:,} more"
 
 
 def moment(ms: int) -> str:

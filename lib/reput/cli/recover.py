@@ -9,7 +9,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store
-from reput.cli.output import Output, ProgressDisplay, moment, printed, settings_lines
+from reput.cli.output import Output, ProgressDisplay, at_most, moment, printed, settings_lines
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import next_command
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from reput.recovery.mend_log import Change
     from reput.recovery.mending import Mended, MendOptions
     from reput.recovery.plan import Plan
-
-_MOST_LINES = 20
 
 
 _CHECK_EXAMPLES = """**Examples**
@@ -240,10 +238,7 @@ def _queue_files(snapshot: Snapshot) -> int:
 def _check_lines(snapshot: Snapshot, found: list[Problem]) -> Iterator[str]:
     settings, checkpoint = snapshot.settings, snapshot.checkpoint
     yield f"Checked {settings.root} as RocketMQ {settings.dialect.name} loads it"
-    yield from settings_lines(settings.basis)
-    yield f"  stopped    {_stopped(snapshot)}"
-    if snapshot.holder is not None:
-        yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
+    yield from _state_lines(snapshot)
     sizes = f"{snapshot.segment_size:,} bytes each"
     yield f"  log        {counted(len(snapshot.log.files), 'segment')} of {sizes}{_assumed(snapshot)}"
     queues = len(snapshot.queues) + len(snapshot.batch_queues)
@@ -271,18 +266,18 @@ def _assumed(snapshot: Snapshot) -> str:
     return "" if snapshot.segment_size_known else " (as the files are: broker.conf doesn't say)"
 
 
-def _stopped(snapshot: Snapshot) -> str:
-    return "in good order" if snapshot.clean else "by a crash: the file abort is there"
+def _state_lines(snapshot: Snapshot) -> Iterator[str]:
+    yield from settings_lines(snapshot.settings.basis)
+    yield f"  stopped    {'in good order' if snapshot.clean else 'by a crash: the file abort is there'}"
+    if snapshot.holder is not None:
+        yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
     prediction, snapshot = plan.prediction, plan.snapshot
     settings, walked = snapshot.settings, prediction.recovered
     yield f"What a start of RocketMQ {plan.release} will do to {settings.root}"
-    yield from settings_lines(settings.basis)
-    yield f"  stopped    {_stopped(snapshot)}"
-    if snapshot.holder is not None:
-        yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
+    yield from _state_lines(snapshot)
     if prediction.problems:
         yield f"  starts     no: {counted(len(prediction.problems), 'thing')} to see to first"
         yield from _at_most([str(problem) for problem in prediction.problems])
@@ -349,7 +344,4 @@ def _listed(title: str, lines: list[str], nothing: str = "none") -> Iterator[str
 
 def _at_most(lines: list[str]) -> Iterator[str]:
     """Lines, each once, as many as somebody reads."""
-    lines = list(dict.fromkeys(lines))
-    yield from (f"    {line}" for line in lines[:_MOST_LINES])
-    if len(lines) > _MOST_LINES:
-        yield f"    and {len(lines) - _MOST_LINES:,} more; --json prints all"
+    return at_most("    ", list(dict.fromkeys(lines)), "    and {} more; --json prints all")

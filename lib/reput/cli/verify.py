@@ -10,7 +10,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, WrittenBy
-from reput.cli.output import Output, ProgressDisplay, settings_lines
+from reput.cli.output import Output, ProgressDisplay, at_most, settings_lines
 from reput.spark.sessions import check_java
 from reput.store.space import human
 from reput.words import counted
@@ -79,10 +79,6 @@ def verify_command(
     output.show(report, _lines(report))
 
 
-#: Findings of one kind, and notes, that are printed; --json has all.
-MOST_SHOWN = 20
-
-
 def _lines(report: Report) -> Iterator[str]:
     found = sum(one.count for one in report.findings)
     verdict = "sound" if not found else f"{counted(len(report.findings), 'finding')}"
@@ -105,9 +101,7 @@ def _lines(report: Report) -> Iterator[str]:
     if report.broker_running:
         yield f"  live       a broker is running; what it wrote past {report.end} wasn't looked at"
     for title, notes in (("not checked", report.not_checked), ("legal", report.notes)):
-        yield from (f"  {title:<10} {note}" for note in notes[:MOST_SHOWN])
-        if len(notes) > MOST_SHOWN:
-            yield f"             and {len(notes) - MOST_SHOWN:,} more; --json lists all"
+        yield from at_most(f"  {title:<10} ", notes, "             and {} more; --json lists all")
     if not report.findings:
         yield "  findings   none"
     for kind in dict.fromkeys((one.area, one.kind, one.remark) for one in report.findings):
@@ -122,6 +116,4 @@ def _of_kind(findings: list[Difference]) -> Iterator[str]:
     ranges = "" if count == len(findings) else f" in {counted(len(findings), 'range')}"
     remark = "" if first.remark is None else f": {first.remark}"
     yield f"  {first.area:<10} {count:,} {first.kind}{ranges}{remark}"
-    yield from (f"    {one}" for one in findings[:MOST_SHOWN])
-    if len(findings) > MOST_SHOWN:
-        yield f"    and {len(findings) - MOST_SHOWN:,} more: --json lists all"
+    yield from at_most("    ", findings, "    and {} more: --json lists all")
