@@ -52,7 +52,16 @@ class ReputError(Exception):
         super().__init__(problem)
 
     def __str__(self) -> str:
-        text = _sentence(self.problem, self.path, self.offset, self.expected, self.found, self.next_step)
+        where = [self.path] if self.path else []
+        if self.offset is not None:
+            where.append(f"at offset {self.offset}" if where else f"offset {self.offset}")
+        text = f"{' '.join(where)}: {self.problem}" if where else self.problem
+        if self.expected is not None:
+            text += f"; expected {self.expected}"
+        if self.found is not None:
+            text += f"{',' if self.expected is not None else ';'} found {self.found}"
+        if self.next_step is not None:
+            text += f". {self.next_step}"
         return text if self.host is None else f"on host {self.host}: {text}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -198,24 +207,3 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
     for finding in findings:
         found[finding.kind] = found.get(finding.kind, 0) + finding.count
     return dict(sorted(found.items()))
-
-
-def _sentence(
-    problem: str,
-    path: str | None,
-    offset: int | None,
-    expected: str | None,
-    found: str | None,
-    next_step: str | None,
-) -> str:
-    where = "" if path is None else path
-    if offset is not None:
-        where += f" at offset {offset}" if where else f"offset {offset}"
-    text = f"{where}: {problem}" if where else problem
-    if expected is not None:
-        text += f"; expected {expected}"
-    if found is not None:
-        text += f"{',' if expected is not None else ';'} found {found}"
-    if next_step is not None:
-        text += f". {next_step}"
-    return text
