@@ -104,7 +104,7 @@ def take(settings: StoreSettings) -> Snapshot:
     ext = _queues(settings, names.CONSUME_QUEUE_EXT) if settings.recovery.queue_ext else {}
     index, index_problems = _index(settings)
     checkpoint = settings.root / names.CHECKPOINT
-    stored, checkpoint_length = _checkpoint(checkpoint)
+    stored, checkpoint_length = read_checkpoint(checkpoint)
     snapshot = Snapshot(
         settings=settings,
         clean=not (settings.root / names.ABORT).exists(),
@@ -267,8 +267,12 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
                 )
 
 
-def _checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
-    """The checkpoint and its bytes, None if missing."""
+def read_checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
+    """The checkpoint and how many bytes it has, None if missing.
+
+    Raises:
+        StoreError: it can't be read.
+    """
     try:
         with open(path, "rb") as file:
             return StoreCheckpoint.decode(file.read(48)), os.fstat(file.fileno()).st_size

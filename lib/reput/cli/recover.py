@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from reput.broker.problem import Problem
     from reput.broker.snapshot import Snapshot
-    from reput.recovery.mend_log import Change
     from reput.recovery.mending import Mended, MendOptions
     from reput.recovery.plan import Plan
 
@@ -182,7 +182,7 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
         return
     yield f"Mended {settings.root} for a start of RocketMQ {mended.plan.release}, which now loses nothing"
     if mended.changes:
-        yield from _listed("log", [_changed(change) for change in mended.changes])
+        yield from _listed("log", [str(change) for change in mended.changes])
     rebuilt = mended.rebuilt
     if rebuilt is None:
         yield "  queues     as they were, and the index, too"
@@ -197,19 +197,7 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
     yield f"  replaced   the old files are kept in {mended.kept}; `{undo}` puts them back"
 
 
-def _changed(change: Change) -> str:
-    what = {
-        "torn-end": "no whole record: zeros now, as a broker finds them behind its log",
-        "stand-in": "damaged: records stand there that a broker passes over",
-        "closing-record": "the segment's closing record",
-        "moved-away": "moved away",
-    }[change.kind]
-    where = f" at {change.offset} to {change.end}" if change.end else ""
-    return f"{change.path}{where}: {what}"
-
-
 def _checked(snapshot: Snapshot, found: list[Problem]) -> dict[str, object]:
-    checkpoint = snapshot.checkpoint
     return {
         "store": str(snapshot.settings.root),
         "rocketmq_version": snapshot.settings.dialect.name,
@@ -224,9 +212,7 @@ def _checked(snapshot: Snapshot, found: list[Problem]) -> dict[str, object]:
         "queue_files": _queue_files(snapshot),
         "index_files": len(snapshot.index),
         "left_alone": ignored_features(snapshot.settings.root),
-        "checkpoint": None
-        if not snapshot.checkpoint_exists
-        else {name: getattr(checkpoint, name) for name in checkpoint.__dataclass_fields__},
+        "checkpoint": None if not snapshot.checkpoint_exists else asdict(snapshot.checkpoint),
         "findings": [problem.to_dict() for problem in found],
     }
 
