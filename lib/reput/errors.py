@@ -52,7 +52,16 @@ class ReputError(Exception):
         super().__init__(problem)
 
     def __str__(self) -> str:
-        text = _sentence(self.problem, self.path, self.offset, self.expected, self.found, self.next_step)
+        where = [self.path] if self.path else []
+        if self.offset is not None:
+            where.append(f"at offset {self.offset}" if where else f"offset {self.offset}")
+        text = f"{' '.join(where)}: {self.problem}" if where else self.problem
+        if self.expected is not None:
+            text += f"; expected {self.expected}"
+        if self.found is not None:
+            text += f"{',' if self.expected is not None else ';'} found {self.found}"
+        if self.next_step is not None:
+            text += f". {self.next_step}"
         return text if self.host is None else f"on host {self.host}: {text}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -125,12 +134,35 @@ class SparkError(ReputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Something wrong in the input that was reported and skipped.
+class Fact:
+    """What is said of one file or directory: the base of all that commands find.
 
     Attributes:
-        kind: a stable, hyphenated name, e.g. ``"bad-magic"``; docs/findings.md lists them all.
-        path: the file it was found in.
+        kind: a stable, hyphenated name, e.g. ``"bad-magic"``.
+        path: the file or directory.
+    """
+
+    kind: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.path}: {self.said}"
+
+    @property
+    def said(self) -> str:
+        """The fact in words, without its kind and its path."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, object]:
+        """The fact as a JSON-ready mapping, by the names of its attributes."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Fact):
+    """Something wrong in the input that was reported and skipped; docs/findings.md lists the kinds.
+
+    Attributes:
         offset: physical offset of the first byte concerned.
         end: physical offset after the last byte concerned (half open); equal to offset when empty.
         expected: what should have been there.
@@ -142,8 +174,6 @@ class Finding:
         count: how many of the same kind this row stands for (repeats in one queue are grouped).
     """
 
-    kind: str
-    path: str
     offset: int
     end: int
     expected: str
@@ -154,8 +184,12 @@ class Finding:
     queue_offset: int | None = None
     count: int = 1
 
+    @property
+    def said(self) -> str:
+        """What was expected and found, and what came of it."""
+        return f"expected {self.expected}, found {self.found}; {self.outcome}"
+
     def __str__(self) -> str:
-        what = f"{self.kind}: expected {self.expected}, found {self.found}; {self.outcome}"
         where = f"{self.path} at physical offset {self.offset}"
         if self.end > self.offset:
             where += f" to {self.end}"
@@ -163,11 +197,8 @@ class Finding:
             where += f", queue {self.topic}:{self.queue_id}"
         if self.queue_offset is not None:
             where += f" at queueOffset {self.queue_offset}"
-        return f"{where}: {what}" if self.count == 1 else f"{where}: {what} ({self.count} times)"
-
-    def to_dict(self) -> dict[str, object]:
-        """The finding as a JSON-ready mapping."""
-        return asdict(self)
+        what = f"{where}: {self.kind}: {self.said}"
+        return what if self.count == 1 else f"{what} ({self.count} times)"
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, int]:
@@ -176,24 +207,3 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
     for finding in findings:
         found[finding.kind] = found.get(finding.kind, 0) + finding.count
     return dict(sorted(found.items()))
-
-
-def _sentence(
-    problem: str,
-    path: str | None,
-    offset: int | None,
-    expected: str | None,
-    found: str | None,
-    next_step: str | None,
-) -> str:
-    where = "" if path is None else path
-    if offset is not None:
-        where += f" at offset {offset}" if where else f"offset {offset}"
-    text = f"{where}: {problem}" if where else problem
-    if expected is not None:
-        text += f"; expected {expected}"
-    if found is not None:
-        text += f"{',' if expected is not None else ';'} found {found}"
-    if next_step is not None:
-        text += f". {next_step}"
-    return text

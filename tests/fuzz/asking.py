@@ -99,8 +99,8 @@ def _said(store: QueryStore, settings: StoreSettings, one: Question) -> Said:
         answer = one.ask(store)
     except ReputError as error:
         return _refused(one, error)
-    shown = shown_of(answer, bodies=True)
-    document = shown.document(settings)
+    shown = shown_of(answer, settings, bodies=True)
+    document = {"exit_code": shown.exit_code, **shown.to_dict()}
     begun = sum(line.startswith("Stored ") for line in "\n".join(shown.lines()).split("\n"))
     if begun != len(answer.messages):
         raise WrongAnswerError(f"{one.name}: {begun} messages in text, {len(answer.messages)} in the answer")

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from reput.errors import Finding, JournalError, OutputError, ReputError, StoreError
+from reput.broker.problem import Problem
+from reput.dump.damage import Damage
+from reput.errors import Fact, Finding, JournalError, OutputError, ReputError, StoreError
 from reput.log import segments
 from reput.output import retention, step_back, writer
+from reput.recovery.loss import Loss
 from reput.replay import placing
 from reput.scan import part
+from reput.verify.report import INDEX, Difference
 
 
 @pytest.mark.parametrize(
@@ -70,3 +74,64 @@ def test_every_kind_of_finding_is_explained() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \|(.*)\|(.*)\|(.*)\|$", page, re.MULTILINE)
     assert sorted(kind for kind, *_ in rows) == sorted(kinds)
     assert all(cell.strip() for row in rows for cell in row)
+
+
+@pytest.mark.parametrize(
+    ("fact", "said", "own"),
+    [
+        (
+            Finding("bad-size", "/log", 10, 20, "a", "b", "c"),
+            "expected a, found b; c",
+            ["offset", "end", "expected", "found", "outcome", "topic", "queue_id", "queue_offset", "count"],
+        ),
+        (
+            Problem("empty-file", "/log", "a", "b", "c", "Do d."),
+            "expected a, found b; c. Do d.",
+            ["expected", "found", "outcome", "next_step", "stops"],
+        ),
+        (Loss("no-log", "/log", 1, 2, 3, "gone"), "gone", ["offset", "end", "count", "text"]),
+        (
+            Difference("missing-entry", "/log", INDEX, "a", "b", first=3),
+            "expected a, found b",
+            [
+                "area",
+                "expected",
+                "found",
+                "first",
+                "end",
+                "count",
+                "offset",
+                "topic",
+                "queue_id",
+                "cause",
+                "remark",
+            ],
+        ),
+    ],
+)
+def test_facts_have_one_form(fact: Fact, said: str, own: list[str]) -> None:
+    assert fact.said == said
+    assert said in str(fact)
+    # The journal writes a finding's facts in this order.
+    assert list(fact.to_dict()) == ["kind", "path", *own]
+    assert pickle.loads(pickle.dumps(fact)) == fact
+
+
+def test_damage_is_a_finding_in_the_names_of_a_messages_columns() -> None:
+    damage = Damage("hole", "/q", 20, 40, "units", "zeros", "gone", "T", 0, 1, queue_end=2)
+    assert damage.to_dict() == {
+        "type": "damage",
+        "kind": "hole",
+        "path": "/q",
+        "offset": 20,
+        "end": 40,
+        "expected": "units",
+        "found": "zeros",
+        "outcome": "gone",
+        "topic": "T",
+        "queueId": 0,
+        "queueOffset": 1,
+        "queueEnd": 2,
+    }
+    assert "topic" not in Damage.of(Finding("hole", "/q", 20, 40, "a", "b", "c", "T", 0)).to_dict()
+    assert pickle.loads(pickle.dumps(damage)) == damage

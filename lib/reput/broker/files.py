@@ -7,7 +7,6 @@ Source: ``MappedFileQueue.load``, ``MultiPathMappedFileQueue.load``, ``MappedFil
 from __future__ import annotations
 
 import mmap
-import os
 import re
 import stat
 from collections.abc import Iterable
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from reput.broker.problem import Problem
 from reput.config.dialect import Recovery
 from reput.errors import StoreError
+from reput.store.listing import entries_in
 
 # What Long.parseLong takes, of ASCII.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
@@ -79,24 +79,21 @@ class Entry:
     length: int
 
 
-def entries(directory: Path) -> list[Entry]:
-    """What a directory holds, in no order; nothing when it isn't there or is no directory.
+def in_order(directory: Path) -> list[Entry]:
+    """What a directory holds, by name; nothing when it isn't there or is no directory.
 
     Raises:
         StoreError: it can't be read.
     """
     try:
-        with os.scandir(directory) as found:
-            result = []
-            for entry in found:
-                try:
-                    facts = entry.stat()
-                except FileNotFoundError:
-                    continue  # gone just now, or a link to nothing
-                result.append(Entry(directory / entry.name, stat.S_ISDIR(facts.st_mode), facts.st_size))
-            return result
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+        result = []
+        for entry in entries_in(directory):
+            try:
+                facts = entry.stat()
+            except FileNotFoundError:
+                continue  # gone just now, or a link to nothing
+            result.append(Entry(directory / entry.name, stat.S_ISDIR(facts.st_mode), facts.st_size))
+        return result
     except OSError as error:
         raise StoreError(
             "this directory can't be read",
@@ -104,11 +101,6 @@ def entries(directory: Path) -> list[Entry]:
             found=error.strerror,
             next_step="Run the same command as root, or as the user that the broker runs as.",
         ) from error
-
-
-def in_order(directory: Path) -> list[Entry]:
-    """:func:`entries`, by name."""
-    return sorted(entries(directory), key=lambda entry: entry.path.name)
 
 
 def number(name: str) -> int | None:
@@ -131,7 +123,7 @@ def listed(directories: Iterable[Path], file_size: int, rules: Recovery, setting
     Raises:
         StoreError: a directory can't be read.
     """
-    found = [entry for directory in directories for entry in entries(directory)]
+    found = [entry for directory in directories for entry in in_order(directory)]
     found.sort(key=lambda entry: entry.path.name)
     files: list[StoreFile] = []
     dropped: list[Path] = []

@@ -7,8 +7,9 @@ import struct
 from collections.abc import Sequence
 
 from reput.broker.files import LAST_FILES, StoreFile
+from reput.errors import SegmentGoneError
 from reput.format.consumequeue import PRE_BLANK_SIZE
-from reput.store.unreadable import unreadable
+from reput.store.unreadable import reading
 
 _WHAT = "this queue file"
 #: Physical offset and size, with which units of both kinds of queues begin.
@@ -31,17 +32,10 @@ def last_place(files: Sequence[StoreFile], file_size: int, unit_length: int) -> 
     """
     for file in reversed(files[-LAST_FILES:]):
         try:
-            descriptor = os.open(file.path, os.O_RDONLY)
-        except FileNotFoundError:
+            with reading(file.path, _WHAT) as descriptor:
+                place, size = _last_head(descriptor, file_size, unit_length)
+        except SegmentGoneError:
             continue  # expired just now
-        except OSError as error:
-            raise unreadable(_WHAT, file.path, error) from error
-        try:
-            place, size = _last_head(descriptor, file_size, unit_length)
-        except OSError as error:
-            raise unreadable(_WHAT, file.path, error) from error
-        finally:
-            os.close(descriptor)
         if size > 0:
             return place if size != PRE_BLANK_SIZE else -1
     return -1

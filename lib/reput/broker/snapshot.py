@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.broker.config_files import config_problems
-from reput.broker.files import Entry, Listing, entries, gaps, in_order, listed, number
+from reput.broker.files import Entry, Listing, gaps, in_order, listed, number
 from reput.broker.index import read_header
 from reput.broker.layout import no_directories
 from reput.broker.problem import Problem
@@ -104,7 +104,7 @@ def take(settings: StoreSettings) -> Snapshot:
     ext = _queues(settings, names.CONSUME_QUEUE_EXT) if settings.recovery.queue_ext else {}
     index, index_problems = _index(settings)
     checkpoint = settings.root / names.CHECKPOINT
-    stored, checkpoint_length = _checkpoint(checkpoint)
+    stored, checkpoint_length = read_checkpoint(checkpoint)
     snapshot = Snapshot(
         settings=settings,
         clean=not (settings.root / names.ABORT).exists(),
@@ -209,7 +209,7 @@ def _segment_size(settings: StoreSettings) -> tuple[int, bool]:
     lengths = Counter(
         entry.length
         for directory in settings.commit_log_dirs
-        for entry in entries(directory)
+        for entry in in_order(directory)
         if not entry.is_dir and entry.length and names.parse_offset_name(entry.path.name) is not None
     )
     return (lengths.most_common(1)[0][0] if lengths else _DEFAULT_SEGMENT), False
@@ -267,8 +267,12 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
                 )
 
 
-def _checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
-    """The checkpoint and its bytes, None if missing."""
+def read_checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
+    """The checkpoint and how many bytes it has, None if missing.
+
+    Raises:
+        StoreError: it can't be read.
+    """
     try:
         with open(path, "rb") as file:
             return StoreCheckpoint.decode(file.read(48)), os.fstat(file.fileno()).st_size

@@ -28,21 +28,19 @@ from reput.cli.arguments import (
 from reput.cli.crash import REFUSED, ended_by
 from reput.cli.dump import dump_app
 from reput.cli.interrupts import as_before
-from reput.cli.outcome import reported
 from reput.cli.output import (
-    JsonOutput,
     Output,
     ProgressDisplay,
-    TextOutput,
     let_go_of_stdout,
     printed,
+    summary_lines,
     unwritten,
 )
 from reput.cli.submitted import part_stderr
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
 from reput.errors import SettingsError
-from reput.spark.sessions import check_java, is_submitted, session
+from reput.spark.sessions import check_java, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,8 +154,7 @@ def rebuild_command(
     """
     from reput.job import RebuildOptions, rebuild
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output):
+    with Output(as_json) as output:
         if in_place == (out is not None):
             raise SettingsError(
                 "where the output goes is not clear",
@@ -188,16 +185,14 @@ def rebuild_command(
             conf_by_hand=by_hand(ctx, "broker_conf"),
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
-        if not is_submitted():
-            check_java()
+        check_java()
         with ProgressDisplay() as display:
             summary = rebuild(
                 options,
                 lambda: start_spark("reput rebuild", master, display, delta=catalog is not None),
                 lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
             )
-    output.summary(summary)
-    raise typer.Exit(summary.exit_code)
+    output.show(summary, summary_lines(summary))
 
 
 app.command("tail", epilog=TAIL_EXAMPLES)(tail_command)

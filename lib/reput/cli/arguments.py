@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,36 +28,21 @@ BrokerConf = Annotated[
         help="The broker's configuration file: sizes, paths, delay levels (default: as the store shows).",
     ),
 ]
-WrittenAs = Annotated[
-    str | None,
-    typer.Option(
+
+
+def _release(means: str) -> Any:
+    return typer.Option(
         "--rocketmq-version",
         metavar="V",
         envvar=VERSION_VARIABLE,
         autocompletion=releases,
-        help="Write as this release does, e.g. 4.9.7 (default: as the store shows).",
-    ),
-]
-WrittenBy = Annotated[
-    str | None,
-    typer.Option(
-        "--rocketmq-version",
-        metavar="V",
-        envvar=VERSION_VARIABLE,
-        autocompletion=releases,
-        help="The release that wrote the store, e.g. 4.9.7 (default: as the store shows).",
-    ),
-]
-StartedBy = Annotated[
-    str | None,
-    typer.Option(
-        "--rocketmq-version",
-        metavar="V",
-        envvar=VERSION_VARIABLE,
-        autocompletion=releases,
-        help="The release that will start (default: as the store shows).",
-    ),
-]
+        help=f"{means} (default: as the store shows).",
+    )
+
+
+WrittenAs = Annotated[str | None, _release("Write as this release does, e.g. 4.9.7")]
+WrittenBy = Annotated[str | None, _release("The release that wrote the store, e.g. 4.9.7")]
+StartedBy = Annotated[str | None, _release("The release that will start")]
 Queues = Annotated[
     list[str] | None,
     typer.Option(

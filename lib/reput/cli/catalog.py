@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +10,8 @@ import typer
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, cataloged_apart, printed, settings_lines
-from reput.spark.sessions import check_java, is_submitted
+from reput.cli.output import Output, cataloged_apart, settings_lines
+from reput.spark.sessions import check_java
 from reput.words import counted
 
 _EXAMPLES = """**Examples**
@@ -61,8 +59,7 @@ def catalog_command(
     """
     from reput.catalog.run import catalog
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="the same command goes on from the last commit"):
+    with Output(as_json, interrupted="the same command goes on from the last commit") as output:
         options = CatalogOptions(
             store=store,
             table=table,
@@ -73,13 +70,9 @@ def catalog_command(
             optimize=not no_optimize,
             allow_gap=allow_gap,
         )
-        if not is_submitted():
-            check_java()
+        check_java()
         done = catalog(options, lambda: commands.start_spark("reput catalog", master, delta=True))
-    if as_json:
-        printed(json.dumps({"exit_code": 0, **done.to_dict()}, indent=2))
-    else:
-        printed(*_lines(done))
+    output.end(0, done.to_dict(), _lines(done))
 
 
 def _lines(done: Cataloged) -> list[str]:

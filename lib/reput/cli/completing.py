@@ -16,6 +16,7 @@ from reput.config.dialect import DIALECTS
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
+from reput.store.listing import names_seen
 
 
 def releases(incomplete: str) -> list[str]:
@@ -29,7 +30,7 @@ def topics(ctx: typer.Context, incomplete: str) -> list[str]:
     """Topics that have queues in the store."""
     found: set[str] = set()
     for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
-        found.update(_names(_store(ctx) / kind))
+        found.update(names_seen(_store(ctx) / kind))
     return sorted(topic for topic in found if topic.startswith(incomplete))
 
 
@@ -61,7 +62,9 @@ def _queues_of(ctx: typer.Context, topic: str) -> list[str]:
     found: set[int] = set()
     for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
         found |= {
-            int(name) for name in _names(_store(ctx) / kind / topic) if name.isascii() and name.isdecimal()
+            int(name)
+            for name in names_seen(_store(ctx) / kind / topic)
+            if name.isascii() and name.isdecimal()
         }
     return [f"{topic}:{number}" for number in sorted(found)]
 
@@ -72,9 +75,3 @@ def _store(ctx: typer.Context) -> Path:
         # An option that still lacks its value ends the parsing: what isn't an option is left over.
         store = Path(ctx.args[0] if ctx.args else os.devnull)
     return store.expanduser()
-
-
-def _names(directory: Path) -> list[str]:
-    with suppress(OSError):
-        return [path.name for path in directory.iterdir()]
-    return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 
 from reput.cli.app import REFUSED, app, start_spark
-from reput.cli.output import ProgressDisplay, TextOutput, printed
+from reput.cli.output import Output, ProgressDisplay, summary_lines, told
 from reput.errors import ReputError
 
 DIFFERENT = 1
@@ -41,7 +40,6 @@ def demo_command(
     """
     from reput.demo import VERSION, run
 
-    output = TextOutput()
     with tempfile.TemporaryDirectory(prefix="reput-demo-") as scratch:
         place = directory or Path(scratch)
         try:
@@ -53,21 +51,19 @@ def demo_command(
                     lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
                 )
         except FileExistsError:
-            output.error(ReputError("the directory exists", path=place, next_step="Choose a new one"))
+            told(ReputError("the directory exists", path=place, next_step="Choose a new one"))
             raise typer.Exit(REFUSED) from None
         except ReputError as error:
-            output.error(error)
+            told(error)
             raise typer.Exit(REFUSED) from None
-    if as_json:
-        facts = {"differing_bytes": comparison.differing_bytes, "differences": comparison.differences}
-        printed(json.dumps({**summary.to_dict(), **facts}, indent=2))
-    else:
-        output.summary(summary)
-        printed(
-            f"Compared with the files that the broker of RocketMQ {VERSION} wrote itself:",
-            f"  {comparison.queue_files} consume queue files, {comparison.queue_bytes:,} bytes",
-            f"  {comparison.index_files} index files, {comparison.index_bytes:,} bytes",
-            f"  {comparison.differing_bytes:,} bytes differ",
-            *(f"    {difference}" for difference in comparison.differences),
-        )
+    facts = {"differing_bytes": comparison.differing_bytes, "differences": comparison.differences}
+    lines = [
+        *summary_lines(summary),
+        f"Compared with the files that the broker of RocketMQ {VERSION} wrote itself:",
+        f"  {comparison.queue_files} consume queue files, {comparison.queue_bytes:,} bytes",
+        f"  {comparison.index_files} index files, {comparison.index_bytes:,} bytes",
+        f"  {comparison.differing_bytes:,} bytes differ",
+        *(f"    {difference}" for difference in comparison.differences),
+    ]
+    Output(as_json).put({**summary.to_dict(), **facts}, lines)
     raise typer.Exit(DIFFERENT if comparison.differing_bytes else 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, WrittenBy, by_hand
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, printed
+from reput.cli.output import Output, ProgressDisplay
 from reput.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -59,8 +57,7 @@ def doctor_command(
     """
     from reput.doctor import Status, machine_checks, store_checks, worst
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="nothing was changed"):
+    with Output(as_json, interrupted="nothing was changed") as output:
         _refuse_ignored(
             ctx,
             store,
@@ -76,18 +73,12 @@ def doctor_command(
             checks.append(_spark(master, java_is_wrong=java_is_wrong))
         if store is not None:
             checks += store_checks(store, broker_conf, rocketmq_version, out)
-    code = int(worst(checks) is not Status.OK)
-    if as_json:
-        document = {
-            "exit_code": code,
-            "status": worst(checks),
-            "store": None if store is None else str(store),
-            "checks": [check.to_dict() for check in checks],
-        }
-        printed(json.dumps(document, indent=2))
-    else:
-        printed(*_lines(checks, store))
-    raise typer.Exit(code)
+    facts = {
+        "status": worst(checks),
+        "store": None if store is None else str(store),
+        "checks": [check.to_dict() for check in checks],
+    }
+    output.end(int(worst(checks) is not Status.OK), facts, _lines(checks, store))
 
 
 def _spark(master: str | None, *, java_is_wrong: bool) -> Check:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -13,8 +12,7 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy
 from reput.cli.completing import groups, topics
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, printed, settings_lines
+from reput.cli.output import Output, settings_lines
 from reput.cli.tables import age, table
 from reput.config.settings import StoreSettings
 from reput.words import counted
@@ -77,15 +75,10 @@ def lag_command(
     """
     from reput.lag import lag
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="nothing was changed"):
+    with Output(as_json, interrupted="nothing was changed") as output:
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         report = lag(settings, group=group, topic=topic, offsets=offsets)
-    if as_json:
-        printed(json.dumps({"exit_code": report.exit_code, **report.to_dict()}, indent=2))
-    else:
-        printed(*_lines(report, by))
-    raise typer.Exit(report.exit_code)
+    output.show(report, _lines(report, by))
 
 
 _GROUPS = ("group", "topic", "queues", "lag", "expired", "oldest", "flags")

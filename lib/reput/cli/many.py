@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,10 +19,10 @@ from reput.cli.arguments import (
     by_hand,
     size,
 )
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, inline, printed, told
+from reput.cli.output import Output, inline, told
+from reput.cli.tables import table
 from reput.errors import ReputError
-from reput.spark.sessions import check_java, is_submitted
+from reput.spark.sessions import check_java
 from reput.store.space import human
 from reput.words import counted
 
@@ -85,8 +84,7 @@ def rebuild_many_command(
     from reput.job.many import plan_many, rebuild_many
     from reput.job.options import RebuildOptions
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output):
+    with Output(as_json) as output:
         common = RebuildOptions(
             store=stores[0],
             broker_conf=broker_conf,
@@ -98,8 +96,7 @@ def rebuild_many_command(
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
         planned = plan_many(stores, out_root, common)
-        if not is_submitted():
-            check_java()
+        check_java()
         left = len(planned)
 
         def done(outcome: Outcome) -> None:
@@ -111,25 +108,17 @@ def rebuild_many_command(
             planned, lambda: commands.start_spark("reput rebuild-many", master), at_once, done
         )
     code = max(outcome.exit_code for outcome in outcomes)
-    if as_json:
-        facts = [outcome.to_dict() for outcome in outcomes]
-        printed(json.dumps({"exit_code": code, "out_root": str(out_root), "stores": facts}, indent=2))
-    else:
-        printed(*_lines(outcomes, out_root))
-    raise typer.Exit(code)
+    facts = {"out_root": str(out_root), "stores": [outcome.to_dict() for outcome in outcomes]}
+    output.end(code, facts, _lines(outcomes, out_root))
+
+
+_NUMBERS = ("code", "messages", "log", "queues", "index", "findings", "seconds")
 
 
 def _lines(outcomes: Sequence[Outcome], out_root: Path) -> list[str]:
-    rows: list[tuple[str, ...]] = [
-        ("code", "messages", "log", "queues", "index", "findings", "seconds", "store")
-    ]
-    rows += [_row(outcome) for outcome in outcomes]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     done = sum(not isinstance(outcome.result, ReputError) for outcome in outcomes)
     lines = [f"Rebuilt {done:,} of {counted(len(outcomes), 'store')} into {inline(str(out_root))}"]
-    for *cells, store in rows:
-        numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=False))
-        lines.append(f"  {numbers}  {store}")
+    lines += table((*_NUMBERS, "store"), [_row(outcome) for outcome in outcomes], _NUMBERS)
     for outcome in outcomes:
         if isinstance(outcome.result, ReputError):
             lines.append(f"  failed     {outcome.result}")
@@ -146,4 +135,4 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     if not isinstance(result, ReputError):
         numbers = (result.queues, result.index_files, len(result.findings))
         facts = (f"{result.messages:,}", human(result.bytes), *(f"{number:,}" for number in numbers))
-    return str(outcome.exit_code), *facts, f"{outcome.seconds:.1f}", inline(str(outcome.options.store))
+    return str(outcome.exit_code), *facts, f"{outcome.seconds:.1f}", str(outcome.options.store)

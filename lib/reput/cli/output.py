@@ -7,85 +7,106 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol, Self
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from reput.catalog.options import Cataloged
-from reput.cli.crash import REFUSED
+from reput.cli.crash import INTERRUPTED, REFUSED
 from reput.config.evidence import Basis
 from reput.errors import ReputError
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
+from reput.unforeseen import unforeseen
 from reput.words import counted, visible
 
 if TYPE_CHECKING:
-    from reput.job import Summary, Undone
+    from reput.job import Summary
 
 _LINE_EVERY_SECONDS = 5.0
 #: What reput means where it prints lines; in a text from the store they would begin another line or column.
 _MEANT = "\t\n"
-_MOST_FINDINGS = 20
-_MOST_NAMES = 20
+#: Names in a line, and lines of one kind, that people are shown.
+_MOST = 20
 
 
-class Output(Protocol):
-    """How a command's result and its refusal are shown."""
+class Result(Protocol):
+    """What came of a command."""
 
-    def summary(self, summary: Summary) -> None:
-        """Show what came of a rebuild."""
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing is wrong, 1 with findings."""
         ...
 
-    def undone(self, undone: Undone) -> None:
-        """Show what came of an undo."""
-        ...
-
-    def error(self, error: ReputError) -> None:
-        """Show why a command was refused or failed."""
+    def to_dict(self) -> dict[str, object]:
+        """The facts as a JSON-ready mapping."""
         ...
 
 
-class TextOutput:
-    """For people."""
+class Output:
+    """Where a command's result goes, and why it has none: text for people, or one JSON document on stdout.
 
-    def summary(self, summary: Summary) -> None:
-        """Show what came of a rebuild."""
-        printed(
-            _headline(summary), *_facts(summary), *_remarks(summary), *_salvaged(summary), *_findings(summary)
-        )
+    Within its ``with`` block a command does its work. Where that fails the output says why, and ends the
+    command: with 2 for everything that is no result, with 130 when interrupted.
 
-    def undone(self, undone: Undone) -> None:
-        """Show what came of an undo."""
-        printed(f"Put back what was replaced in {undone.store}")
-        printed(f"  put back   {_listed(undone.put_back) or 'nothing'}")
-        if undone.taken_away:
-            printed(f"  taken away {_listed(undone.taken_away)}")
-        printed(f"  kept       what was in place is kept in {undone.kept}")
+    Args:
+        as_json: for programs.
+        interrupted: what an interrupt leaves.
+        failed: shows why the command was refused or failed; by default to stderr, and JSON to stdout, too.
+    """
 
-    def error(self, error: ReputError) -> None:
-        """Show why a command was refused or failed."""
+    def __init__(
+        self,
+        as_json: bool,
+        *,
+        interrupted: str = "the same command goes on from the last committed batch",
+        failed: Callable[[ReputError], None] | None = None,
+    ) -> None:
+        self._as_json = as_json
+        self._interrupted = interrupted
+        self._failed = failed or self._error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            told(f"interrupted; {self._interrupted}")
+            raise typer.Exit(INTERRUPTED) from None
+        if isinstance(error, Exception):
+            # A bug must not look like exit code 1, a run with findings.
+            self._failed(error if isinstance(error, ReputError) else unforeseen(error))
+            raise typer.Exit(REFUSED) from None
+
+    def _error(self, error: ReputError) -> None:
+        if self._as_json:
+            printed(json.dumps(error.document(), indent=2))
         told(error)
 
+    def put(self, document: Mapping[str, object], lines: Iterable[str]) -> None:
+        """Show the one or the other."""
+        printed(*([json.dumps(document, indent=2)] if self._as_json else lines))
 
-class JsonOutput:
-    """For programs: one JSON document on stdout."""
+    def end(self, code: int, facts: Mapping[str, object], lines: Iterable[str]) -> NoReturn:
+        """Show what came of the command, and end it.
 
-    def summary(self, summary: Summary) -> None:
-        """Show what came of a rebuild."""
-        printed(json.dumps({"exit_code": summary.exit_code, **summary.to_dict()}, indent=2))
+        Raises:
+            typer.Exit: always; with ``code``.
+        """
+        self.put({"exit_code": code, **facts}, lines)
+        raise typer.Exit(code)
 
-    def undone(self, undone: Undone) -> None:
-        """Show what came of an undo."""
-        printed(json.dumps({"exit_code": 0, **undone.to_dict()}, indent=2))
-
-    def error(self, error: ReputError) -> None:
-        """Show why a command was refused or failed."""
-        printed(json.dumps(error.document(), indent=2))
-        told(error)
+    def show(self, result: Result, lines: Iterable[str]) -> NoReturn:
+        """The same of a result that knows its exit code and its facts."""
+        self.end(result.exit_code, result.to_dict() if self._as_json else {}, lines)
 
 
 def printed(*lines: str) -> None:
@@ -164,6 +185,17 @@ def inline(text: str) -> str:
     return visible(text)
 
 
+def summary_lines(summary: Summary) -> list[str]:
+    """What came of a rebuild, for people."""
+    return [
+        _headline(summary),
+        *_facts(summary),
+        *_remarks(summary),
+        *_salvaged(summary),
+        *_findings(summary),
+    ]
+
+
 def _headline(summary: Summary) -> str:
     whose = f"{summary.store} as RocketMQ {summary.rocketmq_version} writes it"
     if summary.followed:
@@ -224,37 +256,32 @@ def cataloged_apart(done: Cataloged) -> list[str]:
 def _remarks(summary: Summary) -> list[str]:
     lines = []
     if summary.absent_queues:
-        lines.append(f"  absent     the log has no message for {_listed(summary.absent_queues)}")
+        lines.append(f"  absent     the log has no message for {listed(summary.absent_queues)}")
     if summary.carried_queues:
         lines += [
-            f"  expired    the log has no message any more for {_listed(summary.carried_queues)}",
+            f"  expired    the log has no message any more for {listed(summary.carried_queues)}",
             "             The last file was carried over, as a broker keeps it, so that offsets go on.",
         ]
     if summary.doubtful_queues:
         lines += [
-            f"  doubtful   expected in the log and not found: messages of {_listed(summary.doubtful_queues)}",
+            f"  doubtful   expected in the log and not found: messages of {listed(summary.doubtful_queues)}",
             "             The carried file points at them; consumers get what lies there, or nothing.",
         ]
-    gone = list(summary.vanished_queues.items())
-    lines += [
-        f"  gone       {queue} begins at offset 0 again: {reason}" for queue, reason in gone[:_MOST_NAMES]
+    gone = [
+        f"{queue} begins at offset 0 again: {reason}" for queue, reason in summary.vanished_queues.items()
     ]
-    if len(gone) > _MOST_NAMES:
-        lines.append(f"             and {len(gone) - _MOST_NAMES:,} more queues; --json lists all")
+    lines += at_most("  gone       ", gone, "             and {} more queues; --json lists all")
     if summary.unknown_topics:
         lines += [
-            f"  unknown    not in config/topics.json: {_listed(summary.unknown_topics)}",
+            f"  unknown    not in config/topics.json: {listed(summary.unknown_topics)}",
             "             A deleted topic comes back with its files; --known-topics-only leaves it out.",
         ]
-    left_out = list(summary.without_units.items())
-    lines += [
-        f"  left out   {topic}: {counted(count, 'message')} got no units"
-        for topic, count in left_out[:_MOST_NAMES]
+    left_out = [
+        f"{topic}: {counted(count, 'message')} got no units" for topic, count in summary.without_units.items()
     ]
-    if len(left_out) > _MOST_NAMES:
-        lines.append(f"             and {len(left_out) - _MOST_NAMES:,} more topics; --json lists all")
+    lines += at_most("  left out   ", left_out, "             and {} more topics; --json lists all")
     if summary.left_alone:
-        lines.append(f"  as it was  {_listed(summary.left_alone)}: the commit log alone doesn't hold them")
+        lines.append(f"  as it was  {listed(summary.left_alone)}: the commit log alone doesn't hold them")
     return lines
 
 
@@ -271,17 +298,21 @@ def _salvaged(summary: Summary) -> list[str]:
 def _findings(summary: Summary) -> list[str]:
     if not summary.findings:
         return ["  findings   none: every byte of the log was understood"]
-    shown = summary.findings[:_MOST_FINDINGS]
-    lines = [f"  findings   {len(summary.findings):,}", *(f"    {finding}" for finding in shown)]
-    if len(summary.findings) > len(shown):
-        more = len(summary.findings) - len(shown)
-        lines.append(f"    and {more:,} more; --json prints all, and the ledger has them")
-    return lines
+    more = "    and {} more; --json prints all, and the ledger has them"
+    return [f"  findings   {len(summary.findings):,}", *at_most("    ", summary.findings, more)]
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:_MOST_NAMES])
-    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES:,} more"
+def at_most(lead: str, items: Sequence[object], more: str) -> Iterator[str]:
+    """A line for each of the first items, and one that says how many more there are, in place of its {}."""
+    yield from (f"{lead}{item}" for item in items[:_MOST])
+    if len(items) > _MOST:
+        yield more.format(f"{len(items) - _MOST:,}")
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(names[:_MOST])
+    return shown if len(names) <= _MOST else f"{shown} and {len(names) - _MOST:,} more"
 
 
 def moment(ms: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,8 +13,7 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
 from reput.cli.completing import queues, topics
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, inline, moment, printed, settings_told
+from reput.cli.output import Output, inline, moment, settings_told
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.words import counted
@@ -133,8 +131,7 @@ def query_command(
     from reput.query import Boundary, QueryStore, ask
     from reput.query.keys import MOST_OFFSETS
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="nothing was changed"):
+    with Output(as_json, interrupted="nothing was changed") as output:
         _one_of(offset=offset, id=message_id, key=key, queue=queue)
         _only_with("--queue", queue, at=at, count=count, tags=tags, time=when, boundary=boundary)
         _only_with("--key", key, max=most, index_type=index_type, to=end, **{"from": begin})
@@ -170,13 +167,10 @@ def query_command(
                 answer = ask.by_time(asked, *place, moment_asked, bound)
             else:
                 answer = ask.queue_range(asked, *place)
-        shown = shown_of(answer, bodies=body)
-    if as_json:
-        printed(json.dumps(shown.document(settings), indent=2))
-    else:
+        shown = shown_of(answer, settings, bodies=body)
+    if not as_json:
         settings_told(settings.basis)
-        printed(*shown.lines())
-    raise typer.Exit(shown.exit_code)
+    output.show(shown, shown.lines())
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +179,12 @@ class Display:
 
     Attributes:
         answer: the answer.
+        settings: those that it was asked with.
         bodies: of each message what is said of its body, by JSON names.
     """
 
     answer: Answer
+    settings: StoreSettings
     bodies: tuple[dict[str, object], ...]
 
     @property
@@ -200,11 +196,10 @@ class Display:
         )
         return 1 if any(damaged) else self.answer.exit_code
 
-    def document(self, settings: StoreSettings) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """For programs."""
-        answer = self.answer
+        answer, settings = self.answer, self.settings
         return {
-            "exit_code": self.exit_code,
             "store": str(settings.root),
             "rocketmq_version": settings.dialect.name,
             "settings": settings.basis.to_dict(),
@@ -241,9 +236,9 @@ class Display:
             yield f"No whole message is where the queue points at {', '.join(map(str, _list(unreadable)))}"
 
 
-def shown_of(answer: Answer, *, bodies: bool) -> Display:
+def shown_of(answer: Answer, settings: StoreSettings, *, bodies: bool) -> Display:
     """An answer as it is to be shown, its messages with their bodies or without."""
-    return Display(answer, tuple(_body(shown) if bodies else {} for shown in answer.messages))
+    return Display(answer, settings, tuple(_body(shown) if bodies else {} for shown in answer.messages))
 
 
 _PROBLEM = "bodyProblem"

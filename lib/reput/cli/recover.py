@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, moment, printed, settings_lines
+from reput.cli.output import Output, ProgressDisplay, at_most, moment, printed, settings_lines
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import next_command
-from reput.spark.sessions import check_java, is_submitted
+from reput.spark.sessions import check_java
 from reput.store.ignored_features import ignored_features
 from reput.store.space import human
 from reput.words import counted
@@ -25,12 +24,8 @@ if TYPE_CHECKING:
 
     from reput.broker.problem import Problem
     from reput.broker.snapshot import Snapshot
-    from reput.recovery.loss import Loss
-    from reput.recovery.mend_log import Change
     from reput.recovery.mending import Mended, MendOptions
     from reput.recovery.plan import Plan
-
-_MOST_LINES = 20
 
 
 _CHECK_EXAMPLES = """**Examples**
@@ -76,15 +71,10 @@ def check_command(
     from reput.broker.snapshot import take
     from reput.recovery.check import problems
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="interrupted"):
+    with Output(as_json, interrupted="interrupted") as output:
         snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
         found = problems(snapshot)
-    if as_json:
-        printed(json.dumps({"exit_code": int(bool(found)), **_checked(snapshot, found)}, indent=2))
-    else:
-        printed(*_check_lines(snapshot, found))
-    raise typer.Exit(int(bool(found)))
+    output.end(int(bool(found)), _checked(snapshot, found), _check_lines(snapshot, found))
 
 
 @commands.app.command("recover", epilog=_RECOVER_EXAMPLES)
@@ -126,8 +116,9 @@ def recover_command(
     from reput.recovery.plan import MOST_READ
     from reput.recovery.plan import plan as plan_restart
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="the same command finishes what was begun" if apply else "interrupted"):
+    with Output(
+        as_json, interrupted="the same command finishes what was begun" if apply else "interrupted"
+    ) as output:
         _refuse_unclear(plan=plan, apply=apply, full=full, master=master)
         result: Mended | Plan
         if apply:
@@ -137,11 +128,7 @@ def recover_command(
             snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
             result = plan_restart(snapshot, None if full else MOST_READ)
             lines = _plan_lines(result)
-    if as_json:
-        printed(json.dumps({"exit_code": result.exit_code, **result.to_dict()}, indent=2))
-    else:
-        printed(*lines)
-    raise typer.Exit(result.exit_code)
+    output.show(result, lines)
 
 
 def _refuse_unclear(*, plan: bool, apply: bool, full: bool, master: str | None) -> None:
@@ -175,8 +162,7 @@ def _mended(options: MendOptions, master: str | None, *, as_json: bool) -> Mende
     with ProgressDisplay() as display:
 
         def start() -> SparkSession:
-            if not is_submitted():
-                check_java()
+            check_java()
             return commands.start_spark("reput recover", master, display)
 
         return mend(
@@ -196,7 +182,7 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
         return
     yield f"Mended {settings.root} for a start of RocketMQ {mended.plan.release}, which now loses nothing"
     if mended.changes:
-        yield from _listed("log", [_changed(change) for change in mended.changes])
+        yield from _listed("log", [str(change) for change in mended.changes])
     rebuilt = mended.rebuilt
     if rebuilt is None:
         yield "  queues     as they were, and the index, too"
@@ -211,19 +197,7 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
     yield f"  replaced   the old files are kept in {mended.kept}; `{undo}` puts them back"
 
 
-def _changed(change: Change) -> str:
-    what = {
-        "torn-end": "no whole record: zeros now, as a broker finds them behind its log",
-        "stand-in": "damaged: records stand there that a broker passes over",
-        "closing-record": "the segment's closing record",
-        "moved-away": "moved away",
-    }[change.kind]
-    where = f" at {change.offset} to {change.end}" if change.end else ""
-    return f"{change.path}{where}: {what}"
-
-
 def _checked(snapshot: Snapshot, found: list[Problem]) -> dict[str, object]:
-    checkpoint = snapshot.checkpoint
     return {
         "store": str(snapshot.settings.root),
         "rocketmq_version": snapshot.settings.dialect.name,
@@ -238,9 +212,7 @@ def _checked(snapshot: Snapshot, found: list[Problem]) -> dict[str, object]:
         "queue_files": _queue_files(snapshot),
         "index_files": len(snapshot.index),
         "left_alone": ignored_features(snapshot.settings.root),
-        "checkpoint": None
-        if not snapshot.checkpoint_exists
-        else {name: getattr(checkpoint, name) for name in checkpoint.__dataclass_fields__},
+        "checkpoint": None if not snapshot.checkpoint_exists else asdict(snapshot.checkpoint),
         "findings": [problem.to_dict() for problem in found],
     }
 
@@ -252,10 +224,7 @@ def _queue_files(snapshot: Snapshot) -> int:
 def _check_lines(snapshot: Snapshot, found: list[Problem]) -> Iterator[str]:
     settings, checkpoint = snapshot.settings, snapshot.checkpoint
     yield f"Checked {settings.root} as RocketMQ {settings.dialect.name} loads it"
-    yield from settings_lines(settings.basis)
-    yield f"  stopped    {_stopped(snapshot)}"
-    if snapshot.holder is not None:
-        yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
+    yield from _state_lines(snapshot)
     sizes = f"{snapshot.segment_size:,} bytes each"
     yield f"  log        {counted(len(snapshot.log.files), 'segment')} of {sizes}{_assumed(snapshot)}"
     queues = len(snapshot.queues) + len(snapshot.batch_queues)
@@ -283,18 +252,18 @@ def _assumed(snapshot: Snapshot) -> str:
     return "" if snapshot.segment_size_known else " (as the files are: broker.conf doesn't say)"
 
 
-def _stopped(snapshot: Snapshot) -> str:
-    return "in good order" if snapshot.clean else "by a crash: the file abort is there"
+def _state_lines(snapshot: Snapshot) -> Iterator[str]:
+    yield from settings_lines(snapshot.settings.basis)
+    yield f"  stopped    {'in good order' if snapshot.clean else 'by a crash: the file abort is there'}"
+    if snapshot.holder is not None:
+        yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
     prediction, snapshot = plan.prediction, plan.snapshot
     settings, walked = snapshot.settings, prediction.recovered
     yield f"What a start of RocketMQ {plan.release} will do to {settings.root}"
-    yield from settings_lines(settings.basis)
-    yield f"  stopped    {_stopped(snapshot)}"
-    if snapshot.holder is not None:
-        yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
+    yield from _state_lines(snapshot)
     if prediction.problems:
         yield f"  starts     no: {counted(len(prediction.problems), 'thing')} to see to first"
         yield from _at_most([str(problem) for problem in prediction.problems])
@@ -321,9 +290,9 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         yield f"  index      {index} afterwards, {counted(prediction.index.added, 'key')} added"
         rate = f"{human(plan.rate)}/s, with the files in memory"
         yield f"  takes      some {plan.seconds:.1f} s of reading, reckoned with {rate}"
-        yield from _listed("loses", [_said(loss) for loss in plan.losses], "nothing")
+        yield from _listed("loses", [str(loss) for loss in plan.losses], "nothing")
         nothing = "nothing that its walk goes through"
-        yield from _listed("not repaired", [_said(loss) for loss in plan.unrepaired], nothing)
+        yield from _listed("not repaired", [str(loss) for loss in plan.unrepaired], nothing)
     yield "  instead"
     yield from _at_most(plan.instead)
     verify = settings.command("verify")
@@ -341,18 +310,14 @@ def _bounds(plan: Plan, unread: tuple[int, int]) -> Iterator[str]:
     queues = f"{counted(number, 'queue')} now, up to {prediction.queue_end} of the log"
     yield f"  queues     {queues if number else 'none now'}"
     yield f"  takes      up to some {plan.seconds:.1f} s of reading, reckoned with {human(plan.rate)}/s"
-    yield from _listed("loses", [_said(loss) for loss in plan.losses], "nothing that was seen so far")
+    yield from _listed("loses", [str(loss) for loss in plan.losses], "nothing that was seen so far")
     if plan.unrepaired:
-        yield from _listed("not repaired", [_said(loss) for loss in plan.unrepaired])
+        yield from _listed("not repaired", [str(loss) for loss in plan.unrepaired])
 
 
 def _why(plan: Plan) -> str:
     rules, clean = plan.snapshot.settings.dialect.recovery, plan.snapshot.clean
     return f"by its rule: {rules.clean_start.value if clean else rules.crash_start.value}"
-
-
-def _said(loss: Loss) -> str:
-    return f"{loss.kind}: {loss.path}: {loss.text}"
 
 
 def _listed(title: str, lines: list[str], nothing: str = "none") -> Iterator[str]:
@@ -365,7 +330,4 @@ def _listed(title: str, lines: list[str], nothing: str = "none") -> Iterator[str
 
 def _at_most(lines: list[str]) -> Iterator[str]:
     """Lines, each once, as many as somebody reads."""
-    lines = list(dict.fromkeys(lines))
-    yield from (f"    {line}" for line in lines[:_MOST_LINES])
-    if len(lines) > _MOST_LINES:
-        yield f"    and {len(lines) - _MOST_LINES:,} more; --json prints all"
+    return at_most("    ", list(dict.fromkeys(lines)), "    and {} more; --json prints all")

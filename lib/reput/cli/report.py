@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,11 +11,10 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, inline, printed
+from reput.cli.output import Output, ProgressDisplay, inline
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
-from reput.spark.sessions import check_java, is_submitted
+from reput.spark.sessions import check_java
 from reput.store.space import human
 from reput.words import counted
 
@@ -87,12 +85,11 @@ def report_command(
     from reput.report.page import render
     from reput.report.target import check_target, write_page
 
-    said: Output = JsonOutput() if as_json else TextOutput()
-    with reported(said, interrupted="no page was written"):
+    with Output(as_json, interrupted="no page was written") as said:
         _refuse_unclear(output, master, with_verify=with_verify, as_json=as_json)
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         target = None if output is None else check_target(output, settings, force=force)
-        if with_verify and not is_submitted():
+        if with_verify:
             check_java()
         options = GatherOptions(store, broker_conf, rocketmq_version, read_log=not no_log)
         facts = _gathered(options, master, with_verify=with_verify)
@@ -100,11 +97,7 @@ def report_command(
         if target is not None:
             page = render(facts, rows)
             write_page(target, page)
-    if as_json:
-        printed(json.dumps({"exit_code": facts.exit_code, **facts.to_dict()}, indent=2))
-    else:
-        printed(*_lines(facts, output, len(page)))
-    raise typer.Exit(facts.exit_code)
+    said.show(facts, _lines(facts, output, len(page)))
 
 
 def _refuse_unclear(output: Path | None, master: str | None, *, with_verify: bool, as_json: bool) -> None:

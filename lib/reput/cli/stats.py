@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,8 +11,7 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
 from reput.cli.completing import topics
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, moment, printed, settings_lines
+from reput.cli.output import Output, ProgressDisplay, moment, settings_lines
 from reput.cli.tables import age, table
 from reput.config.settings import StoreSettings
 from reput.store.space import human
@@ -76,17 +74,12 @@ def stats_command(
     """
     from reput.statistics import By, Span, count
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="nothing was changed"):
+    with Output(as_json, interrupted="nothing was changed") as output:
         span = Span(start, end, time_of("--since", since), time_of("--until", until))
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         with ProgressDisplay("counting") as display:
             found = count(settings, By(by), topic=topic, span=span, listener=display.update)
-    if as_json:
-        printed(json.dumps({"exit_code": found.exit_code, **found.to_dict()}, indent=2))
-    else:
-        printed(*_lines(found, top))
-    raise typer.Exit(found.exit_code)
+    output.show(found, _lines(found, top))
 
 
 #: Columns that say nothing when all are 0.

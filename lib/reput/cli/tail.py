@@ -25,8 +25,7 @@ from reput.cli.arguments import (
     size,
 )
 from reput.cli.interrupts import as_before
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TailDisplay, TextOutput, told
+from reput.cli.output import Output, TailDisplay, summary_lines, told
 from reput.spark.sessions import check_java, is_submitted, session
 
 if TYPE_CHECKING:
@@ -104,8 +103,7 @@ def tail_command(
     from reput.job.options import TailOptions
     from reput.job.tail import tail
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output):
+    with Output(as_json) as output:
         options = TailOptions(
             store=store,
             out=out,
@@ -123,8 +121,7 @@ def tail_command(
             conf_by_hand=by_hand(ctx, "broker_conf"),
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
-        if not is_submitted():
-            check_java()
+        check_java()
         stopping = threading.Event()
         display = TailDisplay()
 
@@ -147,8 +144,7 @@ def tail_command(
             )
 
         summary = tail(options, start_spark, stopping, batch_done, told, on_wait)
-    output.summary(summary)
-    raise typer.Exit(summary.exit_code)
+    output.show(summary, summary_lines(summary))
 
 
 def _stop_on_signals(stopping: threading.Event) -> None:

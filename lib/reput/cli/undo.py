@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reput.cli.app import app
 from reput.cli.arguments import AsJson
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput
+from reput.cli.output import Output, listed
+
+if TYPE_CHECKING:
+    from reput.job import Undone
 
 _EXAMPLES = """**Examples**
 
@@ -48,7 +51,14 @@ def undo_command(
     """
     from reput.job import undo
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="the same command finishes what was begun"):
+    with Output(as_json, interrupted="the same command finishes what was begun") as output:
         undone = undo(store, kept)
-    output.undone(undone)
+    output.end(0, undone.to_dict(), _lines(undone))
+
+
+def _lines(undone: Undone) -> Iterator[str]:
+    yield f"Put back what was replaced in {undone.store}"
+    yield f"  put back   {listed(undone.put_back) or 'nothing'}"
+    if undone.taken_away:
+        yield f"  taken away {listed(undone.taken_away)}"
+    yield f"  kept       what was in place is kept in {undone.kept}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,9 +10,8 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, WrittenBy
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, ProgressDisplay, TextOutput, printed, settings_lines
-from reput.spark.sessions import check_java, is_submitted
+from reput.cli.output import Output, ProgressDisplay, at_most, settings_lines
+from reput.spark.sessions import check_java
 from reput.store.space import human
 from reput.words import counted
 
@@ -62,8 +60,7 @@ def verify_command(
     """
     from reput.verify import VerifyOptions, verify, verify_against
 
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="nothing was changed"):
+    with Output(as_json, interrupted="nothing was changed") as output:
         options = VerifyOptions(
             store=store,
             against=against,
@@ -72,30 +69,14 @@ def verify_command(
             queues=tuple(queue or ()),
             index=not no_index,
         )
-        if not is_submitted():
-            check_java()
+        check_java()
         with ProgressDisplay("verifying") as display:
             report = (verify if against is None else verify_against)(
                 options,
                 lambda: commands.start_spark("reput verify", master, display),
                 display.update,
             )
-    (_print_json if as_json else _print_text)(report)
-    raise typer.Exit(report.exit_code)
-
-
-#: Findings of one kind, and notes, that are printed; --json has all.
-MOST_SHOWN = 20
-
-
-def _print_json(report: Report) -> None:
-    """For programs: one document."""
-    printed(json.dumps({"exit_code": report.exit_code, **report.to_dict()}, indent=2))
-
-
-def _print_text(report: Report) -> None:
-    """For people."""
-    printed(*_lines(report))
+    output.show(report, _lines(report))
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -120,9 +101,7 @@ def _lines(report: Report) -> Iterator[str]:
     if report.broker_running:
         yield f"  live       a broker is running; what it wrote past {report.end} wasn't looked at"
     for title, notes in (("not checked", report.not_checked), ("legal", report.notes)):
-        yield from (f"  {title:<10} {note}" for note in notes[:MOST_SHOWN])
-        if len(notes) > MOST_SHOWN:
-            yield f"             and {len(notes) - MOST_SHOWN:,} more; --json lists all"
+        yield from at_most(f"  {title:<10} ", notes, "             and {} more; --json lists all")
     if not report.findings:
         yield "  findings   none"
     for kind in dict.fromkeys((one.area, one.kind, one.remark) for one in report.findings):
@@ -137,6 +116,4 @@ def _of_kind(findings: list[Difference]) -> Iterator[str]:
     ranges = "" if count == len(findings) else f" in {counted(len(findings), 'range')}"
     remark = "" if first.remark is None else f": {first.remark}"
     yield f"  {first.area:<10} {count:,} {first.kind}{ranges}{remark}"
-    yield from (f"    {one}" for one in findings[:MOST_SHOWN])
-    if len(findings) > MOST_SHOWN:
-        yield f"    and {len(findings) - MOST_SHOWN:,} more: --json lists all"
+    yield from at_most("    ", findings, "    and {} more: --json lists all")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +10,7 @@ import typer
 
 from reput.cli.app import app
 from reput.cli.arguments import AsJson
-from reput.cli.outcome import reported
-from reput.cli.output import JsonOutput, Output, TextOutput, moment, printed
+from reput.cli.output import Output, moment
 from reput.store.space import human
 from reput.watch.status import DIED, Status, has_begun, look
 from reput.watch.stop import Stopped, stop
@@ -61,14 +59,9 @@ def status_command(directory: Directory, broker_conf: BrokerConf = None, as_json
 
     Exit code 0: sound. 1: findings, or the last run died. 2: no output, or it can't be read.
     """
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="interrupted"):
+    with Output(as_json, interrupted="interrupted") as output:
         status = look(directory, broker_conf)
-    if as_json:
-        printed(json.dumps({"exit_code": status.exit_code, **status.to_dict()}, indent=2))
-    else:
-        printed(*_lines(status))
-    raise typer.Exit(status.exit_code)
+    output.show(status, _lines(status))
 
 
 @app.command("stop", epilog=_STOP_EXAMPLES)
@@ -88,25 +81,25 @@ def stop_command(
     Exit code 0: the tail has stopped and all is committed, or none was running. 1: the tail was cut off; its
     next start rolls back what it hadn't committed. 2: it has not stopped in time, or DIR is not an output.
     """
-    output: Output = JsonOutput() if as_json else TextOutput()
-    with reported(output, interrupted="interrupted; the tail ends all the same when its batch is done"):
+    with Output(
+        as_json, interrupted="interrupted; the tail ends all the same when its batch is done"
+    ) as output:
         stopped = stop(directory, timeout)
         status = look(directory, broker_conf) if has_begun(stopped.root) else None
     code = _BROKE_OFF if stopped.holder is not None and not stopped.clean else 0
-    if as_json:
-        facts = {
-            "stopped": stopped.holder is not None,
-            "stopped_holder": None if stopped.holder is None else stopped.holder.what,
-            "waited_seconds": round(stopped.seconds, 3),
-            "clean": stopped.clean,
-        }
-        found = {"output": str(stopped.root)} if status is None else status.to_dict()
-        printed(json.dumps({"exit_code": code, **facts, **found}, indent=2))
-    elif status is None:
-        printed(f"{_verdict(stopped)}: the log has no segment yet")
-    else:
-        printed(_verdict(stopped), *_place(status), *_lag(status))
-    raise typer.Exit(code)
+    facts = {
+        "stopped": stopped.holder is not None,
+        "stopped_holder": None if stopped.holder is None else stopped.holder.what,
+        "waited_seconds": round(stopped.seconds, 3),
+        "clean": stopped.clean,
+    }
+    if status is None:
+        output.end(
+            code,
+            {**facts, "output": str(stopped.root)},
+            [f"{_verdict(stopped)}: the log has no segment yet"],
+        )
+    output.end(code, {**facts, **status.to_dict()}, [_verdict(stopped), *_place(status), *_lag(status)])
 
 
 def _verdict(stopped: Stopped) -> str:

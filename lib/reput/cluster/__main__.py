@@ -13,10 +13,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from reput.cli.arguments import BROKER_CONF_VARIABLE, VERSION_VARIABLE
+from reput.cli.arguments import BrokerConf, WrittenAs
+from reput.cli.output import Output
 from reput.cluster import trial
 from reput.cluster.standalone import Cluster, Submitted
-from reput.errors import OutputError, ReputError
+from reput.errors import OutputError
 from reput.store.compare import compare
 
 _REFUSED = 2
@@ -37,22 +38,8 @@ def cluster(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Keep the output in DIR (default: removed).")
     ] = None,
-    broker_conf: Annotated[
-        Path | None,
-        typer.Option(
-            "--broker-conf",
-            "-c",
-            metavar="FILE",
-            envvar=BROKER_CONF_VARIABLE,
-            help="The broker's configuration file.",
-        ),
-    ] = None,
-    rocketmq_version: Annotated[
-        str | None,
-        typer.Option(
-            "--rocketmq-version", metavar="V", envvar=VERSION_VARIABLE, help="Write as this version does."
-        ),
-    ] = None,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenAs = None,
     workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Workers, a core each.")] = 2,
     logs: Annotated[
         Path | None, typer.Option("--logs", metavar="DIR", help="Copy the cluster's logs to DIR, too.")
@@ -62,14 +49,8 @@ def cluster(
 
     Exit code 0: every byte is the broker's. 1: bytes differ, or there are findings. 2: refused or failed.
     """
-    try:
+    with Output(as_json=False, interrupted="the cluster is stopped"):
         code = run(store, out, broker_conf, rocketmq_version, workers, logs)
-    except ReputError as error:
-        typer.echo(f"reput: {error}", err=True)
-        raise typer.Exit(_REFUSED) from None
-    except KeyboardInterrupt:
-        typer.echo("reput: interrupted; the cluster is stopped", err=True)
-        raise typer.Exit(128 + signal.SIGINT) from None
     raise typer.Exit(code)
 
 

@@ -6,21 +6,19 @@ options replace them by your own. docs/sizing.md says what it leaves out.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 
 from reput.cli.arguments import size
-from reput.cli.output import printed, told
-from reput.errors import ReputError, SettingsError
+from reput.cli.output import Output
+from reput.errors import SettingsError
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 from reput.store.space import human
 from reput.words import counted
 
-_REFUSED = 2
 _MB = 1_000_000
 _MIB = 1 << 20
 _GIB = 1 << 30
@@ -209,13 +207,10 @@ def command(
 
     Nothing is read or started. Exit code 0; 2 where an option can't be understood.
     """
-    try:
+    with Output(as_json=False):
         told_bytes = size("--bytes", log_bytes)
         if told_bytes < stores * message_bytes:
             raise SettingsError("--bytes is less than a message for each store", found=log_bytes)
-    except ReputError as error:
-        told(error)
-        raise typer.Exit(_REFUSED) from None
     number = min(hosts or stores, stores)
     there = Hosts(number, cores, disk_read * _MB, disk_write * _MB, network and network * _MB)
     measured = Measured(
@@ -228,17 +223,15 @@ def command(
         MEASURED.memory_per_core,
     )
     found = plan(told_bytes, stores, there, measured)
-    if as_json:
-        facts = {
-            **asdict(found),
-            "slowest": found.slowest,
-            "least_seconds": found.least_seconds,
-            "most_seconds": found.most_seconds,
-        }
-        assumed = {"hosts": asdict(there), "measured": asdict(measured)}
-        printed(json.dumps({**facts, **assumed}, indent=2))
-    else:
-        printed(*_lines(found, there, measured))
+    facts = {
+        **asdict(found),
+        "slowest": found.slowest,
+        "least_seconds": found.least_seconds,
+        "most_seconds": found.most_seconds,
+        "hosts": asdict(there),
+        "measured": asdict(measured),
+    }
+    Output(as_json).put(facts, _lines(found, there, measured))
 
 
 def _lines(found: Plan, hosts: Hosts, measured: Measured) -> list[str]:

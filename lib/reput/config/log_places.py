@@ -13,6 +13,7 @@ from pathlib import Path
 from reput.config.broker_conf import JAVA_WHITE, BrokerConf
 from reput.config.java_properties import Property
 from reput.errors import SettingsError
+from reput.store.listing import names_seen
 
 #: DLedgerCommitLog takes what follows the first character for a number.
 _MEMBER = re.compile(r"[A-Za-z][0-9]{1,9}", re.ASCII)
@@ -90,7 +91,7 @@ def dledger_dirs(root: Path, conf: BrokerConf, group: DLedgerSettings) -> tuple[
     if entry is not None and text is not None:
         several = conf.rules.multi_path_commit_log and _PATH_SEPARATOR in text
         dirs = [_place(part, entry, root, conf) for part in _parts(text, several)]
-    return tuple(dict.fromkeys((*group.dirs, *(path for path in dirs if _holds_anything(path)))))
+    return tuple(dict.fromkeys((*group.dirs, *(path for path in dirs if names_seen(path, 1)))))
 
 
 def _read_only(root: Path, conf: BrokerConf) -> list[Path]:
@@ -159,7 +160,7 @@ def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: Broke
     """
     if any(path.is_relative_to(root) or _same(path, own) for path in dirs):
         return
-    copied = _holds_anything(own)
+    copied = names_seen(own, 1)
     conf_root = _conf_root(conf)
     if conf_root is not None and _same(conf_root, root):
         return
@@ -188,10 +189,3 @@ def _same(left: Path, right: Path) -> bool:
         return left.samefile(right)
     except OSError:
         return absolute(left) == absolute(right)
-
-
-def _holds_anything(directory: Path) -> bool:
-    try:
-        return any(directory.iterdir())
-    except OSError:
-        return False

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.store.holes import written
-from reput.store.unreadable import unreadable
+from reput.store.unreadable import reading
 
 _PIECE = 1 << 13  # items
 
@@ -29,15 +29,8 @@ def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) ->
     Raises:
         SegmentGoneError, StoreError: it can't be read.
     """
-    try:
-        # Of a pipe nobody may ever open the other end: it is refused by the read.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            data = os.pread(descriptor, count * kind.itemsize, offset)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise unreadable(what, path, error) from error
+    with reading(path, what) as descriptor:
+        data = os.pread(descriptor, count * kind.itemsize, offset)
     return np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind)
 
 

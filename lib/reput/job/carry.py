@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from reput.format import names
 from reput.store import files
 from reput.store.last_file import LastFile, last_batch_file, last_ext_file, last_file
+from reput.store.listing import queues_in
 
 if TYPE_CHECKING:
     from reput.job.plan import Plan
@@ -117,8 +118,4 @@ def drop_carried(plan: Plan) -> None:
 
 def _queues(root: Path) -> list[tuple[str, int, Path]]:
     with files.reporting("the queues can't be listed", root):
-        return sorted(
-            (path.parent.name, int(path.name), path)
-            for path in root.glob("*/*")
-            if names.is_queue_id(path.name) and path.is_dir()
-        )
+        return sorted((topic, queue_id, Path(path)) for topic, queue_id, path in queues_in(root))

@@ -7,7 +7,6 @@ counted separately, since they can't be read any more: a broker's number is ``la
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -21,6 +20,7 @@ from reput.errors import SettingsError
 from reput.format import names
 from reput.lag.committed import LMQ_PREFIX, Committed, committed_offsets
 from reput.query.store import QueryStore
+from reput.store.listing import names_in
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
@@ -218,7 +218,8 @@ class _Queues:
             # Half of a surrogate pair, which JSON may hold, isn't a name either.
             if names.topic_problem(topic.encode("utf-8", "surrogatepass")) is None:
                 for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
-                    found |= set(_numbers(self._root / kind / topic))
+                    numbers = filter(names.is_queue_id, names_in(self._root / kind / topic))
+                    found |= {int(name) for name in numbers if not name.startswith("-")}
             self._ids[topic] = tuple(sorted(found))
         return self._ids[topic]
 
@@ -317,13 +318,3 @@ def _unknown(known: Iterable[str], group: str | None, topic: str | None) -> Sett
     return SettingsError(
         f"nothing was committed for {' '.join(asked)}", expected=f"of groups {shown}", found="no such entry"
     )
-
-
-def _numbers(directory: Path) -> Iterator[int]:
-    try:
-        with os.scandir(directory) as found:
-            for entry in found:
-                if names.is_queue_id(entry.name) and not entry.name.startswith("-"):
-                    yield int(entry.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return

@@ -20,6 +20,7 @@ from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader, fi
 from reput.output.index import index_file
 from reput.replay.state import QueueState, State
 from reput.replay.target import Target
+from reput.store.listing import names_in
 
 _Queue = tuple[str, int]
 
@@ -256,7 +257,7 @@ def check_all(target: Target, state: State) -> None:
         if queue.first == queue.next or queue.is_batch:
             continue
         directory = names.queue_directory(target.root, topic, queue_id)
-        found = _listing(directory)
+        found = set(names_in(directory))
         start, stop = queue.first * UNIT_LENGTH, queue.next * UNIT_LENGTH
         for base in range(start - start % file_size, stop, file_size):
             if names.offset_name(base) not in found:
@@ -264,13 +265,6 @@ def check_all(target: Target, state: State) -> None:
     check_queues(target, state.queues, state.queues)
     for name, header in state.index:
         index_file.check_there(target.root / names.INDEX / name, header)
-
-
-def _listing(directory: Path) -> set[str]:
-    try:
-        return {path.name for path in directory.iterdir()}
-    except FileNotFoundError:
-        return set()
 
 
 def _gone(problem: str, path: Path, offset: int | None = None) -> OutputError:

@@ -34,6 +34,7 @@ from reput.output.queues.queue_files import series
 from reput.replay.state import Batch, QueueState, State
 from reput.replay.target import Target
 from reput.store import files, system_errors
+from reput.store.listing import names_in
 
 Queues = Mapping[tuple[str, int], QueueState]
 
@@ -283,7 +284,8 @@ def _all_gone(target: Target, state: State) -> Iterator[Path]:
             if start < first:
                 yield path
     kept = {name for name, _ in state.index}
-    yield from (path for path in sorted((target.root / names.INDEX).glob("*")) if path.name not in kept)
+    index = target.root / names.INDEX
+    yield from (index / name for name in names_in(index) if name not in kept)
 
 
 def _marker(target: Target) -> Path:

@@ -18,6 +18,7 @@ from reput.replay.state import State
 from reput.replay.target import Target
 from reput.store import files
 from reput.store.files import opened
+from reput.store.listing import names_in, queues_in
 from reput.store.outside import refuse_links
 
 
@@ -51,18 +52,16 @@ def _roll_back_queues(target: Target, state: State) -> None:
             for queue, each in state.queues.items()
             if each.is_batch == is_batch
         }
-        for topic in _directories(target.root / name):
-            for queue in _directories(topic):
-                if names.is_queue_id(queue.name) or not by_offset:  # else not reput's
-                    clear_series(queue, file_size, known.get(queue, 0))
+        for _, _, queue in queues_in(target.root / name):
+            clear_series(Path(queue), file_size, known.get(Path(queue), 0))
 
 
 def _roll_back_index(target: Target, state: State) -> None:
     known = dict(state.index)
     directory = target.root / names.INDEX
-    for path in sorted(directory.glob("*")) if directory.is_dir() else []:
-        if path.name not in known:
-            files.remove_tree(path)
+    for gone in names_in(directory):
+        if gone not in known:
+            files.remove_tree(directory / gone)
     if not state.index:
         return
     name, header = state.index[-1]
@@ -79,7 +78,3 @@ def _roll_back_index(target: Target, state: State) -> None:
         end = index_file.entry_offset(settings.max_hash_slot_num, header.index_count)
         files.zero(fd, end, length - end)
         files.fsync_file(fd)
-
-
-def _directories(path: Path) -> list[Path]:
-    return sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []

@@ -7,7 +7,7 @@ again, about the copies. So nothing is changed that a start doesn't meet, and th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from reput.broker.files import Listing, StoreFile
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
-from reput.errors import StoreError, UnsupportedError
+from reput.errors import Fact, StoreError, UnsupportedError
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.log.segments import map_segment
@@ -34,7 +34,7 @@ _MOST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(Fact):
     """A range of the log that isn't any more what it was.
 
     Attributes:
@@ -44,14 +44,22 @@ class Change:
         offset, end: physical offsets, half open.
     """
 
-    kind: str
-    path: str
     offset: int
     end: int
 
-    def to_dict(self) -> dict[str, object]:
-        """The change as a JSON-ready mapping."""
-        return asdict(self)
+    @property
+    def said(self) -> str:
+        """What was done."""
+        return {
+            "torn-end": "no whole record: zeros now, as a broker finds them behind its log",
+            "stand-in": "damaged: records stand there that a broker passes over",
+            "closing-record": "the segment's closing record",
+            "moved-away": "moved away",
+        }[self.kind]
+
+    def __str__(self) -> str:
+        where = f" at {self.offset} to {self.end}" if self.end else ""
+        return f"{self.path}{where}: {self.said}"
 
 
 @dataclass(slots=True)

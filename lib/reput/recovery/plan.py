@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from reput.broker.begin import SAFETY_MS
 from reput.broker.predict import Prediction, predict
 from reput.broker.snapshot import Snapshot
 from reput.config.dialect import Dialect
 from reput.format import names
-from reput.format.checkpoint import StoreCheckpoint
 from reput.recovery.advice import steps_instead
 from reput.recovery.index_losses import index_gaps, index_losses
 from reput.recovery.log_losses import log_losses
@@ -92,7 +91,7 @@ class Plan:
                 for (topic, queue_id), queue in sorted(prediction.all_queues.items())
             },
             "index_left": [str(file.path) for file in prediction.index.files if file.path is not None],
-            "checkpoint": _checkpoint(prediction.checkpoint),
+            "checkpoint": asdict(prediction.checkpoint),
             "losses": [loss.to_dict() for loss in self.losses],
             "unrepaired": [loss.to_dict() for loss in self.unrepaired],
             "seconds": round(self.seconds, 3),
@@ -142,10 +141,6 @@ def _left_alone(snapshot: Snapshot) -> Iterator[Loss]:
 
 def _rate(dialect: Dialect) -> int:
     return _RATE_4_9 if dialect.versions[0].startswith("4.") else _RATE_5
-
-
-def _checkpoint(checkpoint: StoreCheckpoint) -> dict[str, int]:
-    return {name: getattr(checkpoint, name) for name in StoreCheckpoint.__dataclass_fields__}
 
 
 def _ahead(prediction: Prediction) -> Iterator[Loss]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from reput.broker.predict import Prediction
 from reput.broker.units import Unreached
@@ -19,26 +18,15 @@ def queue_losses(prediction: Prediction) -> Iterator[Loss]:
             continue
         lost = (queue.recovered_end - queue.end) // UNIT_LENGTH
         if lost > 0:
-            yield Loss(
-                kind="queue-cut",
-                path=str(_queue_path(prediction, topic, queue_id)),
-                offset=queue.max_offset,
-                end=queue.max_offset + lost,
-                count=lost,
-                text=f"queue {topic}:{queue_id} is cut to {queue.max_offset}: {lost} units go",
-            )
-
+            text = f"queue {topic}:{queue_id} is cut to {queue.max_offset}: {lost} units go"
+            places = queue.max_offset, queue.max_offset + lost
+            yield _loss(prediction, (topic, queue_id), "queue-cut", places, lost, text)
     for (topic, queue_id), batch in sorted(prediction.batch_queues.items()):
         lost = batch.recovered_max - batch.max_offset
         if lost > 0:
-            yield Loss(
-                kind="queue-cut",
-                path=str(_queue_path(prediction, topic, queue_id)),
-                offset=batch.max_offset,
-                end=batch.recovered_max,
-                count=lost,
-                text=f"batch queue {topic}:{queue_id} is cut to {batch.max_offset}: {lost} messages go",
-            )
+            text = f"batch queue {topic}:{queue_id} is cut to {batch.max_offset}: {lost} messages go"
+            places = batch.max_offset, batch.recovered_max
+            yield _loss(prediction, (topic, queue_id), "queue-cut", places, lost, text)
 
 
 def broken_queues(prediction: Prediction) -> Iterator[Loss]:
@@ -55,15 +43,8 @@ def _unreached(prediction: Prediction) -> Iterator[Loss]:
         *walked.unreached(prediction.queues, end),
         *walked.unreached_batches(prediction.batch_queues, end),
     ):
-        topic, queue_id = one.queue
-        yield Loss(
-            kind="units-displaced" if one.displaced == one.count else "units-missing",
-            path=str(_queue_path(prediction, topic, queue_id)),
-            offset=one.first,
-            end=one.last + 1,
-            count=one.count,
-            text=_unreached_text(one),
-        )
+        kind = "units-displaced" if one.displaced == one.count else "units-missing"
+        yield _loss(prediction, one.queue, kind, (one.first, one.last + 1), one.count, _unreached_text(one))
 
 
 def _beginning_late(prediction: Prediction) -> Iterator[Loss]:
@@ -79,32 +60,21 @@ def _beginning_late(prediction: Prediction) -> Iterator[Loss]:
         listing = listings.get(queue)
         if (listing is not None and listing.files) or model.min_offset <= 0 or unseen <= start:
             continue
-        topic, queue_id = queue
         text = (
-            f"queue {topic}:{queue_id} has no file, and is made anew from queueOffset {model.min_offset} on"
+            f"queue {queue[0]}:{queue[1]} has no file, and is made anew from queueOffset {model.min_offset} "
+            f"on, and messages before that may lie in {start} to {unseen} of the log, not walked"
         )
-        yield Loss(
-            kind="queue-begins-late",
-            path=str(_queue_path(prediction, topic, queue_id)),
-            offset=0,
-            end=model.min_offset,
-            count=0,
-            text=f"{text}, and messages before that may lie in {start} to {unseen} of the log, not walked",
-        )
+        yield _loss(prediction, queue, "queue-begins-late", (0, model.min_offset), 0, text)
 
 
 def _hashed(prediction: Prediction) -> Iterator[Loss]:
     for (topic, queue_id), count in sorted(prediction.hashed.items()):
         end = prediction.queues[topic, queue_id].max_offset
-        yield Loss(
-            kind="delay-tags-hashed",
-            path=str(_queue_path(prediction, topic, queue_id)),
-            offset=end - count,
-            end=end,
-            count=count,
-            text=f"{count} units of {topic}:{queue_id} get the hash of the tags, not the deliver time: "
-            "those messages are delivered at once",
+        text = (
+            f"{count} units of {topic}:{queue_id} get the hash of the tags, not the deliver time: "
+            "those messages are delivered at once"
         )
+        yield _loss(prediction, (topic, queue_id), "delay-tags-hashed", (end - count, end), count, text)
 
 
 def _without_ext(prediction: Prediction) -> Iterator[Loss]:
@@ -130,8 +100,10 @@ def _unreached_text(one: Unreached) -> str:
     return f"{text}; {one.displaced} of them stand in a wrong place" if one.displaced else text
 
 
-def _queue_path(prediction: Prediction, topic: str, queue_id: int) -> Path:
-    root = prediction.snapshot.settings.root
-    if (topic, queue_id) in prediction.batch_queues:
-        return names.batch_queue_directory(root, topic, queue_id)
-    return names.queue_directory(root, topic, queue_id)
+def _loss(
+    prediction: Prediction, queue: tuple[str, int], kind: str, places: tuple[int, int], count: int, text: str
+) -> Loss:
+    """What a queue loses, by the queueOffsets of its first place and after its last one."""
+    is_batch = queue in prediction.batch_queues
+    directory = names.batch_queue_directory if is_batch else names.queue_directory
+    return Loss(kind, str(directory(prediction.snapshot.settings.root, *queue)), *places, count, text)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
+from reput.errors import Fact
+
 #: Of the JSON document: it grows by fields; a field that changes its meaning raises this.
 SCHEMA = 1
 
@@ -56,15 +58,14 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Found(Fact):
     """A finding.
 
     Attributes:
+        path: the file or directory; empty if missing.
         source: the name of the :class:`Check` that has it.
         level: "attention" or "broken".
-        kind: a stable, hyphenated name.
         where: the queue, file or range that it is about.
-        path: the file or directory; empty if missing.
         expected, found: in words.
         outcome: what a broker, or reput, makes of it.
         next: what to do; empty where :attr:`Verdict.next` says it.
@@ -73,9 +74,7 @@ class Found:
 
     source: str
     level: str
-    kind: str
     where: str
-    path: str
     expected: str
     found: str
     outcome: str

@@ -283,11 +283,13 @@ def delta_jar() -> tuple[Path | None, str]:
 
 
 def check_java() -> None:
-    """Check that the Java that Spark will start is there, and new enough.
+    """Check that the Java that Spark will start is there, and new enough; under spark-submit it runs already.
 
     Raises:
         SparkError: it isn't.
     """
+    if is_submitted():
+        return
     home = os.environ.get("JAVA_HOME")
     found, version = java()
     expected = f"Java {LEAST_JAVA} or later (17 and 21 are known to work)"

@@ -6,7 +6,6 @@ from the log. The checkpoint is kept apart: its values depend on which of the br
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import BinaryIO
@@ -16,8 +15,8 @@ import numpy as np
 from reput.errors import StoreError
 from reput.format import consumequeue, indexfile, names
 from reput.format.checkpoint import StoreCheckpoint
+from reput.store.listing import entries_in
 
-QUEUE_DIRECTORIES = (names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT, names.BATCH_CONSUME_QUEUE)
 """Directories whose files have derivable names (``StorePathConfigHelper``, rocketmq-all-5.3.3)."""
 
 _CHUNK = 8 << 20
@@ -64,7 +63,7 @@ def compare(expected: Path, actual: Path) -> Comparison:
     differing = 0
     queue_sizes: list[int] = []
     empty: list[str] = []
-    for directory in QUEUE_DIRECTORIES:
+    for directory in names.QUEUES:
         left, right = _files(expected / directory), _files(actual / directory)
         for name in sorted(left.keys() | right.keys()):
             title = f"{directory}/{name}"
@@ -127,8 +126,7 @@ def _compare_index(expected: Path, actual: Path, differences: list[str], sizes: 
 
 
 def _index_files(root: Path) -> list[Path]:
-    found: Iterable[Path] = root.iterdir() if root.is_dir() else ()
-    return sorted(path for path in found if path.is_file())
+    return [Path(entry.path) for entry in entries_in(root) if entry.is_file()]
 
 
 def _compare_file(

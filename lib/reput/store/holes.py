@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from os import PathLike
 
-from reput.store.unreadable import unreadable
+from reput.store.unreadable import reading
 
 
 def extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -36,12 +36,5 @@ def written(what: str, path: str | PathLike[str], start: int, end: int) -> list[
     Raises:
         SegmentGoneError, StoreError: it can't be read.
     """
-    try:
-        # Of a pipe nobody may ever open the other end.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            return list(extents(descriptor, start, end))
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise unreadable(what, path, error) from error
+    with reading(path, what) as descriptor:
+        return list(extents(descriptor, start, end))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from reput.errors import OutputError
 from reput.format import names
+from reput.store.listing import entries_in, queues_in
 
 _CAP_CHOWN = 1 << 0  # capability 0 of linux/capability.h
 
@@ -92,21 +93,16 @@ def _text(number: int | None) -> str:
 
 def _examples(root: Path, commit_log_dirs: Iterable[Path]) -> Iterator[Path]:
     """Files that a broker wrote, the most telling first."""
-    for topic in _listing(root / names.CONSUME_QUEUE):
-        for queue in _listing(topic):
-            yield from _numbered(queue)
+    for _, _, queue in queues_in(root / names.CONSUME_QUEUE):
+        yield from _numbered(queue)
     for directory in commit_log_dirs:
         yield from _numbered(directory)
 
 
-def _numbered(directory: Path) -> Iterator[Path]:
-    for path in _listing(directory):
-        if names.parse_offset_name(path.name) is not None and path.is_file():
-            yield path
-
-
-def _listing(directory: Path) -> list[Path]:
-    return sorted(directory.iterdir()) if directory.is_dir() else []
+def _numbered(directory: str | Path) -> Iterator[Path]:
+    for entry in entries_in(directory):
+        if names.parse_offset_name(entry.name) is not None and entry.is_file():
+            yield Path(entry.path)
 
 
 def _may_chown() -> bool:

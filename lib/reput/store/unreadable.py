@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
@@ -25,6 +28,30 @@ def unreadable(what: str, path: str | PathLike[str], error: OSError) -> StoreErr
         if gone
         else "Check the file and its permissions, then ask the same again",
     )
+
+
+@contextmanager
+def reading(path: str | PathLike[str], what: str | None = None) -> Iterator[int]:
+    """A file's descriptor, to read from; for the other end of a pipe it doesn't wait.
+
+    Args:
+        what: the file is called so where it can't be opened, or the block can't read it; None leaves the
+            system's error as it is.
+
+    Raises:
+        SegmentGoneError, StoreError: it can't be read, and ``what`` is given.
+        OSError: it can't be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if what is None:
+            raise
+        raise unreadable(what, path, error) from error
 
 
 def check_store(

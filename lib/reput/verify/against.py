@@ -26,18 +26,20 @@ from reput.log.segments import discover, without_unwritten_end
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.store.holes import extents
+from reput.store.unreadable import reading
 from reput.store.witness import store_seen
 from reput.verify.batch_check import find_batch_units
 from reput.verify.batch_files import BatchRun, read_runs
-from reput.verify.batch_units import BatchRange, add_batch_ranges, compare_batch
+from reput.verify.batch_units import BatchRange, add_ranges, compare_batch
 from reput.verify.entries import BlockRun, KeyRange, TwoCompared, compare_two, read_entries
+from reput.verify.explain import batch_place, of_range
 from reput.verify.ext import WHOLE, Records
 from reput.verify.index_file import IndexInfo, index_files
 from reput.verify.index_map import IndexMap, find_entries
 from reput.verify.options import VerifyOptions
 from reput.verify.pieces import pieces
 from reput.verify.plan import files_of, may_be_running, open_store, queues_on_disk
-from reput.verify.report import INDEX, QUEUE, Difference, Note, Report
+from reput.verify.report import INDEX, Difference, Note, Report
 from reput.verify.tasks import NOTHING, Readers
 from reput.verify.units import EXTRA, MISSING, MOST_RANGES, units_of
 from reput.verify.waves import in_waves
@@ -381,30 +383,19 @@ def _compare_batch_queues(pair: Pair, runner: Runner, selection: Selection, repo
     for compared in in_waves(runner, tasks):
         for queue, units, ranges in compared:
             report.units += units
-            add_batch_ranges(found.setdefault(queue, []), ranges)
+            add_ranges(found.setdefault(queue, []), ranges)
     for queue, ranges in sorted(found.items()):
         report.findings += [_batch(pair, queue, one) for one in ranges]
 
 
 def _batch(pair: Pair, queue: tuple[str, int], one: BatchRange) -> Difference:
     kind = {MISSING: ONLY_FIRST, EXTRA: ONLY_SECOND}.get(one.kind, DIFFERS)
-    size = pair.first.recovery.batch_queue_file_size
-    path, offset = names.batch_queue_directory(pair.second.root, *queue), 0
-    if one.place >= 0:
-        path /= names.offset_name(one.place - one.place % size)
-        offset = one.place % size
-    return Difference(
-        area=QUEUE,
-        kind=kind,
-        first=one.first,
-        end=one.end,
-        count=one.count,
-        path=str(path),
-        offset=offset,
-        expected=f"{one.expected or 'nothing'} (first store)",
-        found=f"{one.found or 'nothing'} (second store)",
-        topic=queue[0],
-        queue_id=queue[1],
+    return of_range(
+        queue,
+        replace(one, kind=kind),
+        batch_place(pair.second.root, pair.first.recovery.batch_queue_file_size, queue, one),
+        f"{one.expected or 'nothing'} (first store)",
+        f"{one.found or 'nothing'} (second store)",
     )
 
 
@@ -460,19 +451,8 @@ def _unit(pair: Pair, queue: QueuePair, one: PairRange) -> Difference:
     at = one.first * UNIT_LENGTH
     root = pair.second.root if one.kind == ONLY_SECOND else pair.first.root
     path = names.queue_file(root, queue.topic, queue.queue_id, at - at % size)
-    return Difference(
-        area=QUEUE,
-        kind=one.kind,
-        first=one.first,
-        end=one.end,
-        count=one.count,
-        path=str(path),
-        offset=at % size,
-        expected=f"{one.left} (first store)",
-        found=f"{one.right} (second store)",
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-    )
+    expected, found = f"{one.left} (first store)", f"{one.right} (second store)"
+    return of_range((queue.topic, queue.queue_id), one, (path, at % size), expected, found)
 
 
 def _keys(pair: Pair, kind: str, one: KeyRange, infos: Sequence[IndexInfo]) -> Difference:
@@ -483,15 +463,14 @@ def _keys(pair: Pair, kind: str, one: KeyRange, infos: Sequence[IndexInfo]) -> D
     )
     there, missing = f"an entry of hash {one.hash} for the message at {one.position}", "none"
     return Difference(
-        area=INDEX,
-        kind=kind,
+        kind,
+        path,
+        INDEX,
+        f"{there if kind == ONLY_FIRST else missing} (first store)",
+        f"{missing if kind == ONLY_FIRST else there} (second store)",
         first=one.first,
         end=one.end,
         count=one.count,
-        path=path,
-        offset=0,
-        expected=f"{there if kind == ONLY_FIRST else missing} (first store)",
-        found=f"{missing if kind == ONLY_FIRST else there} (second store)",
     )
 
 
@@ -508,12 +487,9 @@ def _written_end(root: Path, queue: tuple[str, int], base: int, size: int) -> in
     """Where the written bytes of a queue's file end, up to a unit's end; 0 without the file."""
     path = names.queue_file(root, *queue, base)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with reading(path) as fd:
+            length = min(os.fstat(fd).st_size, size)
+            end = max((stop for _, stop in extents(fd, 0, length)), default=0)
     except FileNotFoundError:
         return 0
-    try:
-        length = min(os.fstat(fd).st_size, size)
-        end = max((stop for _, stop in extents(fd, 0, length)), default=0)
-    finally:
-        os.close(fd)
     return min(end + -end % UNIT_LENGTH, size)

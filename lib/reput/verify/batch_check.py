@@ -10,7 +10,7 @@ from reput.errors import Finding
 from reput.format import names
 from reput.replay.runner import Runner
 from reput.verify.batch_files import BatchFiles, BatchRun
-from reput.verify.batch_units import BatchRange, add_batch_ranges
+from reput.verify.batch_units import BatchRange, add_ranges
 from reput.verify.explain import Explainer
 from reput.verify.plan import Plan, queues_on_disk
 from reput.verify.report import Difference, Note
@@ -107,7 +107,7 @@ class BatchCheck:
 
     def _add(self, compared: BatchCompared) -> None:
         for queue, ranges in compared.ranges.items():
-            add_batch_ranges(self._ranges.setdefault(queue, []), ranges)
+            add_ranges(self._ranges.setdefault(queue, []), ranges)
 
     @property
     def restarts(self) -> dict[str, int]:
@@ -131,7 +131,7 @@ class BatchCheck:
                     yield explainer.batch(queue, one, files)
             if deleted:
                 yield _deleted(queue, deleted, has_files=files.has_any)
-            yield from (explainer.file(queue, problem) for problem in files.problems)
+            yield from files.problems
 
     def _dropped(self, queue: _Queue, files: BatchFiles) -> int:
         """The physical offset before which a live broker has dropped the queue's units, -1 for none.

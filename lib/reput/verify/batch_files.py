@@ -13,16 +13,19 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.batchconsumequeue import UNIT_LENGTH
+from reput.store.unreadable import reading
 from reput.verify.batch_units import (
     BLANK,
     BatchRange,
     Found,
-    add_batch_ranges,
+    add_ranges,
     is_blank,
     order_ranges,
     units_of,
 )
-from reput.verify.outside import FileProblem, series_files
+from reput.verify.outside import series_files
+from reput.verify.queue_reader import SeriesReader
+from reput.verify.report import Difference
 
 #: Units whose positions are told by their least and their greatest.
 BLOCK = 4096
@@ -57,7 +60,7 @@ class BatchFiles:
     topic: str
     queue_id: int
     ranges: list[BatchRange] = field(default_factory=list)
-    problems: list[FileProblem] = field(default_factory=list)
+    problems: list[Difference] = field(default_factory=list)
     fitting: int = 0
     count: int = 0
     blanks: int = 0
@@ -106,7 +109,7 @@ def look_at(
         OSError: a file can't be read.
     """
     result = BatchFiles(*queue)
-    listed = series_files(names.batch_queue_directory(root, *queue), file_size)
+    listed = series_files(names.batch_queue_directory(root, *queue), queue, file_size)
     result.problems, result.fitting = listed.problems, listed.fitting
     rows: list[tuple[int, int, int, int]] = []
     highest, blank_at, blanks = -1, -1, 0
@@ -125,7 +128,7 @@ def look_at(
             if last >= 0:
                 if blanks + len(before):
                     one = BatchRange(BLANK, None, 0, 0, blanks + len(before), blank_at, None, None)
-                    add_batch_ranges(result.ranges, [one])
+                    add_ranges(result.ranges, [one])
                     result.blanks += blanks + len(before)
                 blanks, blank_at = 0, -1
             after = zeros[len(before) :]
@@ -136,7 +139,7 @@ def look_at(
             if not len(used):
                 continue
             ranges, highest = order_ranges(units, blank, place, highest, log_end)
-            add_batch_ranges(result.ranges, ranges)
+            add_ranges(result.ranges, ranges)
             rows.append((base, first, int(used.min()), int(used.max())))
             result.count += len(used)
     if rows:
@@ -147,15 +150,12 @@ def look_at(
 
 def _blocks(path: Path, file_size: int) -> Iterator[tuple[int, bytes]]:
     """(number of its first unit, bytes) of each block of a file."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with reading(path) as fd:
         units = min(os.fstat(fd).st_size, file_size) // UNIT_LENGTH
         for first in range(0, units, BLOCK):
             count = min(BLOCK, units - first)
             data = os.pread(fd, count * UNIT_LENGTH, first * UNIT_LENGTH)
             yield first, data[: len(data) // UNIT_LENGTH * UNIT_LENGTH]
-    finally:
-        os.close(fd)
 
 
 def read_runs(
@@ -167,13 +167,9 @@ def read_runs(
         OSError: a file can't be read.
     """
     blocks: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
-    fd, opened = -1, None
-    try:
+    with SeriesReader(root, file_size, names.batch_queue_directory, 1) as reader:
         for run in runs:
-            path = names.batch_queue_directory(root, run.topic, run.queue_id) / names.offset_name(run.base)
-            if path != opened:
-                _close(fd)
-                opened, fd = path, _open(path)
+            fd = reader.descriptor(run.topic, run.queue_id, run.base)
             if fd >= 0:
                 most = file_size // UNIT_LENGTH - run.first
                 length = min(run.units, most) * UNIT_LENGTH
@@ -181,19 +177,4 @@ def read_runs(
                 place = run.base + run.first * UNIT_LENGTH
                 queue = run.topic, run.queue_id
                 blocks.setdefault(queue, []).append((place, data[: len(data) // UNIT_LENGTH * UNIT_LENGTH]))
-    finally:
-        _close(fd)
     return {queue: Found.of(found, start, end) for queue, found in blocks.items()}
-
-
-def _open(path: Path) -> int:
-    """-1 where there is no such file any more: it has expired."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return -1
-
-
-def _close(fd: int) -> None:
-    if fd >= 0:
-        os.close(fd)

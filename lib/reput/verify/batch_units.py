@@ -5,15 +5,16 @@ A unit's place says nothing of queueOffsets, so units are told apart by the reco
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED
 from reput.verify.pieces import pieces
-from reput.verify.units import EXTRA, MISSING, MOST_RANGES, WRONG
+from reput.verify.units import EXTRA, MISSING, MOST_RANGES, WRONG, UnitRange
 
 UNIT = np.dtype(FIELDS)
 #: A unit that points before one that comes before it; zeros, and units behind them.
@@ -94,8 +95,15 @@ class BatchRange:
         """Both as one where ``other`` goes on behind this one in the same way."""
         if (self.kind, self.field, self.end) != (other.kind, other.field, other.first) or self.kind == BLANK:
             return None
-        last = max(self.last, other.last)
-        return replace(self, end=other.end, count=self.count + other.count, last=last)
+        return self.with_all_between(other)
+
+    def with_all_between(self, other: BatchRange) -> BatchRange:
+        """One that spans both."""
+        first, end, last = min(self.first, other.first), max(self.end, other.end), max(self.last, other.last)
+        return replace(self, first=first, end=end, count=self.count + other.count, last=last)
+
+
+_Range = TypeVar("_Range", UnitRange, BatchRange)
 
 
 class Found(NamedTuple):
@@ -260,7 +268,7 @@ def order_ranges(
     return ranges, int(highs[-1])
 
 
-def add_batch_ranges(known: list[BatchRange], more: list[BatchRange]) -> None:
+def add_ranges(known: list[_Range], more: Iterable[_Range]) -> None:
     """Append ranges; one that goes on behind the last becomes part of it, and so does what is too much."""
     for one in more:
         joined = known[-1].joined(one) if known else None
@@ -270,8 +278,6 @@ def add_batch_ranges(known: list[BatchRange], more: list[BatchRange]) -> None:
         if len(known) >= _MOST_PER_QUEUE:
             at = next((at for at in range(len(known) - 1, -1, -1) if known[at].kind == one.kind), -1)
             if at >= 0:
-                first, end = min(known[at].first, one.first), max(known[at].end, one.end)
-                count, last = known[at].count + one.count, max(known[at].last, one.last)
-                known[at] = replace(known[at], first=first, end=end, count=count, last=last)
+                known[at] = known[at].with_all_between(one)
                 continue
         known.append(one)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.errors import StoreError
+from reput.broker.snapshot import read_checkpoint
 from reput.format import names
-from reput.format.checkpoint import LENGTH, LOGICS_FIELDS, StoreCheckpoint
+from reput.format.checkpoint import LENGTH, LOGICS_FIELDS
 from reput.verify.report import CHECKPOINT, Difference
 
 
@@ -40,13 +40,9 @@ def check_checkpoint(root: Path, reached: Reached, fields: int) -> list[Differen
         StoreError: it can't be read.
     """
     path = root / names.CHECKPOINT
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    stored, length = read_checkpoint(path)
+    if length is None:
         return []  # a broker starts its recovery at the beginning then
-    except OSError as error:
-        raise StoreError("the checkpoint can't be read", path=path, found=error.strerror) from error
-    stored = StoreCheckpoint.decode(data)
     found = []
     for at, (name, value, most) in enumerate(
         (
@@ -60,22 +56,12 @@ def check_checkpoint(root: Path, reached: Reached, fields: int) -> list[Differen
     if fields >= LOGICS_FIELDS and stored.logics_physical_offset > max(reached.last_unit, 0):
         expected = f"logicsPhysicalOffset of at most {max(reached.last_unit, 0)}"
         found.append(_ahead(path, 40, expected, stored.logics_physical_offset))
-    if len(data) not in (0, LENGTH):
+    if length not in (0, LENGTH):
         found.append(
-            Difference(
-                CHECKPOINT,
-                "checkpoint-length",
-                0,
-                0,
-                1,
-                str(path),
-                0,
-                f"{LENGTH} bytes",
-                f"{len(data)} bytes",
-            )
+            Difference("checkpoint-length", str(path), CHECKPOINT, f"{LENGTH} bytes", f"{length} bytes")
         )
     return found
 
 
 def _ahead(path: Path, offset: int, expected: str, value: int) -> Difference:
-    return Difference(CHECKPOINT, "checkpoint-ahead", 0, 0, 1, str(path), offset, expected, str(value))
+    return Difference("checkpoint-ahead", str(path), CHECKPOINT, expected, str(value), offset=offset)

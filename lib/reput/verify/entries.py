@@ -23,8 +23,9 @@ from reput.format.indexfile import (
     PHYSICAL_OFFSET,
     TIME_DIFF,
 )
-from reput.verify.index_file import BLOCK, ENTRY, MOST_PROBLEMS, IndexInfo, IndexProblem
+from reput.verify.index_file import BLOCK, ENTRY, MOST_PROBLEMS, IndexInfo
 from reput.verify.pieces import pieces
+from reput.verify.report import INDEX, Difference
 
 #: A place in all files: the file's number above these bits, the ordinal below.
 _ORDINAL_BITS = 31
@@ -88,7 +89,7 @@ class EntriesCompared:
     """
 
     missing: list[KeyRange] = field(default_factory=list)
-    problems: list[IndexProblem] = field(default_factory=list)
+    problems: list[Difference] = field(default_factory=list)
     duplicates: int = 0
     first_duplicate: int = -1
     entries: int = 0
@@ -301,9 +302,9 @@ def joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
     return [replace(ranges[0], end=ranges[-1].end, count=count, at_end=ranges[-1].at_end)]
 
 
-def joined_problems(problems: Sequence[IndexProblem], kind: str) -> list[IndexProblem]:
+def joined_problems(problems: Sequence[Difference], kind: str) -> list[Difference]:
     """The problems, with those of one kind in one file as one."""
-    found: dict[str, IndexProblem] = {}
+    found: dict[str, Difference] = {}
     others = []
     for one in problems:
         if one.kind != kind:
@@ -377,15 +378,16 @@ def _check_times(
         if len(wrong):
             at = int(np.flatnonzero(mine)[wrong[0]])
             result.problems.append(
-                IndexProblem(
+                Difference(
                     "index-time",
                     info.path,
-                    info.entry_offset(int(ordinal[at])) + TIME_DIFF,
-                    int(ordinal[at]),
-                    int(ordinal[mine][wrong[-1]]) + 1,
-                    len(wrong),
+                    INDEX,
                     f"timeDiff {int(expected[wrong[0]])}",
                     str(int(found[wrong[0]])),
+                    first=int(ordinal[at]),
+                    end=int(ordinal[mine][wrong[-1]]) + 1,
+                    count=len(wrong),
+                    offset=info.entry_offset(int(ordinal[at])) + TIME_DIFF,
                 )
             )
         _check_header(info, "begin", ordinal[mine] == FIRST_ORDINAL, entries.position[mine], time, result)
@@ -415,15 +417,13 @@ def _check_header(
     ):
         if expected != found:
             result.problems.append(
-                IndexProblem(
+                Difference(
                     "index-header",
                     info.path,
-                    offset + (8 if side == "end" else 0),
-                    0,
-                    0,
-                    1,
+                    INDEX,
                     f"{side}{name} {expected}",
                     str(found),
+                    offset=offset + (8 if side == "end" else 0),
                 )
             )
 
@@ -442,14 +442,16 @@ def _tell(
         last = int(entries.place[piece[-1]]) & ((1 << _ORDINAL_BITS) - 1)
         at = int(entries.position[piece[0]])
         result.problems.append(
-            IndexProblem(
+            Difference(
                 kind,
                 info.path,
-                info.entry_offset(ordinal) + (KEY_HASH if kind == "index-duplicate" else PHYSICAL_OFFSET),
-                ordinal,
-                max(last, ordinal) + 1,
-                len(piece),
+                INDEX,
                 expected,
                 f"hash {int(entries.hash[piece[0]])} at physical offset {at}",
+                first=ordinal,
+                end=max(last, ordinal) + 1,
+                count=len(piece),
+                offset=info.entry_offset(ordinal)
+                + (KEY_HASH if kind == "index-duplicate" else PHYSICAL_OFFSET),
             )
         )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reput.errors import Finding, StoreError
 from reput.format import commitlog, javastring, names
@@ -22,8 +23,8 @@ from reput.verify.batch_units import BLANK, REPEATED, BatchRange, BatchUnit
 from reput.verify.batch_units import UNORDERED as UNORDERED_UNIT
 from reput.verify.entries import KeyRange
 from reput.verify.ext import ExtReader
-from reput.verify.index_file import IndexInfo, IndexProblem
-from reput.verify.outside import FileProblem, series_files
+from reput.verify.index_file import IndexInfo
+from reput.verify.outside import series_files
 from reput.verify.plan import Plan, files_of
 from reput.verify.report import INDEX, QUEUE, Difference, Note
 from reput.verify.units import (
@@ -37,6 +38,9 @@ from reput.verify.units import (
     Unit,
     UnitRange,
 )
+
+if TYPE_CHECKING:
+    from reput.verify.against import PairRange
 
 _LMQ_PREFIX = "%LMQ%"
 
@@ -143,24 +147,19 @@ class Explainer:
         path, at = reader.file(*queue, one.found.tags)
         cause = None
         if one.kind == DANGLING:
-            files = series_files(path.parent, settings.recovery.queue_ext_file_size).files
+            files = series_files(path.parent, queue, settings.recovery.queue_ext_file_size).files
             lost = "queue-ext-file-lost" if files else "queue-ext-lost"
             cause = lost if one.field == "file" else "queue-ext-broken"
         wanted = f"a record of tagsCode {0 if one.expected is None else one.expected.tags}"
         found = "no such file" if one.field == "file" else "none"
         if one.record is not None:
             wanted, found = (_record_text(record) for record in one.record)
-        return _of_range(queue, one, (path, at), wanted, found, cause)
+        return of_range(queue, one, (path, at), wanted, found, cause)
 
     def batch(self, queue: tuple[str, int], one: BatchRange, files: BatchFiles) -> Difference:
         """A range of a batch queue."""
-        settings = self._settings
-        size = settings.recovery.batch_queue_file_size
-        path, offset = names.batch_queue_directory(settings.root, *queue), 0
-        if one.place >= 0:
-            path /= names.offset_name(one.place - one.place % size)
-            offset = one.place % size
-        cause = self._batch_cause(one, files)
+        settings, cause = self._settings, self._batch_cause(one, files)
+        place = batch_place(settings.root, settings.recovery.batch_queue_file_size, queue, one)
         found = "nothing" if one.found is None else str(one.found)
         expected = "nothing" if one.expected is None else str(one.expected)
         if one.kind == EXTRA and one.found is not None:
@@ -169,7 +168,7 @@ class Explainer:
             expected = "a unit of a later message than those before"
         elif one.kind == BLANK:
             expected = "a unit"
-        return _of_range(queue, one, (path, offset), expected, found, cause)
+        return of_range(queue, one, place, expected, found, cause)
 
     def _batch_cause(self, one: BatchRange, files: BatchFiles) -> str | None:
         if one.kind == EXTRA and one.found is not None:
@@ -212,7 +211,7 @@ class Explainer:
         if one.kind == MISPLACED:
             found += f"; it lies at queueOffset {one.first + one.shift}"
         place = path, at - base + field_at
-        return _of_range(queue, one, place, self._expected(one), found, cause)
+        return of_range(queue, one, place, self._expected(one), found, cause)
 
     def _expected(self, one: UnitRange) -> str:
         if one.kind == UNORDERED:
@@ -313,38 +312,11 @@ class Explainer:
         (queue_offset,) = struct.unpack_from(">q", view, position - segment.base + commitlog.QUEUE_OFFSET)
         return topic, queue_id, queue_offset
 
-    def file(self, queue: tuple[str, int], problem: FileProblem) -> Difference:
-        """A file of a queue."""
-        return Difference(
-            area=QUEUE,
-            kind=problem.kind,
-            first=problem.first,
-            end=problem.end,
-            count=1,
-            path=problem.path,
-            offset=0,
-            expected=problem.expected,
-            found=problem.found,
-            topic=queue[0],
-            queue_id=queue[1],
-        )
-
-    def index(self, problem: IndexProblem) -> Difference:
-        """A problem of an index file."""
-        other = self._seen.other_tags and problem.kind == "dangling-entry"
-        return Difference(
-            area=INDEX,
-            kind=problem.kind,
-            first=problem.first,
-            end=problem.end,
-            count=problem.count,
-            path=problem.path,
-            offset=problem.offset,
-            expected=problem.expected,
-            found=problem.found,
-            cause="other-dialect" if other else None,
-            remark=self._other_dialect() if other else None,
-        )
+    def index(self, problem: Difference) -> Difference:
+        """A problem of an index file, with its cause where that is the release."""
+        if not self._seen.other_tags or problem.kind != "dangling-entry":
+            return problem
+        return replace(problem, cause="other-dialect", remark=self._other_dialect())
 
     def missing_keys(self, keys: KeyRange) -> Difference:
         """Keys without entry."""
@@ -365,15 +337,14 @@ class Explainer:
             infos[-1] if infos else None,
         )
         return Difference(
-            area=INDEX,
-            kind="missing-entry",
+            "missing-entry",
+            str(self._settings.root / names.INDEX) if at is None else at.path,
+            INDEX,
+            f"an entry of hash {keys.hash}{whose}",
+            "none",
             first=keys.first,
             end=keys.end,
             count=keys.count,
-            path=str(self._settings.root / names.INDEX) if at is None else at.path,
-            offset=0,
-            expected=f"an entry of hash {keys.hash}{whose}",
-            found="none",
             cause=cause,
             remark=None
             if cause is None
@@ -396,31 +367,39 @@ def _plain_unit(unit: BatchUnit) -> Unit:
     return Unit(unit.position, unit.size, unit.tags)
 
 
-def _of_range(
+def of_range(
     queue: tuple[str, int],
-    one: UnitRange | BatchRange,
+    one: UnitRange | BatchRange | PairRange,
     place: tuple[Path, int],
     expected: str,
     found: str,
-    cause: str | None,
+    cause: str | None = None,
 ) -> Difference:
     """A range of a queue that differs, told by what stands at its begin."""
     path, offset = place
     return Difference(
-        area=QUEUE,
-        kind=one.kind,
+        one.kind,
+        str(path),
+        QUEUE,
+        expected,
+        found,
         first=one.first,
         end=one.end,
         count=one.count,
-        path=str(path),
         offset=offset,
-        expected=expected,
-        found=found,
         topic=queue[0],
         queue_id=queue[1],
         cause=cause,
         remark=None if cause is None else REMARKS[cause],
     )
+
+
+def batch_place(root: Path, file_size: int, queue: tuple[str, int], one: BatchRange) -> tuple[Path, int]:
+    """The file in which a range of a batch queue begins, and where there; the directory if none is known."""
+    directory = names.batch_queue_directory(root, *queue)
+    if one.place < 0:
+        return directory, 0
+    return directory / names.offset_name(one.place - one.place % file_size), one.place % file_size
 
 
 def _unit_text(unit: Unit) -> str:

@@ -101,7 +101,7 @@ class ExtReader(SeriesReader):
         """Records in one file that are near one another, their places ascending."""
         low, high = int(places[0]), int(places[-1])
         base = low - low % self._file_size
-        fd = self._descriptor(topic, queue_id, base)
+        fd = self.descriptor(topic, queue_id, base)
         if fd < 0:
             return
         length = min(high + HEAD_LENGTH, base + self._file_size) - low

@@ -11,7 +11,7 @@ from reput.replay.runner import Runner
 from reput.verify.batch_check import uncovered
 from reput.verify.entries import EntriesCompared, joined, joined_problems
 from reput.verify.explain import Explainer
-from reput.verify.index_file import IndexProblem, index_files, stray_directories
+from reput.verify.index_file import index_files, stray_directories
 from reput.verify.index_map import IndexMap, find_entries
 from reput.verify.plan import Plan
 from reput.verify.report import Difference, Note
@@ -36,7 +36,7 @@ class IndexCheck:
         self.other_tags = False
         self._entries = EntriesCompared()
         self._covered: list[tuple[int, int]] = []
-        self._strays: list[IndexProblem] = []
+        self._strays: list[Difference] = []
 
     def find(self) -> None:
         """Look at which files there are, and where their entries point to.
@@ -51,9 +51,9 @@ class IndexCheck:
         self._strays = stray_directories(settings.root)
         self.map = find_entries(self._runner, infos)
 
-    def follow_chains(self, ended: threading.Event) -> list[IndexProblem]:
+    def follow_chains(self, ended: threading.Event) -> list[Difference]:
         """What is wrong with the chains of all index files; cut short once the run has ended without it."""
-        problems: list[IndexProblem] = []
+        problems: list[Difference] = []
         tasks = [ChainsTask(info) for info in self.map.infos]
         with closing(in_waves(self._runner, tasks)) as results:
             for checked in results:
@@ -98,7 +98,7 @@ class IndexCheck:
         known.duplicates += compared.duplicates
         known.entries += compared.entries
 
-    def findings(self, explainer: Explainer, chains: list[IndexProblem]) -> Iterator[Difference]:
+    def findings(self, explainer: Explainer, chains: list[Difference]) -> Iterator[Difference]:
         """What is wrong, ``chains`` being what :meth:`follow_chains` found."""
         dangling, missing = self._entries.problems, self._entries.missing
         if self.other_tags:

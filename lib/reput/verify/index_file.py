@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +25,9 @@ from reput.format.indexfile import (
     SLOT_LENGTH,
     IndexHeader,
 )
+from reput.store.listing import entries_in
 from reput.verify.pieces import pieces
+from reput.verify.report import INDEX, Difference
 
 #: Entries whose positions are told by their least and their greatest.
 BLOCK = 4096
@@ -76,34 +78,11 @@ class IndexInfo(NamedTuple):
         return HEADER_LENGTH + self.slots * SLOT_LENGTH + ordinal * ENTRY_LENGTH
 
 
-@dataclass(frozen=True, slots=True)
-class IndexProblem:
-    """Something wrong with an index file.
-
-    Attributes:
-        kind: docs/verify.md lists them.
-        path: the file.
-        offset: byte offset of the first one.
-        first, end: ordinals or slots concerned, half open.
-        count: how many.
-        expected, found: in words.
-    """
-
-    kind: str
-    path: str
-    offset: int
-    first: int
-    end: int
-    count: int
-    expected: str
-    found: str
-
-
 @dataclass(slots=True)
 class ChainsChecked:
     """What came of looking at a file's chains: its problems, and how many entries it has."""
 
-    problems: list[IndexProblem] = field(default_factory=list)
+    problems: list[Difference] = field(default_factory=list)
     entries: int = 0
 
 
@@ -119,7 +98,7 @@ def index_files(root: Path, slots: int, entries: int) -> list[IndexInfo]:
         raise StoreError("the index can't be read", path=error.filename, found=error.strerror) from error
 
 
-def stray_directories(root: Path) -> list[IndexProblem]:
+def stray_directories(root: Path) -> list[Difference]:
     """Directories among the index files: a broker fails on them, or loads none of the files behind.
 
     Raises:
@@ -127,17 +106,16 @@ def stray_directories(root: Path) -> list[IndexProblem]:
     """
     directory = root / names.INDEX
     try:
-        found = sorted(path for path in directory.iterdir() if path.is_dir()) if directory.is_dir() else []
+        found = [entry.path for entry in entries_in(directory) if entry.is_dir()]
     except OSError as error:
         raise StoreError("the index can't be read", path=error.filename, found=error.strerror) from error
     return [
-        IndexProblem("index-stray-directory", str(path), 0, 0, 0, 1, "files only", "a directory")
-        for path in found
+        Difference("index-stray-directory", str(path), INDEX, "files only", "a directory") for path in found
     ]
 
 
 def _index_files(directory: Path, slots: int, entries: int) -> list[IndexInfo]:
-    paths = sorted(path for path in directory.iterdir() if path.is_file()) if directory.is_dir() else []
+    paths = [Path(entry.path) for entry in entries_in(directory) if entry.is_file()]
     found: list[IndexInfo] = []
     previous = position = -1
     for path in paths:
@@ -241,15 +219,16 @@ def _check_slots(info: IndexInfo, slots: NDArray[np.int32], result: ChainsChecke
     for piece in pieces(wrong, wrong, MOST_PROBLEMS):
         slot = int(piece[0])
         result.problems.append(
-            IndexProblem(
+            Difference(
                 "index-slot",
                 info.path,
-                HEADER_LENGTH + slot * SLOT_LENGTH,
-                slot,
-                int(piece[-1]) + 1,
-                len(piece),
+                INDEX,
                 f"entry {int(slots[slot])} in slot {slot}",
                 f"entry {int(stored[slot])}",
+                first=slot,
+                end=int(piece[-1]) + 1,
+                count=len(piece),
+                offset=HEADER_LENGTH + slot * SLOT_LENGTH,
             )
         )
 
@@ -312,9 +291,9 @@ def follow_slowly(
 _CHAIN_KINDS = {_BROKEN: "index-chain", _CYCLE: "index-cycle", _HASH: "index-hash"}
 
 
-def _chain_problems(info: IndexInfo, rows: list[list[int]], counts: list[int]) -> list[IndexProblem]:
+def _chain_problems(info: IndexInfo, rows: list[list[int]], counts: list[int]) -> list[Difference]:
     """One problem each, and where there are more than are told, the last of a kind stands for the rest."""
-    problems: list[IndexProblem] = []
+    problems: list[Difference] = []
     told = [0, 0, 0]
     last: dict[int, int] = {}
     for kind, ordinal, expected, found in rows:
@@ -322,33 +301,24 @@ def _chain_problems(info: IndexInfo, rows: list[list[int]], counts: list[int]) -
         told[kind] += 1
         last[kind] = len(problems)
         problems.append(
-            IndexProblem(
+            Difference(
                 _CHAIN_KINDS[kind],
                 info.path,
-                info.entry_offset(ordinal) + (0 if kind == _HASH else indexfile.PREVIOUS),
-                ordinal,
-                ordinal + 1,
-                1,
+                INDEX,
                 wanted,
                 str(found),
+                first=ordinal,
+                end=ordinal + 1,
+                offset=info.entry_offset(ordinal) + (0 if kind == _HASH else indexfile.PREVIOUS),
             )
         )
     for kind, at in last.items():
         more = counts[kind] - told[kind]
         if more:
             one = problems[at]
-            problems[at] = IndexProblem(
-                one.kind,
-                one.path,
-                one.offset,
-                one.first,
-                info.end,
-                one.count + more,
-                one.expected,
-                one.found,
-            )
+            problems[at] = replace(one, end=info.end, count=one.count + more)
     return problems
 
 
-def _problem(info: IndexInfo, kind: str, offset: int, expected: str, found: str) -> IndexProblem:
-    return IndexProblem(kind, info.path, offset, 0, 0, 1, expected, found)
+def _problem(info: IndexInfo, kind: str, offset: int, expected: str, found: str) -> Difference:
+    return Difference(kind, info.path, INDEX, expected, found, offset=offset)

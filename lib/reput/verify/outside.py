@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.store.holes import extents
+from reput.store.listing import entries_in
+from reput.store.unreadable import reading
+from reput.verify.report import QUEUE, Difference
 from reput.verify.units import (
     UnitRange,
     extra_ranges,
@@ -30,25 +33,6 @@ from reput.verify.units import (
 _UNITS_AT_ONCE = 1 << 18
 #: Less than any position: no unit but pre-blank ones so far. One more: units, but none of an expired message.
 _UNUSED = -2
-
-
-@dataclass(frozen=True, slots=True)
-class FileProblem:
-    """Something wrong with a file of a queue.
-
-    Attributes:
-        kind: "queue-file-length", "queue-file-name", "queue-file-missing" or "queue-stray-directory".
-        path: the file.
-        first, end: queueOffsets of the places concerned, half open; 0, 0 where it has none.
-        expected, found: in words.
-    """
-
-    kind: str
-    path: str
-    first: int
-    end: int
-    expected: str
-    found: str
 
 
 @dataclass(slots=True)
@@ -68,7 +52,7 @@ class Outside:
     topic: str
     queue_id: int
     ranges: list[UnitRange] = field(default_factory=list)
-    problems: list[FileProblem] = field(default_factory=list)
+    problems: list[Difference] = field(default_factory=list)
     fitting: int = 0
     units: int = 0
     beyond: int = 0
@@ -115,16 +99,16 @@ def check_outside(
         OSError: a file can't be read.
     """
     result = Outside(known.topic, known.queue_id)
-    directory = names.queue_directory(root, known.topic, known.queue_id)
-    listed = series_files(directory, file_size, UNIT_LENGTH)
+    queue = known.topic, known.queue_id
+    directory = names.queue_directory(root, *queue)
+    listed = series_files(directory, queue, file_size, UNIT_LENGTH)
     files, result.problems, result.fitting = listed.files, listed.problems, listed.fitting
     if ext_file_size is not None:
-        listed = series_files(names.queue_ext_directory(root, known.topic, known.queue_id), ext_file_size)
+        listed = series_files(names.queue_ext_directory(root, *queue), queue, ext_file_size)
         result.problems += listed.problems
     last_position = _UNUSED
     for base, path in files:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with reading(path) as fd:
             length = min(os.fstat(fd).st_size, file_size) // UNIT_LENGTH * UNIT_LENGTH
             start = base // UNIT_LENGTH
             stop = start + length // UNIT_LENGTH
@@ -133,8 +117,6 @@ def check_outside(
             after = start if known.next is None else max(known.next, start)
             if known.next is not None and after < stop:
                 _behind(fd, start, after, stop, live_end, result)
-        finally:
-            os.close(fd)
     if known.first is None:
         _drop_zeros_at_end(result)
     return result
@@ -151,65 +133,65 @@ class SeriesListed:
     """
 
     files: list[tuple[int, Path]] = field(default_factory=list)
-    problems: list[FileProblem] = field(default_factory=list)
+    problems: list[Difference] = field(default_factory=list)
     fitting: int = 0
 
 
-def series_files(directory: Path, file_size: int, unit_length: int | None = None) -> SeriesListed:
+def series_files(
+    directory: Path, queue: tuple[str, int], file_size: int, unit_length: int | None = None
+) -> SeriesListed:
     """List the files of a queue.
 
     Args:
+        queue: whose the directory is, for what is wrong in it.
         unit_length: bytes of a place; None where places have no queueOffsets.
     """
     result = SeriesListed()
     found = result.files
-    try:
-        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return result
-    for entry in entries:
+
+    def wrong(kind: str, path: str, expected: str, found: str, first: int = 0, end: int = 0) -> None:
+        told = Difference(
+            kind, path, QUEUE, expected, found, first=first, end=end, topic=queue[0], queue_id=queue[1]
+        )
+        result.problems.append(told)
+
+    for entry in entries_in(directory):
         try:
             facts = entry.stat()
         except FileNotFoundError:
             continue
         if not stat.S_ISREG(facts.st_mode):
             there = "a directory" if stat.S_ISDIR(facts.st_mode) else "no regular file"
-            result.problems.append(
-                FileProblem("queue-stray-directory", entry.path, 0, 0, "files only", there)
-            )
+            wrong("queue-stray-directory", entry.path, "files only", there)
             continue
         base = names.parse_offset_name(entry.name)
         if base is None or base % file_size:
             expected = f"20 digits, a multiple of {file_size}"
-            result.problems.append(FileProblem("queue-file-name", entry.path, 0, 0, expected, entry.name))
+            wrong("queue-file-name", entry.path, expected, entry.name)
             continue
         per_file = 0 if unit_length is None else file_size // unit_length
         first = base // file_size * per_file
         if facts.st_size != file_size:
             whole = 0 if unit_length is None else min(facts.st_size // unit_length, per_file)
-            result.problems.append(
-                FileProblem(
-                    "queue-file-length",
-                    entry.path,
-                    first + whole,
-                    first + per_file,
-                    f"{file_size} bytes",
-                    f"{facts.st_size} bytes",
-                )
+            wrong(
+                "queue-file-length",
+                entry.path,
+                f"{file_size} bytes",
+                f"{facts.st_size} bytes",
+                first + whole,
+                first + per_file,
             )
         else:
             result.fitting += 1
         if found and base > found[-1][0] + file_size:
             missing = found[-1][0] + file_size
-            result.problems.append(
-                FileProblem(
-                    "queue-file-missing",
-                    str(directory / names.offset_name(missing)),
-                    missing // file_size * per_file,
-                    first,
-                    f"file {names.offset_name(missing)}",
-                    f"{entry.name} after {names.offset_name(found[-1][0])}",
-                )
+            wrong(
+                "queue-file-missing",
+                str(directory / names.offset_name(missing)),
+                f"file {names.offset_name(missing)}",
+                f"{entry.name} after {names.offset_name(found[-1][0])}",
+                missing // file_size * per_file,
+                first,
             )
         found.append((base, Path(entry.path)))
     return result

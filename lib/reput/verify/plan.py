@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from reput.format import names
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.replay.selection import Selection
 from reput.replay.target import Target
+from reput.store.listing import names_seen, queues_in
 from reput.store.lock import is_broker_running
 from reput.store.swap import is_pending
 from reput.store.unreadable import check_store
@@ -119,14 +119,8 @@ def queues_on_disk(directory: Path) -> Iterator[tuple[str, int]]:
         StoreError: they can't be listed.
     """
     try:
-        for topic in sorted(os.scandir(directory), key=lambda entry: entry.name):
-            if not topic.is_dir():
-                continue
-            for queue in sorted(os.scandir(topic.path), key=lambda entry: entry.name):
-                if queue.is_dir() and names.is_queue_id(queue.name):
-                    yield topic.name, int(queue.name)
-    except FileNotFoundError:
-        return
+        for topic, queue_id, _ in queues_in(directory):
+            yield topic, queue_id
     except OSError as error:
         raise StoreError("the queues can't be listed", path=error.filename, found=error.strerror) from error
 
@@ -134,8 +128,5 @@ def queues_on_disk(directory: Path) -> Iterator[tuple[str, int]]:
 def files_of(root: Path, topic: str, queue_id: int) -> set[int]:
     """The first bytes of a queue's files, by their names."""
     directory = names.queue_directory(root, topic, queue_id)
-    try:
-        found = {names.parse_offset_name(path.name) for path in directory.iterdir()}
-    except OSError:
-        return set()
+    found = map(names.parse_offset_name, names_seen(directory))
     return {base for base in found if base is not None}

@@ -40,8 +40,8 @@ class SeriesReader:
         while self._open:
             _close(self._open.popitem()[1])
 
-    def _descriptor(self, topic: str, queue_id: int, base: int) -> int:
-        """-1 where there is no such file."""
+    def descriptor(self, topic: str, queue_id: int, base: int) -> int:
+        """A file's descriptor, -1 where there is no such file; closed when more are open than may be."""
         key = (topic, queue_id, base)
         if key in self._open:
             self._open.move_to_end(key)
@@ -79,7 +79,7 @@ class QueueReader(SeriesReader):
         while at < stop:
             base = at - at % self._file_size
             length = min(stop, base + self._file_size) - at
-            fd = self._descriptor(topic, queue_id, base)
+            fd = self.descriptor(topic, queue_id, base)
             data = os.pread(fd, length, at - base) if fd >= 0 else b""
             pieces.append(data.ljust(length, b"\0"))
             at += length

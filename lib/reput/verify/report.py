@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from reput.config.evidence import Basis
-from reput.errors import Finding
+from reput.errors import Fact, Finding
 from reput.format import names
 from reput.next_command import next_command
 from reput.verify.options import VerifyOptions
@@ -19,32 +19,29 @@ LOG, QUEUE, INDEX, CHECKPOINT = "log", "queue", "index", "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """Something in the store that isn't what its log says.
+class Difference(Fact):
+    """Something in the store that isn't what its log says, told by the first place that differs.
 
     Attributes:
+        path: the file of the first one, or of the queue, the index or the checkpoint as a whole.
         area: "log", "queue", "index" or "checkpoint".
-        kind: a stable, hyphenated name.
-        topic, queue_id: of area "queue".
-        first, end: half open: queueOffsets for a queue, physical offsets for the log and for keys that are
-            missing from the index, ordinals for entries, slot numbers for slots.
-        count: how many of the range differ.
-        path: the file of the first one.
-        offset: its byte offset there.
         expected, found: of the first one.
+        first, end: half open: queueOffsets for a queue, physical offsets for the log and for keys that are
+            missing from the index, ordinals for entries, slot numbers for slots; 0, 0 where it has none.
+        count: how many of the range differ.
+        offset: byte offset of the first one in its file.
+        topic, queue_id: of area "queue".
         cause: a stable, hyphenated name where it can be told, else None.
         remark: the cause in words, and what to know of it.
     """
 
     area: str
-    kind: str
-    first: int
-    end: int
-    count: int
-    path: str
-    offset: int
     expected: str
     found: str
+    first: int = 0
+    end: int = 0
+    count: int = 1
+    offset: int = 0
     topic: str | None = None
     queue_id: int | None = None
     cause: str | None = None
@@ -68,10 +65,15 @@ class Difference:
             queue_id=finding.queue_id,
         )
 
+    @property
+    def said(self) -> str:
+        """What was expected and found."""
+        return f"expected {self.expected}, found {self.found}"
+
     def __str__(self) -> str:
         many = f" ({self.count:,})" if self.count > 1 else ""
         if self.topic is None and self.area == QUEUE:
-            return f"{self.area}: expected {self.expected}, found {self.found}; {self.path}"
+            return f"{self.area}: {self.said}; {self.path}"
         span = str(self.first) if self.end <= self.first + 1 else f"{self.first} to {self.end}"
         if self.area == QUEUE:
             what = f"{self.topic}:{self.queue_id} queueOffset {span}{many}"
@@ -88,7 +90,7 @@ class Difference:
             what = f"entry {span}{many}"
         else:
             what = self.area
-        return f"{what}: expected {self.expected}, found {self.found}; {self.path} at byte {self.offset}"
+        return f"{what}: {self.said}; {self.path} at byte {self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class Report:
         return {
             **facts,
             "settings": self.basis.to_dict(),
-            "findings": [asdict(one) for one in self.findings],
+            "findings": [one.to_dict() for one in self.findings],
             "notes": [asdict(one) for one in self.notes],
             "not_checked": [asdict(one) for one in self.not_checked],
         }

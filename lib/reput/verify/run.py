@@ -26,6 +26,7 @@ from reput.scan.part import Part
 from reput.store.ignored_features import ignored_features
 from reput.store.witness import config_seen, store_seen
 from reput.verify.batch_check import BatchCheck
+from reput.verify.batch_units import add_ranges
 from reput.verify.checkpoint import Reached, check_checkpoint
 from reput.verify.explain import Explainer, Seen
 from reput.verify.index_check import IndexCheck
@@ -33,7 +34,7 @@ from reput.verify.options import VerifyOptions
 from reput.verify.outside import Known, Outside
 from reput.verify.plan import Plan, prepare, queues_on_disk
 from reput.verify.report import INDEX, QUEUE, Difference, Note, Report, next_steps
-from reput.verify.tasks import IrregularTask, OutsideTask, PartChecked, PartTask, add_ranges
+from reput.verify.tasks import IrregularTask, OutsideTask, PartChecked, PartTask
 from reput.verify.units import UnitRange
 from reput.verify.waves import done, in_waves
 
@@ -91,15 +92,11 @@ def of_other_settings(plan: Plan) -> Report:
     basis = plan.settings.basis
     findings = [
         Difference(
-            area=INDEX if one.directory == names.INDEX else QUEUE,
-            kind="other-settings",
-            first=0,
-            end=0,
-            count=1,
-            path=str(plan.settings.root / one.directory),
-            offset=0,
-            expected=one.used,
-            found=one.shown,
+            "other-settings",
+            str(plan.settings.root / one.directory),
+            INDEX if one.directory == names.INDEX else QUEUE,
+            one.used,
+            one.shown,
         )
         for one in basis.hiding
     ]
@@ -183,11 +180,7 @@ class _Verification:
             differing, notes = explainer.queue(queue, ranges)
             findings += differing
             self._notes += notes
-        findings += [
-            explainer.file((each.topic, each.queue_id), problem)
-            for each in outside
-            for problem in each.problems
-        ]
+        findings += [problem for each in outside for problem in each.problems]
         for one in self._batch.findings(explainer):
             if isinstance(one, Note):
                 self._notes.append(one)

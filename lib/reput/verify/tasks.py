@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -26,7 +26,7 @@ from reput.scan.part import Part
 from reput.scan.table import QueueTable
 from reput.verify import index_file
 from reput.verify.batch_files import BatchFiles, BatchRun, look_at, read_runs
-from reput.verify.batch_units import UNIT, BatchRange, Found, add_batch_ranges, begins_anew, compare_batch
+from reput.verify.batch_units import UNIT, BatchRange, Found, add_ranges, begins_anew, compare_batch
 from reput.verify.entries import (
     BlockRun,
     EntriesCompared,
@@ -46,7 +46,6 @@ _Queue = tuple[str, int]
 #: How far on both sides of a stretch units are looked for that aren't in their places.
 _AROUND = 4096
 #: Ranges of one queue in one task; more become the last one.
-_MOST_PER_QUEUE = 512
 
 
 NOTHING = Found.of([], 0, 0)
@@ -228,7 +227,7 @@ class PartTask:
         for queue in sorted(batch.keys() | found.keys()):
             expected = np.concatenate([np.zeros(0, UNIT), *batch.get(queue, ())])
             ranges = compare_batch(expected, found.get(queue, NOTHING))
-            add_batch_ranges(done.ranges.setdefault(queue, []), ranges)
+            add_ranges(done.ranges.setdefault(queue, []), ranges)
             if len(expected):
                 done.queues[queue] = InLog.of(expected)
         return done
@@ -420,7 +419,7 @@ class BatchUnitsTask:
         done = BatchCompared()
         found = read_runs(self.root, self.file_size, self.runs, self.start, self.end)
         for queue, there in found.items():
-            add_batch_ranges(done.ranges.setdefault(queue, []), compare_batch(np.zeros(0, UNIT), there))
+            add_ranges(done.ranges.setdefault(queue, []), compare_batch(np.zeros(0, UNIT), there))
         return done
 
 
@@ -502,22 +501,3 @@ def compare_places(
         compared.ranges = sorted([*compared.ranges, *differing], key=lambda one: one.first)
         compared.plain = plain
     return compared
-
-
-def add_ranges(known: list[UnitRange], more: Sequence[UnitRange]) -> None:
-    """Append ranges; one that goes on behind the last becomes part of it, and so does what is too much."""
-    for one in more:
-        joined = known[-1].joined(one) if known else None
-        if joined is not None:
-            known[-1] = joined
-            continue
-        if len(known) >= _MOST_PER_QUEUE:
-            for at in range(len(known) - 1, -1, -1):
-                if known[at].kind == one.kind:
-                    first, end = min(known[at].first, one.first), max(known[at].end, one.end)
-                    known[at] = replace(known[at], first=first, end=end, count=known[at].count + one.count)
-                    break
-            else:
-                known.append(one)
-            continue
-        known.append(one)

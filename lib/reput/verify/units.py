@@ -102,7 +102,12 @@ class UnitRange:
             return None
         if self.found.is_pre_blank != other.found.is_pre_blank:
             return None
-        return replace(self, end=other.end, count=self.count + other.count)
+        return self.with_all_between(other)
+
+    def with_all_between(self, other: UnitRange) -> UnitRange:
+        """One that spans both; fewer units differ than it is long where they don't touch."""
+        first, end = min(self.first, other.first), max(self.end, other.end)
+        return replace(self, first=first, end=end, count=self.count + other.count)
 
     def is_hash(self) -> bool:
         """Whether the tagsCode that was found could be a tag's hash."""

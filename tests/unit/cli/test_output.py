@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reput.cli import output
-from reput.cli.output import ProgressDisplay, TextOutput, inline, printed, told
+from reput.cli.output import ProgressDisplay, inline, printed, summary_lines, told
 from reput.job.summary import Summary
 
 
@@ -50,12 +50,12 @@ def test_lines_stay_lines_and_bidirectional_overrides_do_not(capsys: pytest.Capt
 
 def test_what_was_salvaged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = Summary(str(tmp_path), str(tmp_path / "out"), in_place=False, rocketmq_version="5.5.0")
-    TextOutput().summary(replace(plain, salvaged={"kept": 1, "filled": 2000, "hidden": 0}))
+    printed(*summary_lines(replace(plain, salvaged={"kept": 1, "filled": 2000, "hidden": 0})))
     assert (
         "  salvaged   1 damaged range kept in lost-and-found, 2,000 places of lost messages filled: "
         "the ledger lists them\n"
     ) in capsys.readouterr().out
-    TextOutput().summary(replace(plain, salvaged={"kept": 0, "filled": 0, "hidden": 0}))
+    printed(*summary_lines(replace(plain, salvaged={"kept": 0, "filled": 0, "hidden": 0})))
     assert "  salvaged " not in capsys.readouterr().out
 
 

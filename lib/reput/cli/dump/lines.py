@@ -15,8 +15,7 @@ import typer
 
 from reput.cli.dump.nothing import Nothing
 from reput.cli.dump.text import damage_line
-from reput.cli.outcome import reported
-from reput.cli.output import TextOutput, inline, let_go_of_stdout, told, unwritten
+from reput.cli.output import Output, inline, let_go_of_stdout, told, unwritten
 from reput.dump.damage import Damage
 from reput.errors import ReputError
 from reput.store.unreadable import unreadable
@@ -106,14 +105,6 @@ class Lines:
         told(error)
 
 
-class _Refusal(TextOutput):
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
-
-    def error(self, error: ReputError) -> None:
-        self._lines.error(error)
-
-
 @contextmanager
 def dumping(as_json: bool) -> Iterator[Lines]:
     """Run a command; ends it with its exit code. Who closes the pipe has seen enough, and that is no error.
@@ -122,7 +113,7 @@ def dumping(as_json: bool) -> Iterator[Lines]:
         typer.Exit: always.
     """
     lines = Lines(as_json=as_json)
-    with reported(_Refusal(lines), interrupted="nothing was changed"):
+    with Output(as_json, interrupted="nothing was changed", failed=lines.error):
         try:
             yield lines
             lines.flush()

@@ -79,7 +79,7 @@ def damage_line(damage: Damage) -> str:
         text += f", queue {word(damage.topic)}:{damage.queue_id}"
     if damage.queue_offset is not None:
         text += f", queueOffset {damage.queue_offset} to {damage.queue_end}"
-    return f"{text}: expected {damage.expected}, found {damage.found}; {damage.outcome}"
+    return f"{text}: {damage.said}"
 
 
 def _queue_name(place: QueuePlace) -> str:

@@ -25,6 +25,8 @@ from reput.config.evidence.sizes import Sizes
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.store.holes import extents
+from reput.store.listing import names_in
+from reput.store.unreadable import reading
 
 WHAT = "index file"
 SETTINGS = ("maxHashSlotNum", "maxIndexNum")
@@ -85,10 +87,7 @@ def index_files(root: Path, log: LogRecords) -> IndexEvidence:
     directory, unread = root / names.INDEX, []
     found: list[str] = []
     try:
-        with os.scandir(directory) as entries:
-            found = sorted(entry.name for entry in entries if names.is_index_name(entry.name))
-    except (FileNotFoundError, NotADirectoryError):
-        pass
+        found = [name for name in names_in(directory) if names.is_index_name(name)]
     except OSError as error:
         unread.append(f"index/ can't be read: {error.strerror or error}")
     counts: Counter[tuple[int, int]] = Counter()
@@ -156,9 +155,7 @@ def _size_of(path: Path, *, has_successor: bool) -> tuple[int, tuple[int, int] |
     Raises:
         OSError, ValueError, struct.error: it can't be read.
     """
-    # Of a pipe nobody may ever open the other end.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
+    with reading(path) as descriptor:
         facts = os.fstat(descriptor)
         length = facts.st_size
         if not stat.S_ISREG(facts.st_mode):
@@ -167,8 +164,6 @@ def _size_of(path: Path, *, has_successor: bool) -> tuple[int, tuple[int, int] |
             return length, None
         header = IndexHeader.decode(os.pread(descriptor, HEADER_LENGTH, 0))
         return length, _OpenIndex(descriptor, length, header).pair(is_full=has_successor)
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +243,11 @@ def _tags(path: Path, slots: int, *, first: bool, log: LogRecords) -> Tags | Non
         first: it is the store's oldest, so that its first message has all its entries here.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
+        with reading(path) as descriptor:
             count = IndexHeader.decode(os.pread(descriptor, HEADER_LENGTH, 0)).index_count
             begin = max(FIRST_ORDINAL, count - _WINDOW)
             at = indexfile.file_length(slots, begin)
             data = os.pread(descriptor, max(count - begin, 0) * ENTRY_LENGTH, at)
-        finally:
-            os.close(descriptor)
         entries = [
             entry[:2] for entry in _ENTRY.iter_unpack(data[: len(data) // ENTRY_LENGTH * ENTRY_LENGTH])
         ]

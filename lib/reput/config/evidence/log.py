@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.format import commitlog, indexfile, javastring, names, properties
+from reput.store.listing import names_seen
+from reput.store.unreadable import reading
 
 #: The fixed fields with two hosts of 20 bytes, and what may follow a body.
 _HEAD = commitlog.BORN_HOST + 2 * commitlog.HOST_V6_LENGTH + 8 + commitlog.BODY_AFTER_STORE_HOST
@@ -53,13 +55,11 @@ class LogRecords:
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
-        found = []
-        for directory in directories:
-            try:
-                with os.scandir(directory) as entries:
-                    found += [(names.parse_offset_name(entry.name), entry.path) for entry in entries]
-            except OSError:
-                continue
+        found = [
+            (names.parse_offset_name(name), directory / name)
+            for directory in directories
+            for name in names_seen(directory)
+        ]
         self._segments = sorted((base, path) for base, path in found if base is not None)
 
     @property
@@ -74,7 +74,7 @@ class LogRecords:
             return 0
         base, path = self._segments[-1]
         try:
-            return base + Path(path).stat().st_size
+            return base + path.stat().st_size
         except (OSError, ValueError):
             return base
 
@@ -88,11 +88,8 @@ class LogRecords:
             return None
         base, path = self._segments[place]
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
+            with reading(path) as descriptor:
                 return _record(descriptor, offset - base, offset)
-            finally:
-                os.close(descriptor)
         except (OSError, ValueError, OverflowError, struct.error, IndexError):
             return None
 

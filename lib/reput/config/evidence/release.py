@@ -18,6 +18,7 @@ from reput.config.evidence.index import IndexEvidence
 from reput.config.evidence.log import LogRecords
 from reput.format import names
 from reput.format.checkpoint import LENGTH
+from reput.store.unreadable import reading
 
 _MOST_JSON = 32 << 20
 _CHECKPOINT = struct.Struct(">6q")
@@ -279,16 +280,10 @@ def _stat(path: Path, unread: list[str]) -> _Found | None:
 def _bytes(path: Path, most: int, unread: list[str]) -> bytes | None:
     """Up to so many bytes of a file; None if missing, or none that can be read."""
     try:
-        # Of a pipe nobody may ever open the other end.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with reading(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
-        unread.append(f"{path.name} can't be read: {getattr(error, 'strerror', None) or error}")
-        return None
-    try:
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read(most)
     except (OSError, ValueError) as error:
         unread.append(f"{path.name} can't be read: {getattr(error, 'strerror', None) or error}")
         return None

@@ -6,7 +6,6 @@ the last of a queue, too: its length is the setting. One that is cut short or gr
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from reput.format import indexfile, names
+from reput.store.listing import names_in
 
 #: Files that are looked at, of one kind; files of one queue; names in one directory.
 _MOST_FILES, _MOST_OF_QUEUE, _MOST_NAMES = 500, 8, 100_000
@@ -117,7 +117,7 @@ def _files(directory: Path) -> Iterator[tuple[int, int]]:
     Raises:
         OSError: a directory can't be read.
     """
-    waiting = [_of_topic(directory / topic) for topic in _names(directory)]
+    waiting = [_of_topic(directory / topic) for topic in names_in(directory, _MOST_NAMES)]
     while waiting:
         left = []
         for queue in waiting:
@@ -129,13 +129,13 @@ def _files(directory: Path) -> Iterator[tuple[int, int]]:
 
 
 def _of_topic(topic: Path) -> Iterator[list[tuple[int, int]]]:
-    for queue in _names(topic):
+    for queue in names_in(topic, _MOST_NAMES):
         if names.is_queue_id(queue):
             yield list(islice(_of_queue(topic / queue), _MOST_OF_QUEUE))
 
 
 def _of_queue(queue: Path) -> Iterator[tuple[int, int]]:
-    for name in _names(queue):
+    for name in names_in(queue, _MOST_NAMES):
         base = names.parse_offset_name(name)
         if base is None:
             continue
@@ -144,12 +144,3 @@ def _of_queue(queue: Path) -> Iterator[tuple[int, int]]:
         except FileNotFoundError:
             continue  # expired just now
         yield base, facts.st_size
-
-
-def _names(directory: Path) -> list[str]:
-    """Names in a directory, in order; none where there is no directory."""
-    try:
-        with os.scandir(directory) as entries:
-            return sorted(entry.name for entry in islice(entries, _MOST_NAMES))
-    except (FileNotFoundError, NotADirectoryError):
-        return []

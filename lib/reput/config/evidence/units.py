@@ -12,12 +12,13 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from reput.config.evidence.log import LogRecords
 from reput.format import commitlog, consumequeueext, names, properties
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.store.listing import names_seen
+from reput.store.unreadable import reading
 
 _UNIT = struct.Struct(">qiq")
 #: Queues that are looked at, of light queues and of others; names in a directory; bytes of a file's end.
@@ -72,13 +73,14 @@ def switches(root: Path, log: LogRecords) -> Switches:
 
 def _some_queues(directory: Path) -> Iterator[tuple[str, int, Path]]:
     """A queue of each of some topics, light ones and others."""
-    topics = _names(directory)
+    topics = names_seen(directory, _MOST_NAMES)
     prefix = commitlog.LMQ_PREFIX.decode()
     light = [topic for topic in topics if topic.startswith(prefix)]
     others = [topic for topic in topics if not topic.startswith(prefix)]
     for topic in (*_spread(light), *_spread(others)):
         queues = sorted(
-            (int(name) for name in _names(directory / topic) if names.is_queue_id(name)), reverse=True
+            (int(name) for name in names_seen(directory / topic, _MOST_NAMES) if names.is_queue_id(name)),
+            reverse=True,
         )
         if queues:
             yield topic, queues[0], directory / topic / str(queues[0])
@@ -88,23 +90,14 @@ def _spread(found: list[str]) -> list[str]:
     return found[:: max(1, -(-len(found) // _MOST_QUEUES))]
 
 
-def _names(directory: Path) -> list[str]:
-    try:
-        with os.scandir(directory) as entries:
-            return sorted(entry.name for entry in islice(entries, _MOST_NAMES))
-    except OSError:
-        return []
-
-
 def _last_unit(queue: Path) -> tuple[int, int, int] | None:
     """The last unit of a queue that leads to a message; None where none is found."""
-    for name in reversed([name for name in _names(queue) if names.parse_offset_name(name) is not None][-2:]):
+    for name in reversed(
+        [name for name in names_seen(queue, _MOST_NAMES) if names.parse_offset_name(name) is not None][-2:]
+    ):
         try:
-            descriptor = os.open(queue / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
+            with reading(queue / name) as descriptor:
                 unit = _last_of_file(descriptor)
-            finally:
-                os.close(descriptor)
         except (OSError, ValueError, struct.error):
             return None
         if unit is not None:
@@ -130,15 +123,12 @@ def _bit_maps(root: Path) -> bool | None:
     """Whether units in consumequeue_ext have bit maps; None where none is found."""
     directory, found = root / names.CONSUME_QUEUE_EXT, None
     for _, _, queue in _some_queues(directory):
-        for name in _names(queue)[-1:]:
+        for name in names_seen(queue, _MOST_NAMES)[-1:]:
             try:
-                descriptor = os.open(queue / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-                try:
+                with reading(queue / name) as descriptor:
                     size, _, _, bits = consumequeueext.HEAD.unpack(
                         os.pread(descriptor, consumequeueext.HEAD.size, 0)
                     )
-                finally:
-                    os.close(descriptor)
             except (OSError, struct.error):
                 continue
             if size >= consumequeueext.HEAD.size:

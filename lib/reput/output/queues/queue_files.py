@@ -9,6 +9,7 @@ from types import TracebackType
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.store.filecache import FileCache
+from reput.store.listing import names_in
 from reput.store.ownership import Owner
 
 #: By default a process may have 1024 open.
@@ -17,8 +18,8 @@ MAX_OPEN = 512
 
 def series(directory: Path) -> list[tuple[int, Path]]:
     """A queue's files, each with the byte offset at which it begins, in order; none without a directory."""
-    paths = sorted(directory.iterdir()) if directory.is_dir() else []
-    return [(base, path) for path in paths if (base := names.parse_offset_name(path.name)) is not None]
+    found = ((names.parse_offset_name(name), directory / name) for name in names_in(directory))
+    return [(base, path) for base, path in found if base is not None]
 
 
 class SeriesFiles:
