@@ -19,7 +19,7 @@ from reput.report.gather import GatherOptions, gather
 from reput.report.log_scan import scan_log
 from reput.report.page import render
 from reput.report.shown import MOST_SHOWN, traffic
-from reput.report.tally import BUCKETS, EARLIEST, WIDTHS, Tally, bin_bounds
+from reput.report.tally import BUCKETS, EARLIEST, WIDTHS, Tally
 from tests.property.logs import segments
 from tests.quick import examples
 from tests.stores import LogWriter
@@ -125,12 +125,6 @@ def _assert_same_traffic(tally: Tally, found, dated: list[tuple[bytes, int, int]
             counts[(time - found.start) // found.width] += 1
             sizes[(time - found.start) // found.width] += size
         assert (list(one.messages), list(one.bytes)) == (counts, sizes)
-
-
-def test_bins_are_quarters_of_octaves() -> None:
-    bounds = bin_bounds()
-    assert bounds[:9].tolist() == [1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4]
-    assert np.all(np.diff(bounds) > 0)
 
 
 @given(segments(damaged=True), st.booleans())

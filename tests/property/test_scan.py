@@ -186,13 +186,11 @@ def test_columns_hold_the_records_of_entries(segment: tuple[int, np.ndarray], ro
         is_whole=lambda position: has_stored_crc(data.data, position),
         entries=True,
     )
-    found, more = [], True
-    while more:
-        out = frames(rows)
-        more = going.advance(len(data), out, 1 << 20)
+    found, out = [], frames(rows)
+    for count in going.blocks(len(data), out, 1 << 20):
         found += [
             (int(out.position[row]), int(out.size[row]), int(out.store_timestamp[row]))
-            for row in range(int(out.counts[ROWS]))
+            for row in range(count)
         ]
     assert found == _records_of(base, data)
 

@@ -23,16 +23,13 @@ from reput.format import commitlog, dledger
 from reput.log.segments import CommitLog, Segment, map_segment, written_ranges
 from reput.query.message import Message
 from reput.scan import output
-from reput.scan.frames import ROWS, Frames, FrameWalk, frames, has_stored_crc
+from reput.scan.frames import Frames, FrameWalk, frames, has_stored_crc
 from reput.scan.part import Part, PartOutcome, missing_range, scan_part, wrong_end
 from reput.scan.reference import Frame, frame
 from reput.scan.rules import rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
 
-#: Bytes of records in one block, and how many; a larger record is a block of its own.
-_BLOCK_BYTES = 8 << 20
-_BLOCK_ROWS = 8192
 #: What follows the log's last record is looked at twice: a broker may just be writing there.
 _LOOK_AGAIN_SECONDS = 0.1
 _LOOK_AGAIN_BYTES = 8 << 20
@@ -135,7 +132,7 @@ class Reader:
         self._table = QueueTable()
         # Small, so that what is found first is seen before a whole segment was read.
         self._out = output.output(units=1)
-        self._frames = frames(_BLOCK_ROWS)
+        self._frames = frames()
         self._wanted = wanted
         self._start, self._end = start, end
         #: storeTimestamp of the last record that was passed, ms.
@@ -291,11 +288,7 @@ class Reader:
         walk, data, limit = self.walk(segment, segment_size, last=True, position=position)
         found = self._frames
         places: list[tuple[int, int]] = []
-        more = True
-        while more:
-            found.counts.fill(0)
-            more = walk.advance(limit, found, _BLOCK_BYTES)
-            count = int(found.counts[ROWS])
+        for count in walk.blocks(limit, found):
             places += zip(found.position[:count].tolist(), found.size[:count].tolist(), strict=True)
         return data, places
 
@@ -303,11 +296,7 @@ class Reader:
         """Records up to the physical offset ``stop``, and between them what was found."""
         pending = sorted(findings, key=lambda finding: finding.offset)
         found, base = self._frames, scan.part.base
-        more = True
-        while more:
-            found.counts.fill(0)
-            more = scan.walk.advance(stop - base, found, _BLOCK_BYTES)
-            count = int(found.counts[ROWS])
+        for count in scan.walk.blocks(stop - base, found):
             if not count:
                 continue
             places = found.position[:count] + base

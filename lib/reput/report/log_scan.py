@@ -23,14 +23,10 @@ from reput.log.segments import CommitLog, map_segment
 from reput.replay.chain import Chain, ScannedPart
 from reput.report.tally import Tally
 from reput.scan import output
-from reput.scan.frames import ROWS, Frames, FrameWalk, frames
+from reput.scan.frames import Frames, FrameWalk, frames
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-
-#: Bytes of records in one block, and as many rows at most.
-_BLOCK_BYTES = 4 << 20
-_BLOCK_ROWS = 8192
 
 #: Is told bytes of the log and messages that were read, and how many bytes there are.
 Listener = Callable[[int, int, int], None]
@@ -119,7 +115,7 @@ def scan_log(
         excludes_lmq=lambda topic: settings.dialect.lmq_excludes(topic.decode("utf-8", "replace"))
     )
     total = sum(max(min(one.length, end - one.base), 0) for one in log.segments)
-    out, block = output.output(), frames(_BLOCK_ROWS)
+    out, block = output.output(), frames()
     scan_rules = rules(settings, index=False)
     done = 0
     with ThreadPoolExecutor(1, "reput-tally") as pool:
@@ -166,16 +162,14 @@ def _count(
     walk = FrameWalk.over(part, data, settings, part.after_timestamp)
     messages = size = 0
     first = last = None
-    more = True
-    while more and not ended.is_set():
-        block.counts.fill(0)
-        more = walk.advance(stop, block, _BLOCK_BYTES)
-        rows = int(block.counts[ROWS])
+    for rows in walk.blocks(stop, block):
         if rows:
             tally.add(data, part.base, block)
             messages, size = messages + rows, size + int(block.size[:rows].sum())
             first = int(block.store_timestamp[0]) if first is None else first
             last = int(block.store_timestamp[rows - 1])
+        if ended.is_set():
+            break
     return InSegment(messages, size, first, last)
 
 

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from reput.report.facts import Series, Sizes, TopicFacts, Traffic
 from reput.report.log_scan import LogScan
-from reput.report.tally import BINS, MOST_SERIES, Tally, bin_bounds
+from reput.report.tally import MOST_SERIES, Tally
+from reput.statistics.tally import BYTES, EIGHTHS, LEAST, MESSAGES, MOST, bin_range
 
 #: Topics with a colour of their own in the chart.
 MOST_SHOWN = 7
@@ -16,24 +17,25 @@ MOST_SHOWN = 7
 def traffic(scan: LogScan) -> tuple[list[TopicFacts], Traffic | None, Sizes | None]:
     """Topics, those with the most messages first; traffic over time; sizes. None without a message."""
     tally = scan.tally
-    counts, names = tally.counts, tally.topics
+    names = tally.topics
+    sums = tally.counts.sums[: len(names)]
     queues: dict[str, int] = {}
     for topic, _queue_id in scan.queues:
         queues[topic] = queues.get(topic, 0) + 1
-    order = sorted(range(len(names)), key=lambda number: (-int(counts.messages[number]), names[number]))
+    order = sorted(range(len(names)), key=lambda number: (-int(sums[number, MESSAGES]), names[number]))
     topics = []
     for number in order:
         name = names[number].decode()
-        last = int(counts.last[number])
+        messages, size, least, most, first, last = sums[number].tolist()
         topics.append(
             TopicFacts(
                 topic=name,
                 queues=queues.get(name, 0),
-                messages=int(counts.messages[number]),
-                bytes=int(counts.bytes[number]),
-                least=int(counts.least[number]),
-                most=int(counts.most[number]),
-                first_time=int(counts.first[number]) if last >= 0 else None,
+                messages=messages,
+                bytes=size,
+                least=least,
+                most=most,
+                first_time=first if last >= 0 else None,
                 last_time=last if last >= 0 else None,
             )
         )
@@ -82,33 +84,33 @@ def _others(series: NDArray[np.int64], shown: list[int]) -> tuple[int, ...]:
 
 
 def _sizes(tally: Tally) -> Sizes | None:
-    counts = tally.counts
-    messages = int(counts.messages.sum())
+    sums = tally.counts.sums[: len(tally.topics)]
+    messages = int(sums[:, MESSAGES].sum())
     if not messages:
         return None
-    known = len(tally.topics)
-    used = np.flatnonzero(counts.bins)
-    low, high = int(used[0]) // 4, int(used[-1]) // 4 + 1
-    octaves = counts.bins.reshape(BINS // 4, 4).sum(axis=1)
+    least, most = int(sums[:, LEAST].min()), int(sums[:, MOST].max())
+    octaves = tally.counts.bins.reshape(-1, EIGHTHS).sum(axis=1)
+    used = np.flatnonzero(octaves)
+    low, high = int(used[0]), int(used[-1]) + 1
+    median, p90, p99 = (int(min(max(_quantile(tally, share), least), most)) for share in (0.5, 0.9, 0.99))
     return Sizes(
-        bounds=tuple(1 << octave for octave in range(low, high + 1)),
+        bounds=tuple(bin_range(octave * EIGHTHS)[0] for octave in range(low, high + 1)),
         counts=tuple(octaves[low:high].tolist()),
-        mean=float(counts.bytes.sum()) / messages,
-        median=_quantile(tally, 0.5),
-        p90=_quantile(tally, 0.9),
-        p99=_quantile(tally, 0.99),
-        least=int(counts.least[:known].min()),
-        most=int(counts.most[:known].max()),
+        mean=float(sums[:, BYTES].sum()) / messages,
+        median=median,
+        p90=p90,
+        p99=p99,
+        least=least,
+        most=most,
     )
 
 
-def _quantile(tally: Tally, share: float) -> int:
-    """The size that this share of the messages doesn't exceed, taken as evenly spread within its bin."""
-    bins, bounds, counts = tally.counts.bins, bin_bounds(), tally.counts
+def _quantile(tally: Tally, share: float) -> float:
+    """The size that this share of the messages doesn't exceed, taken as even within quarters of an octave."""
+    bins = tally.counts.bins.reshape(-1, 2).sum(axis=1)
     sums = np.cumsum(bins)
     wanted = share * float(sums[-1])
     at = int(np.searchsorted(sums, wanted))
     within = (wanted - float(sums[at] - bins[at])) / float(bins[at])
-    value = float(bounds[at]) + within * float(bounds[at + 1] - bounds[at])
-    known = len(tally.topics)
-    return int(min(max(value, int(counts.least[:known].min())), int(counts.most[:known].max())))
+    low, high = bin_range(2 * at)[0], bin_range(2 * at + 1)[1]
+    return low + within * (high - low)

@@ -18,6 +18,7 @@ from reput.caches import CACHED
 from reput.scan.frames import ROWS, Frames
 from reput.scan.kernel import _topic
 from reput.scan.table import QueueTable
+from reput.statistics.tally import BINS, LAST, add_size, add_time, bin_of, empty_sums, grown
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 #: Widths of buckets, ms; each divides the next.
@@ -34,8 +35,6 @@ WIDTHS = (
 BUCKETS = 180
 #: Topics that get a series of their own; those that come later share one. 8,192 take 24 MiB.
 MOST_SERIES = 8192
-#: Sizes are counted by quarters of an octave: bin 4 * n holds sizes from 2 ** n on.
-BINS = 4 * 32
 #: No message was stored before; older times are no clock's.
 EARLIEST = 1_262_304_000_000  # 2010-01-01
 
@@ -47,22 +46,16 @@ class Counts(NamedTuple):
     """What the kernel adds to.
 
     Attributes:
-        messages, bytes: int64[topics].
-        least, most: int64[topics], bytes of the smallest and the largest message.
-        first, last: int64[topics], the least and the greatest storeTimestamp that a clock may have had, ms.
+        sums: int64[topics, 6], the columns MESSAGES to LAST of :mod:`reput.statistics.tally`; of the times
+            only those that a clock may have had.
         series_messages, series_bytes: int64[series, BUCKETS]; the last row is that of all later topics.
-        bins: int64[BINS], messages by size.
+        bins: int64[BINS], messages by size, see :func:`reput.statistics.tally.bin_range`.
         state: int64[6], number of the first bucket, width (ms), the latest time that a clock may have had,
             messages without such a time, the least and the greatest time seen.
         vouched: int64[n, 2], a time (ms), and the position in the log after the last record that is no newer.
     """
 
-    messages: NDArray[np.int64]
-    bytes: NDArray[np.int64]
-    least: NDArray[np.int64]
-    most: NDArray[np.int64]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
+    sums: NDArray[np.int64]
     series_messages: NDArray[np.int64]
     series_bytes: NDArray[np.int64]
     bins: NDArray[np.int64]
@@ -71,7 +64,6 @@ class Counts(NamedTuple):
 
 
 _NONE = 1 << 62
-_PER_TOPIC = ("messages", "bytes", "least", "most", "first", "last")
 
 
 class Tally:
@@ -88,12 +80,7 @@ class Tally:
     def __init__(self, latest: int, times: tuple[int, ...] = ()) -> None:
         self._topics = QueueTable()
         self.counts = Counts(
-            messages=np.zeros(0, np.int64),
-            bytes=np.zeros(0, np.int64),
-            least=np.zeros(0, np.int64),
-            most=np.zeros(0, np.int64),
-            first=np.zeros(0, np.int64),
-            last=np.zeros(0, np.int64),
+            sums=empty_sums(0, LAST + 1),
             series_messages=np.zeros((1, BUCKETS), np.int64),
             series_bytes=np.zeros((1, BUCKETS), np.int64),
             bins=np.zeros(BINS, np.int64),
@@ -149,20 +136,16 @@ class Tally:
 
     def _grow(self) -> None:
         known, counts = len(self._topics.topic_names), self.counts
-        if known > len(counts.messages):
-            room = max(64, 2 * len(counts.messages))
-            columns = {name: _longer(getattr(counts, name), room) for name in _PER_TOPIC}
-            columns["least"][len(counts.least) :] = _NONE
-            columns["first"][len(counts.first) :] = _NONE
-            columns["last"][len(counts.last) :] = -1
-            counts = counts._replace(**columns)
+        if known > len(counts.sums):
+            larger = empty_sums(max(64, 2 * len(counts.sums)), LAST + 1)
+            counts = counts._replace(sums=grown(counts.sums, larger))
         series = len(counts.series_messages)
         if series <= min(known, MOST_SERIES):
-            room = min(max(64, 2 * series), MOST_SERIES + 1)
+            shape = min(max(64, 2 * series), MOST_SERIES + 1), BUCKETS
             # The last row stays the last: nothing is in it before there are more topics than series.
             counts = counts._replace(
-                series_messages=_longer(counts.series_messages, room),
-                series_bytes=_longer(counts.series_bytes, room),
+                series_messages=grown(counts.series_messages, np.zeros(shape, np.int64)),
+                series_bytes=grown(counts.series_bytes, np.zeros(shape, np.int64)),
             )
         self.counts = counts
 
@@ -197,12 +180,6 @@ def _moved(
     return moved
 
 
-def _longer(array: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-    longer = np.zeros((rows, *array.shape[1:]), np.int64)
-    longer[: len(array)] = array
-    return longer
-
-
 @njit(cache=CACHED, nogil=True)
 def _add(data, base, block, row, topics, counts):  # type: ignore[no-untyped-def]
     """Count from ``row`` on. Returns (row, why it stopped, topic's length or time that needs room)."""
@@ -225,34 +202,12 @@ def _add(data, base, block, row, topics, counts):  # type: ignore[no-untyped-def
             counts.series_bytes[series, bucket] += size
             state[_LEAST_TIME] = min(state[_LEAST_TIME], time)
             state[_MOST_TIME] = max(state[_MOST_TIME], time)
-            counts.first[topic] = min(counts.first[topic], time)
-            counts.last[topic] = max(counts.last[topic], time)
+            add_time(counts.sums[topic], time)
         else:
             state[_WITHOUT_TIME] += 1
-        counts.messages[topic] += 1
-        counts.bytes[topic] += size
-        counts.least[topic] = min(counts.least[topic], size)
-        counts.most[topic] = max(counts.most[topic], size)
-        counts.bins[_bin(size)] += 1
+        add_size(counts.sums[topic], size)
+        counts.bins[bin_of(size)] += 1
         for number in range(len(counts.vouched)):
             if time <= counts.vouched[number, 0]:
                 counts.vouched[number, 1] = base + block.position[at] + size
     return block.counts[ROWS], _DONE, np.int64(0)
-
-
-@njit(cache=CACHED, nogil=True)
-def _bin(size):  # type: ignore[no-untyped-def]
-    """The number of a size's bin: four for each octave, of even width."""
-    octave = 0
-    rest = size
-    while rest > 1:
-        rest >>= 1
-        octave += 1
-    low = np.int64(1) << octave
-    return 4 * octave + (size - low) * 4 // low
-
-
-def bin_bounds() -> NDArray[np.float64]:
-    """float64[BINS + 1]: the size that each bin begins at; the last is where the last one ends."""
-    number = np.arange(BINS + 1)
-    return np.ldexp(1.0 + number % 4 / 4, number // 4)

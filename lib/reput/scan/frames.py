@@ -12,7 +12,7 @@ count it, and has a finding for it (``bad-delay``, ``bad-inner-batch``), since a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -63,6 +63,9 @@ from reput.scan.status import Status
 _MOST_ENTRIES = 8_192
 
 ROWS, ENTRIES, BYTES = range(3)
+#: Of one block: how many records, and bytes of them; a larger record is a block of its own.
+BLOCK_ROWS = 8192
+BLOCK_BYTES = 4 << 20
 
 
 class Frames(NamedTuple):
@@ -118,7 +121,7 @@ _INT32 = frozenset({"queue_id", "flag", "sys_flag", "reconsume_times", "body_crc
 _PER_ENTRY = frozenset({"name", "name_length", "value", "value_length"})
 
 
-def frames(rows: int = 10_000) -> Frames:
+def frames(rows: int = BLOCK_ROWS) -> Frames:
     """Empty columns with room for ``rows`` records and some eight properties each."""
     entries = rows * 8 + _MOST_ENTRIES
     columns: dict[str, Any] = {}
@@ -461,6 +464,18 @@ class FrameWalk:
             elif status != Status.END:
                 self.position = self._next(self.position, Status(status))
         return False
+
+    def blocks(self, stop: int, out: Frames, most_bytes: int = BLOCK_BYTES) -> Iterator[int]:
+        """Go to the first record at or after ``stop``, with those before it in ``out``, block by block.
+
+        Yields:
+            How many rows ``out`` has; they are filled again for the next block. The last block may have none.
+        """
+        more = True
+        while more:
+            out.counts.fill(0)
+            more = self.advance(stop, out, most_bytes)
+            yield int(out.counts[ROWS])
 
     def _next(self, position: int, status: Status) -> int:
         """Where the next whole record begins after a bad one, or the limit."""

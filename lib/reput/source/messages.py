@@ -20,7 +20,7 @@ from reput.config.settings import StoreSettings
 from reput.format import javastring
 from reput.log.parts import LogPart
 from reput.log.segments import map_segment
-from reput.scan.frames import ENTRIES, ROWS, Frames, FrameWalk, frames, gather
+from reput.scan.frames import ENTRIES, Frames, FrameWalk, frames, gather
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
 from reput.source.filters import Range, Wanted
@@ -67,13 +67,10 @@ def read(
     walk.advance(part.start - part.base)
     at = min(walk.position, part.segment_length)
     reads.passed += at
-    more = True
-    while more:
-        out.counts.fill(0)
-        more = walk.advance(stop, out, BATCH_BYTES)
+    for rows in walk.blocks(stop, out, BATCH_BYTES):
         reads.read += min(walk.position, part.segment_length) - at
         at = min(walk.position, part.segment_length)
-        block = _Block(data, part.base, out, int(out.counts[ROWS]), store, reads)
+        block = _Block(data, part.base, out, rows, store, reads)
         kept = _kept(block, wanted)
         if kept is not None:
             block = replace(block, rows=len(kept), kept=kept)

@@ -24,14 +24,11 @@ from reput.errors import SettingsError
 from reput.format import javastring
 from reput.log.parts import part_of
 from reput.log.segments import CommitLog, Segment, discover, map_segment
-from reput.scan.frames import ROWS, Frames, FrameWalk, frames
+from reput.scan.frames import Frames, FrameWalk, frames
 from reput.statistics import tally as sums
 from reput.statistics.report import By, Gap, Group, Statistics
 from reput.statistics.tally import Ends, Tally, bin_range
 
-#: Of one block: bytes of its records, and how many at most.
-_BLOCK_BYTES = 4 << 20
-_BLOCK_ROWS = 8192
 _MOST_THREADS = 8
 _LISTEN_SECONDS = 0.2
 _HOUR_MS = 3_600_000
@@ -61,7 +58,7 @@ class _Worker:
     """What one thread counts with."""
 
     tally: Tally
-    block: Frames = field(default_factory=lambda: frames(_BLOCK_ROWS))
+    block: Frames = field(default_factory=frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +210,11 @@ def _count(
     walk = FrameWalk.over(part, data, settings)
     if begin:
         walk.advance(begin)
-    more = True
-    while more and not stopped.is_set():
-        worker.block.counts.fill(0)
-        more = walk.advance(stop, worker.block, _BLOCK_BYTES)
-        if worker.block.counts[ROWS]:
-            worker.tally.add(data, segment.base, worker.block)
+    for _rows in walk.blocks(stop, worker.block):
+        worker.tally.add(data, segment.base, worker.block)
         done[number] = min(max(walk.position, begin), stop) - begin
+        if stopped.is_set():
+            break
     return _Counted(worker.tally.end_segment(), segment.base + walk.end if walk.end else log.start)
 
 

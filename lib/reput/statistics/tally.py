@@ -8,7 +8,7 @@ comes later is counted in row 0, so that the memory doesn't grow with the log.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -25,8 +25,8 @@ from reput.statistics.report import By
 #: Rows of a tally; with their histograms they take 59 MiB.
 MOST_GROUPS = 1 << 16
 #: Sizes are counted by eighths of an octave, from 64 bytes on: no record is shorter.
-_FIRST_OCTAVE, _EIGHTHS = 6, 8
-BINS = (32 - _FIRST_OCTAVE) * _EIGHTHS
+_FIRST_OCTAVE, EIGHTHS = 6, 8
+BINS = (32 - _FIRST_OCTAVE) * EIGHTHS
 #: The longest gaps between two messages that are kept.
 MOST_GAPS = 5
 
@@ -121,7 +121,7 @@ class Tally:
             slots=np.zeros(4 * rows, np.int32),
             first=np.zeros(rows, np.int64),
             second=np.zeros(rows, np.int64),
-            sums=_sums(rows),
+            sums=empty_sums(rows),
             bins=np.zeros((rows, BINS), np.uint32),
             gaps=np.zeros((MOST_GAPS, 5), np.int64),
             walk=np.array([0, -1, 0, -1, 0, 0], np.int64),
@@ -194,34 +194,45 @@ class Tally:
         old = self.arrays
         rows = min(2 * len(old.first), self.most)
         slots = np.zeros(len(old.slots) * 2, np.int32)
-        sums, bins = _sums(rows), np.zeros((rows, BINS), np.uint32)
-        sums[: len(old.sums)], bins[: len(old.bins)] = old.sums, old.bins
-        first, second = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        first[: len(old.first)], second[: len(old.second)] = old.first, old.second
+        first, second = (grown(column, np.zeros(rows, np.int64)) for column in (old.first, old.second))
         _fill(slots, first, second, int(old.used[0]))
-        self.arrays = old._replace(slots=slots, first=first, second=second, sums=sums, bins=bins)
+        self.arrays = old._replace(
+            slots=slots,
+            first=first,
+            second=second,
+            sums=grown(old.sums, empty_sums(rows)),
+            bins=grown(old.bins, np.zeros((rows, BINS), np.uint32)),
+        )
 
 
-def _sums(rows: int) -> NDArray[np.int64]:
-    sums = np.zeros((rows, COLUMNS), np.int64)
+def empty_sums(rows: int, columns: int = COLUMNS) -> NDArray[np.int64]:
+    """int64[rows, columns], as they are before the first message; the first six columns have to be there."""
+    sums = np.zeros((rows, columns), np.int64)
     sums[:, [LEAST, FIRST]] = _GREATEST
     sums[:, LAST] = _LEAST
     return sums
 
 
+def grown(rows: NDArray[Any], larger: NDArray[Any]) -> NDArray[Any]:
+    """``larger``, with these rows as its first."""
+    larger[: len(rows)] = rows
+    return larger
+
+
 def bin_range(number: int) -> tuple[int, int]:
     """The sizes that a bin counts, half open, in bytes."""
-    octave, eighth = divmod(number, _EIGHTHS)
-    low, step = 1 << (octave + _FIRST_OCTAVE), (1 << (octave + _FIRST_OCTAVE)) // _EIGHTHS
+    octave, eighth = divmod(number, EIGHTHS)
+    low, step = 1 << (octave + _FIRST_OCTAVE), (1 << (octave + _FIRST_OCTAVE)) // EIGHTHS
     return low + eighth * step, low + (eighth + 1) * step
 
 
 @njit(cache=CACHED, nogil=True)
-def _bin(size):  # type: ignore[no-untyped-def]
+def bin_of(size):  # type: ignore[no-untyped-def]
+    """The number of a size's bin."""
     octave = np.int64(_FIRST_OCTAVE)
     while size >> (octave + 1):
         octave += 1
-    return (octave - _FIRST_OCTAVE) * _EIGHTHS + ((size - (np.int64(1) << octave)) * _EIGHTHS >> octave)
+    return (octave - _FIRST_OCTAVE) * EIGHTHS + ((size - (np.int64(1) << octave)) * EIGHTHS >> octave)
 
 
 @njit(cache=CACHED, nogil=True)
@@ -293,20 +304,31 @@ def _add(  # type: ignore[no-untyped-def]
                 return number, _NO_ROOM, start, length
             group = max(group, np.int64(0))
         _count(data, block, at, arrays.sums[group], delay_text, delay_ends)
-        arrays.bins[group, _bin(block.size[at])] += 1
+        arrays.bins[group, bin_of(block.size[at])] += 1
         _walk(time, base + block.position[at], arrays.walk, arrays.gaps)
     return len(rows), _DONE, np.int64(0), np.int64(0)
 
 
 @njit(cache=CACHED, nogil=True)
-def _count(data, block, at, sums, delay_text, delay_ends):  # type: ignore[no-untyped-def]
-    time, size = block.store_timestamp[at], block.size[at]
+def add_size(sums, size):  # type: ignore[no-untyped-def]
+    """Add a message of this size to a row of sums."""
     sums[MESSAGES] += 1
     sums[BYTES] += size
     sums[LEAST] = min(sums[LEAST], size)
     sums[MOST] = max(sums[MOST], size)
+
+
+@njit(cache=CACHED, nogil=True)
+def add_time(sums, time):  # type: ignore[no-untyped-def]
+    """Say in a row of sums that it has a message of this storeTimestamp, ms."""
     sums[FIRST] = min(sums[FIRST], time)
     sums[LAST] = max(sums[LAST], time)
+
+
+@njit(cache=CACHED, nogil=True)
+def _count(data, block, at, sums, delay_text, delay_ends):  # type: ignore[no-untyped-def]
+    add_size(sums, block.size[at])
+    add_time(sums, block.store_timestamp[at])
     sums[KEYS] += block.keys_length[at] > 0
     sums[TAGS] += block.tags_length[at] > 0
     sums[TRANSACTIONS] += block.sys_flag[at] & TRANSACTION_MASK != 0

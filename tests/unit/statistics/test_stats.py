@@ -20,7 +20,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import commitlog, javastring, properties
 from reput.statistics import By, Group, Span, Statistics, count
-from reput.statistics.tally import BINS, MOST_GAPS, _bin, bin_range
+from reput.statistics.tally import BINS, MOST_GAPS, bin_of, bin_range
 from tests.golden.store import GoldenStore
 from tests.local import write_store
 from tests.rebuilds import broker_conf, golden
@@ -244,9 +244,10 @@ def test_damage_is_gone_around_and_a_step_back_is_told(tmp_path: Path) -> None:
 def test_sizes_and_their_bins() -> None:
     for number in range(BINS):
         low, high = bin_range(number)
-        assert _bin(low) == _bin(high - 1) == number
+        assert bin_of(low) == bin_of(high - 1) == number
         assert high - low <= low / 8
     assert bin_range(0)[0] == 64
+    assert all(bin_range(number)[1] == bin_range(number + 1)[0] for number in range(BINS - 1))
 
 
 def test_the_command(tmp_path: Path) -> None:
