@@ -21,7 +21,7 @@ from tests.fuzz.specimen import Specimen
 from tests.memory import memory
 
 #: A change may take so long, s; to start and compile, a process may take longer.
-CASE_SECONDS, START_SECONDS = 20.0, 900.0
+CASE_SECONDS, START_SECONDS = 60.0, 900.0
 _MOST_FAILURES = 200
 
 Asked = tuple[str, Change]
