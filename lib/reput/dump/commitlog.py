@@ -21,11 +21,11 @@ from reput.dump.wanted import Wanted
 from reput.errors import Finding
 from reput.format import commitlog, dledger
 from reput.log.segments import CommitLog, Segment, map_segment, written_ranges
+from reput.log.walk import first_time
 from reput.query.message import Message
 from reput.scan import output
 from reput.scan.frames import Frames, FrameWalk, frames, has_stored_crc
 from reput.scan.part import Part, PartOutcome, missing_range, scan_part, wrong_end
-from reput.scan.reference import Frame, frame
 from reput.scan.rules import rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
@@ -346,12 +346,8 @@ class Reader:
         """Of each segment's first record the storeTimestamp, ms; None without one, or where nobody asks."""
         if self._wanted.since is None and self._wanted.until is None:
             return [None] * len(log.segments)
-        return [self._first_time(segment) for segment in log.segments]
-
-    def _first_time(self, segment: Segment) -> int | None:
-        view = map_segment(segment.path, segment.length).data
-        found = frame(view, segment.base, 0, self._rules.topic_length_v2, self._entries)
-        return commitlog.decode(view, found.record).store_timestamp if isinstance(found, Frame) else None
+        v2 = self._rules.topic_length_v2
+        return [first_time(segment, topic_length_v2=v2, entries=self._entries) for segment in log.segments]
 
     def _is_out_of_time(self, first: int | None, following: int | None) -> bool:
         since, until = self._wanted.since, self._wanted.until

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from reput.format.commitlog import store_timestamp
-from reput.scan.reference import frame
+from reput.log.segments import Segment, map_segment
+from reput.scan.reference import Frame, frame
 from reput.scan.status import Status
 
 
@@ -38,6 +39,17 @@ class Walked(NamedTuple):
     top: int
     drop: int
     before_drop: int
+
+
+def first_time(segment: Segment, *, topic_length_v2: bool, entries: bool) -> int | None:
+    """The storeTimestamp, ms, of the record that a segment begins with; None if it begins with no whole one.
+
+    Raises:
+        SegmentGoneError, StoreError: the segment can't be read.
+    """
+    view = map_segment(segment.path, segment.length).data
+    found = frame(view, segment.base, 0, topic_length_v2, entries)
+    return store_timestamp(view, found.record) if isinstance(found, Frame) else None
 
 
 def walk(

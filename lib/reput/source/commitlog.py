@@ -179,7 +179,7 @@ class _Plan:
             return log.start
         # Behind a segment that begins with a record, the end can't lie before it.
         behind = [segment for segment in log.segments if segment.base > kept[-1].base]
-        if self._options.end_offset is None and not any(first_time(one, reads) for one in behind[:1]):
+        if self._options.end_offset is None and not any(first_time(log, one, reads) for one in behind[:1]):
             end = self.end(log)
             walked = [segment for segment in log.segments if segment.base + segment.length >= end]
             reads.files += len(walked)

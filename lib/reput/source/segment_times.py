@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
-from pathlib import Path
 
-from reput.errors import SegmentGoneError, StoreError
-from reput.format.commitlog import MAGIC, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET, store_timestamp
-from reput.format.dledger import HEADER_LENGTH, record_at
+from reput.log import walk
 from reput.log.segments import CommitLog, Segment
 from reput.source.filters import ALL, Wanted
 from reput.source.read_statistics import ReadStatistics
 
-#: From a frame's first byte to behind a record's storeTimestamp, at the most: an entry's header, IPv6 hosts.
-_HEAD = HEADER_LENGTH + 96
+#: Bytes of a record and its entry's header that tell its time, at the most.
+_HEAD = 144
 
 
-def first_time(segment: Segment, reads: ReadStatistics) -> int | None:
+def first_time(log: CommitLog, segment: Segment, reads: ReadStatistics) -> int | None:
     """The storeTimestamp, ms, of the record that a segment begins with; None if it begins with none.
 
     Raises:
-        SegmentGoneError: the file isn't there any more.
-        StoreError: it can't be read.
+        SegmentGoneError, StoreError: the segment can't be read.
     """
-    head = _head(segment.path, min(_HEAD, segment.length))
     reads.files += 1
-    reads.passed += len(head)
-    if len(head) < _HEAD:
-        return None
-    record = record_at(head, 0)
-    magic = int.from_bytes(head[record + MAGIC : record + MAGIC + 4], "big")
-    place = int.from_bytes(head[record + PHYSICAL_OFFSET : record + PHYSICAL_OFFSET + 8], "big")
-    if magic not in (MAGIC_V1, MAGIC_V2) or place != segment.base + record:
-        return None
-    time = store_timestamp(memoryview(head), record)
-    return time if time > 0 else None
+    reads.passed += min(_HEAD, segment.length)
+    time = walk.first_time(segment, topic_length_v2=True, entries=log.entries)
+    return time if time is not None and time > 0 else None
 
 
 def segments_within(log: CommitLog, wanted: Wanted, slack_ms: int, reads: ReadStatistics) -> list[Segment]:
@@ -53,7 +40,7 @@ def segments_within(log: CommitLog, wanted: Wanted, slack_ms: int, reads: ReadSt
     spans = [(segment.base, segment.base + segment.length - 1) for segment in log.segments]
     kept = [offsets.clip(*span) is not None for span in spans]
     if times != ALL and any(kept):
-        firsts = [first_time(segment, reads) for segment in log.segments]
+        firsts = [first_time(log, segment, reads) for segment in log.segments]
         known = [time for time in firsts if time is not None]
         if all(other >= one - slack_ms for one, other in pairwise(known)):
             before: int | None = None
@@ -64,26 +51,3 @@ def segments_within(log: CommitLog, wanted: Wanted, slack_ms: int, reads: ReadSt
                 high = times.high if after is None else after + slack_ms
                 kept[at] &= times.clip(low, high) is not None
     return [segment for segment, is_kept in zip(log.segments, kept, strict=True) if is_kept]
-
-
-def _head(path: Path, length: int) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            return os.pread(descriptor, length, 0)
-        finally:
-            os.close(descriptor)
-    except FileNotFoundError as error:
-        raise SegmentGoneError(
-            "the segment can't be read",
-            path=path,
-            found="no such file: it has expired, or the log was cut",
-            next_step="Run the same query again; it begins with the first segment that there is",
-        ) from error
-    except OSError as error:
-        raise StoreError(
-            "the segment can't be read",
-            path=path,
-            found=error.strerror,
-            next_step="Check the file and its permissions, then run the same query again",
-        ) from error
