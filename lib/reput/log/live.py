@@ -10,7 +10,7 @@ from dataclasses import replace
 from reput.config.settings import StoreSettings
 from reput.errors import SegmentGoneError, StoreError
 from reput.log.live_end import End, LiveEnd
-from reput.log.segments import CommitLog, discover
+from reput.log.segments import CommitLog, discover, listed
 
 #: How often the directories are listed when nothing calls for it, seconds. A broker makes a segment long
 #: before it needs it.
@@ -144,19 +144,9 @@ def _has_bytes(settings: StoreSettings) -> bool:
     Raises:
         StoreError: there is no such directory.
     """
-    try:
-        files = [path for directory in settings.commit_log_dirs for path in directory.iterdir()]
-    except OSError as error:
-        raise StoreError(
-            "the commit log can't be read",
-            path=settings.commit_log_dirs[0],
-            expected="a directory of segments",
-            found=error.strerror,
-            next_step="Check the STORE argument and storePathCommitLog in broker.conf",
-        ) from error
-    for path in files:
+    for entry in [entry for directory in settings.commit_log_dirs for entry in listed(directory)]:
         try:
-            if path.stat().st_size:
+            if entry.stat().st_size:
                 return True
         except FileNotFoundError:
             continue

@@ -258,20 +258,28 @@ def _is_unwritten(segment: Segment) -> bool:
     return all(is_zero(data[start:end]) for start, end in written_ranges(segment))
 
 
+def listed(directory: Path) -> list[os.DirEntry[str]]:
+    """What lies in one of a commit log's directories, by name.
+
+    Raises:
+        StoreError: it can't be listed.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise StoreError(
+            "the commit log can't be read",
+            path=directory,
+            expected="a directory of segments",
+            found=error.strerror,
+            next_step="Check the STORE argument and storePathCommitLog in broker.conf",
+        ) from error
+
+
 def _files(settings: StoreSettings) -> Iterator[Segment]:
     for directory in settings.commit_log_dirs:
-        try:
-            with os.scandir(directory) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            raise StoreError(
-                "the commit log can't be read",
-                path=directory,
-                expected="a directory of segments",
-                found=error.strerror,
-                next_step="Check the STORE argument and storePathCommitLog in broker.conf",
-            ) from error
-        for entry in found:
+        for entry in listed(directory):
             base = names.parse_offset_name(entry.name)
             if base is None or base > MAX_BASE:
                 continue
