@@ -359,6 +359,7 @@ def process(*words: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
+@pytest.mark.slow
 def test_who_closes_the_pipe_ends_it_quietly(tmp_path: Path) -> None:
     data = lay_out([Record(b"t", b"x" * 100, queue_offset=number) for number in range(5000)])
     write_store(tmp_path, [(0, data)])

@@ -111,7 +111,9 @@ def test_a_unit_that_a_broker_is_writing_is_no_damage(
     assert shown(queue)[1] == ("bad-unit", 1, 2)
 
     def written(_seconds: float) -> None:
-        (queue / names.offset_name(0)).write_bytes(units(0, 100) + bytes(20))
+        # In place: other threads may sleep, too, and a file that is written anew is empty for a moment.
+        with (queue / names.offset_name(0)).open("r+b") as file:
+            file.write(units(0, 100) + bytes(20))
 
     monkeypatch.setattr(consumequeue.time, "sleep", written)
     assert shown(queue) == [("unit", 0, 0), ("unit", 1, 100), ("unwritten", 2, 3)]

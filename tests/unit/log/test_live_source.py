@@ -125,6 +125,7 @@ def test_a_first_segment_that_appears_between_two_looks_at_the_directory(
     assert stream(log).latestOffset({"offset": 0}, ALL) == {"offset": 0}
 
 
+@pytest.mark.slow
 def test_a_run_to_the_end_waits_for_it_to_settle(log: LogWriter) -> None:
     log.append(*messages(1, 2))
     reader = stream(log)

@@ -101,6 +101,7 @@ def test_files_of_many_batches_in_between_are_taken_along(tmp_path: Path, often:
     assert len(one.table.files) <= 5
 
 
+@pytest.mark.slow
 def test_the_oldest_batches_are_told_as_one(
     tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +186,7 @@ def test_killed_at_every_step(tmp_path: Path, often: None, monkeypatch: pytest.M
     assert last > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_power_lost_in_upkeep(
     tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -208,6 +210,7 @@ def test_power_lost_in_upkeep(
         assert identity(root) == before
 
 
+@pytest.mark.slow
 def test_beside_a_stream(tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_upkeep, "_SECONDS", 0.001)
     one = Ledger(tmp_path)
@@ -321,6 +324,7 @@ def slowly_merged(batches: list[Batch]) -> list[dict[str, Any]]:
     return sorted(last.values(), key=str)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(some_batches(), st.integers(0, 6))
 def test_told_as_one_like_its_slow_twin(batches: list[Batch], cut: int) -> None:

@@ -222,6 +222,7 @@ def test_killed_at_every_call(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
         output.check()
 
 
+@pytest.mark.slow
 def test_power_lost_at_any_call(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots and header of the last file are worth nothing then; all else has to be there."""
     for last in range(1, _calls(place, monkeypatch) + 1, 2):

@@ -145,6 +145,7 @@ def test_killed_at_every_call(
         check(out, rebuild_locally(store, out, **ways(last)), expected)
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(
     store: Store,
     place: Path,
@@ -181,6 +182,7 @@ def test_every_call_refused_once(
         check(out, rebuild_locally(store, out, **ways(last)), expected)
 
 
+@pytest.mark.slow
 def test_killed_when_a_queue_begins_anew_between_two_batches(
     place: Path, system: Callable[[System], None]
 ) -> None:
@@ -226,6 +228,7 @@ def test_power_lost_at_any_call(
         check(out, rebuild_locally(store, out, **ways(round_number)), expected)
 
 
+@pytest.mark.slow
 def test_each_batch_is_in_the_ledger_once(
     store: Store,
     place: Path,

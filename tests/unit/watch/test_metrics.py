@@ -154,6 +154,7 @@ def ended(connection: socket.socket) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_silent_connections_cost_a_few_threads_and_keep_nobody_out() -> None:
     with ExitStack() as stack, served(0) as endpoint:
         place = ("127.0.0.1", int(urlsplit(endpoint.url).port or 0))
