@@ -81,7 +81,7 @@ def own_directory() -> Path | None:
         path = base / f"reput-{os.geteuid()}"
         with suppress(FileExistsError):
             path.mkdir(0o700)
-        if _is_mine_alone(path):
+        if path.is_dir() and is_mine_alone(path) and can_write(path):
             return path
         path = Path(tempfile.mkdtemp(prefix=f"reput-{os.geteuid()}-"))
     except OSError:
@@ -100,10 +100,14 @@ def can_write(directory: Path) -> bool:
     return True
 
 
-def _is_mine_alone(path: Path) -> bool:
-    found = path.lstat()
-    is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
-    return is_mine and can_write(path)
+def is_mine_alone(path: Path) -> bool:
+    """Whether a file or directory is there, is this user's, and nobody else's to change or read."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    is_plain = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
+    return is_plain and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
 
 
 def _remove(path: Path, maker: int) -> None:

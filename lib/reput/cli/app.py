@@ -40,7 +40,8 @@ from reput.cli.submitted import part_stderr
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
 from reput.errors import SettingsError
-from reput.spark.sessions import check_java, session
+from reput.spark.java import check_java
+from reput.spark.sessions import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
 from reput.cli.output import Output, cataloged_apart, settings_lines
-from reput.spark.sessions import check_java
+from reput.spark.java import check_java
 from reput.words import counted
 
 _EXAMPLES = """**Examples**

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, WrittenBy, by_hand
 from reput.cli.output import Output, ProgressDisplay
 from reput.errors import SettingsError
+from reput.spark import class_archive
 
 if TYPE_CHECKING:
     from reput.doctor import Check
@@ -27,10 +29,21 @@ This machine and a store, without Spark:
 
     reput doctor /data/store --broker-conf broker.conf --rocketmq-version 5.3.3 --no-spark
 
+Let Spark start in half the time from now on, for this user (150 MB in `~/.cache/reput`):
+
+    reput doctor --class-archive make
+
 Whether a rebuild fits where it is to be written, for a program:
 
     reput doctor /data/store --out /data/rebuilt --no-spark --json
 """
+
+
+class Archive(StrEnum):
+    """What to do about the archive of Java's classes."""
+
+    MAKE = "make"
+    REMOVE = "remove"
 
 
 @commands.app.command("doctor", epilog=_EXAMPLES)
@@ -43,6 +56,14 @@ def doctor_command(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Where a rebuild will write (default: the store)."),
     ] = None,
+    archive: Annotated[
+        Archive | None,
+        typer.Option(
+            "--class-archive",
+            help="First make, or remove, an archive of Java's classes, with which Spark starts faster.",
+            show_default=False,
+        ),
+    ] = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Don't start a Spark session.")] = False,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
@@ -51,7 +72,8 @@ def doctor_command(
 ) -> None:
     """Check whether this machine, and a store, have what reput needs, and how to mend what is missing.
 
-    Nothing is changed, except numba's cache of compiled kernels, as by any command.
+    Nothing is changed, except numba's cache of compiled kernels, as by any command, and what --class-archive
+    makes or removes.
 
     Exit code 0: all is well. 1: something is wrong, or soon will be. 2: refused or failed.
     """
@@ -67,6 +89,11 @@ def doctor_command(
             version=rocketmq_version,
             master=master,
         )
+        if archive is Archive.MAKE:
+            with ProgressDisplay("making an archive of Java's classes, which takes half a minute"):
+                class_archive.make()
+        elif archive is Archive.REMOVE:
+            class_archive.remove()
         checks = list(machine_checks())
         if not no_spark:
             java_is_wrong = any(check.name == "java" and check.status is Status.WRONG for check in checks)

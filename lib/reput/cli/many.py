@@ -22,7 +22,7 @@ from reput.cli.arguments import (
 from reput.cli.output import Output, inline, told
 from reput.cli.tables import table
 from reput.errors import ReputError
-from reput.spark.sessions import check_java
+from reput.spark.java import check_java
 from reput.store.space import human
 from reput.words import counted
 

@@ -14,7 +14,7 @@ from reput.cli.output import Output, ProgressDisplay, at_most, moment, printed, 
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import next_command
-from reput.spark.sessions import check_java
+from reput.spark.java import check_java
 from reput.store.ignored_features import ignored_features
 from reput.store.space import human
 from reput.words import counted

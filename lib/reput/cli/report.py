@@ -14,7 +14,7 @@ from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy
 from reput.cli.output import Output, ProgressDisplay, inline
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
-from reput.spark.sessions import check_java
+from reput.spark.java import check_java
 from reput.store.space import human
 from reput.words import counted
 

@@ -26,7 +26,8 @@ from reput.cli.arguments import (
 )
 from reput.cli.interrupts import as_before
 from reput.cli.output import Output, TailDisplay, summary_lines, told
-from reput.spark.sessions import check_java, is_submitted, session
+from reput.spark.java import check_java, is_submitted
+from reput.spark.sessions import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, WrittenBy
 from reput.cli.output import Output, ProgressDisplay, at_most, settings_lines
-from reput.spark.sessions import check_java
+from reput.spark.java import check_java
 from reput.store.space import human
 from reput.words import counted
 

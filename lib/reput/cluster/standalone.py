@@ -22,7 +22,7 @@ from types import TracebackType
 
 from reput.caches import kernels_can_be_cached
 from reput.errors import SparkError
-from reput.spark.sessions import check_java
+from reput.spark.java import check_java
 
 LOOPBACK = "127.0.0.1"
 _WAIT_SECONDS = 180.0

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from reput.doctor.check import Check, ok, warning, worst, wrong
 from reput.errors import ReputError
-from reput.spark.sessions import JAVA_TEMPORARY, LEAST_JAVA, OPEN_FILES, delta_jar, java, spark_error
+from reput.spark import class_archive
+from reput.spark.java import LEAST_JAVA, java
+from reput.spark.sessions import JAVA_TEMPORARY, OPEN_FILES, delta_jar, spark_error
 from reput.store.space import free_bytes, human
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ _MEMORY_TAIL, _MEMORY_FIXED, _MEMORY_PER_CORE = int(2.1 * (1 << 30)), 1 << 30, 2
 #: An estimate: reput's own spills are in its output, and here is what Spark keeps and spills.
 _SCRATCH_WANTED = 512 << 20
 _DEFAULT_MAPS = 65_530
+MAKE = "`reput doctor --class-archive make`"
 
 
 def machine_checks() -> Iterator[Check]:
@@ -39,6 +42,7 @@ def machine_checks() -> Iterator[Check]:
     yield encoding()
     yield numba_cache()
     yield java_check()
+    yield class_archive_check()
     yield delta()
     yield memory()
     yield open_files(None)
@@ -119,6 +123,17 @@ def java_check() -> Check:
     if version < LEAST_JAVA:
         return wrong("java", found, step)
     return ok("java", found) if version in _KNOWN_JAVA else warning("java", f"{found}: not tested", step)
+
+
+def class_archive_check() -> Check:
+    """The archive of Java's classes, without which all works, too."""
+    archive = class_archive.find()
+    if archive is None:
+        return ok("class-archive", "none, and there is no place for one: Spark starts without")
+    path = archive.path()
+    if path is None:
+        return ok("class-archive", f"none: {MAKE} makes one, and Spark starts in half the time")
+    return ok("class-archive", f"{path}, {human(path.stat().st_size)}")
 
 
 def delta() -> Check:

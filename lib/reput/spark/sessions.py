@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -21,14 +19,13 @@ from typing import IO, TYPE_CHECKING
 
 from reput.caches import can_write, own_directory, settle
 from reput.errors import SettingsError, SparkError
+from reput.spark import class_archive
+from reput.spark.java import is_submitted
 from reput.store.system_errors import shortage_in
 from reput.unforeseen import TRACEBACK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-#: The first Java that Spark 4 runs on.
-LEAST_JAVA = 17
 
 _REQUIRED = {
     # A task that outlives its batch must not be joined by a second copy of itself.
@@ -86,7 +83,6 @@ _DELTA_ARTIFACTS = (
 )
 _LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 _MASTER = re.compile(r"--master[= ]\s*[\"']?([^\s\"']+)")
-_VERSION = re.compile(r'version\s*=?\s*"(?:1\.)?([0-9]+)', re.IGNORECASE)
 #: What Spark puts around an error's own text.
 _AROUND = re.compile(r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?|\s*SQLSTATE: \w+$")
 #: Where Spark says that a task failed; the driver is the executor of a local master.
@@ -141,6 +137,8 @@ def session(
             wanted["spark.driver.extraJavaOptions"] += (
                 " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
             )
+            if _starts_jvm():
+                wanted["spark.driver.extraJavaOptions"] += f" {class_archive.java_options()}"
             # Executors are this process's children: they find the package where this process did.
             wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
     if delta:
@@ -200,11 +198,6 @@ def _check_delta(spark: SparkSession) -> None:
         )
 
 
-def is_submitted() -> bool:
-    """Whether spark-submit started this process, and so chose master and JVM."""
-    return "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
-
-
 def _settings(master: str | None) -> dict[str, str]:
     """The settings for a master; None if the master isn't known."""
     faster = master is not None and master.startswith(_FASTER_MASTERS)
@@ -226,13 +219,6 @@ def _submitted_master() -> str | None:
     """The master given to spark-submit or in PYSPARK_SUBMIT_ARGS, None if that isn't known."""
     found = _MASTER.search(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     return _submitted_settings().get("spark.master") or (None if found is None else found[1])
-
-
-def java() -> tuple[str | None, int | None]:
-    """The Java that Spark will start, and its major version; None for what isn't known."""
-    home = os.environ.get("JAVA_HOME")
-    path = shutil.which(Path(home, "bin", "java") if home else "java")
-    return path, None if path is None else _java_version(path)
 
 
 def _delta(given: Collection[str]) -> dict[str, str]:
@@ -282,38 +268,6 @@ def delta_jar() -> tuple[Path | None, str]:
     return next((place for place in places if place.is_file()), None), names[1]
 
 
-def check_java() -> None:
-    """Check that the Java that Spark will start is there, and new enough; under spark-submit it runs already.
-
-    Raises:
-        SparkError: it isn't.
-    """
-    if is_submitted():
-        return
-    home = os.environ.get("JAVA_HOME")
-    found, version = java()
-    expected = f"Java {LEAST_JAVA} or later (17 and 21 are known to work)"
-    next_step = (
-        f"Install it (on Debian and Ubuntu: openjdk-{LEAST_JAVA}-jre-headless), or let JAVA_HOME name one"
-    )
-    if found is None:
-        raise SparkError(
-            "there is no Java, and Spark needs one",
-            path=home,
-            expected=expected,
-            found="no bin/java in JAVA_HOME" if home else "no java on PATH, and no JAVA_HOME",
-            next_step=next_step,
-        )
-    if version is None or version < LEAST_JAVA:
-        raise SparkError(
-            "Spark can't run on this Java",
-            path=found,
-            expected=expected,
-            found="a Java of unknown version" if version is None else f"Java {version}",
-            next_step=next_step,
-        )
-
-
 def spark_error(error: BaseException, *places: Path) -> SparkError:
     """An error that Spark raised, in a sentence without Java and Python stack traces.
 
@@ -353,22 +307,6 @@ def scratch_places() -> list[Path]:
     with suppress(OSError):  # no directory can be written to
         places.append(Path(tempfile.gettempdir()))
     return list(dict.fromkeys(places))
-
-
-def _java_version(java: str) -> int | None:
-    """The major version; from the file beside the JVM, which is read faster than a JVM starts."""
-    release = Path(java).resolve().parents[1] / "release"
-    try:
-        found = _VERSION.search(release.read_text(errors="replace"))
-    except OSError:
-        found = None
-    if found is None:
-        try:
-            done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        found = _VERSION.search(done.stderr + done.stdout)
-    return None if found is None else int(found[1])
 
 
 def _start(settings: dict[str, str]) -> SparkSession:

@@ -1,0 +1,252 @@
+"""An archive of Java's classes, with which Spark's JVM starts in half the time (class-data sharing).
+
+``reput doctor --class-archive make`` makes it, for one user, one Java and one Spark. It is used only if these
+are the same and its checksum is right; otherwise the JVM starts without it. :data:`VARIABLE` names
+another directory for it than the user's cache; ``off`` turns it off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from reput.caches import is_mine_alone, own_directory
+from reput.errors import SparkError
+from reput.spark.java import java
+from reput.store.space import free_bytes, human
+
+VARIABLE, OFF = "REPUT_CLASS_ARCHIVE", "off"
+#: What decides the JVM's class path and options, besides Java and Spark themselves.
+_VARIABLES = (
+    "SPARK_HOME",
+    "SPARK_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "HADOOP_CONF_DIR",
+    "YARN_CONF_DIR",
+)
+#: Bytes: one has some 155 MB, and is written beside the one that it replaces.
+_ROOM = 400 << 20
+#: A maker that was killed leaves its unfinished file; none takes as long as this.
+_ABANDONED_SECONDS = 3600.0
+_MAKE_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """Where the archive for one Java and one Spark is, or would be.
+
+    Attributes:
+        stem: of its path; what follows is its checksum, or the ``.json`` of its facts.
+        facts: what it holds for.
+    """
+
+    stem: Path
+    facts: dict[str, str]
+
+    def path(self) -> Path | None:
+        """The archive; None if there is none that is whole.
+
+        A JVM that maps one that was cut short crashes. And it is code: no directory or file is taken that
+        somebody else can write to.
+        """
+        if not is_mine_alone(self.stem.parent):
+            return None
+        for path in self.versions():
+            with suppress(OSError):
+                if is_mine_alone(path) and path.stem.endswith(_checksum(path)):
+                    return path
+        return None
+
+    def versions(self) -> list[Path]:
+        """All files that may be the archive."""
+        return sorted(self.stem.parent.glob(f"{self.stem.name}-*.jsa"))
+
+    def java_options(self) -> str:
+        """The JVM's options for a start with it; empty if there is none."""
+        path = self.path()
+        # A JVM that doesn't take it prints why, if it isn't told not to.
+        return (
+            f'"-XX:SharedArchiveFile={path}" -Xshare:auto -Xlog:cds*=off -Xlog:class+path=off' if path else ""
+        )
+
+
+def find() -> ClassArchive | None:
+    """The archive for the Java and the Spark that a session would start; None where there can't be one."""
+    place, facts = _directory(), _facts()
+    # A JVM takes a colon for the end of a first file's name, and its options come as one quoted string.
+    if place is None or facts is None or set(str(place)) & set(':"\\\n'):
+        return None
+    key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    return ClassArchive(place / f"spark-{key}", facts)
+
+
+def java_options() -> str:
+    """As :meth:`ClassArchive.java_options`; empty where there can't be an archive."""
+    found = find()
+    return "" if found is None else found.java_options()
+
+
+def make() -> None:
+    """Make the archive, by a rebuild of the demonstration's store in a process of its own (half a minute).
+
+    Two at once don't disturb each other, nor runs that use the archive of before.
+
+    Raises:
+        SparkError: there can't be one, or it didn't come about.
+    """
+    found = find()
+    if found is None:
+        raise SparkError(
+            "an archive of Java's classes can't be made here",
+            expected="Java, Spark, and a directory of your own without colon or quote in its path",
+            found=f"{VARIABLE}={named}" if (named := os.environ.get(VARIABLE)) else "not all of them",
+            next_step=f"Let {VARIABLE} name a directory, or do without: only starts take longer",
+        )
+    place = found.stem.parent
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.chmod(0o700)
+        _tidy(place)
+        room = free_bytes(place)
+    except OSError as error:
+        raise SparkError(
+            "an archive of Java's classes can't be made here",
+            path=place,
+            found=error.strerror or str(error),
+            next_step=f"Let {VARIABLE} name a directory of your own, or do without: only starts take longer",
+        ) from error
+    if room < _ROOM:
+        raise SparkError(
+            "there is no room for an archive of Java's classes",
+            path=place,
+            expected=f"{human(_ROOM)} free",
+            found=human(room),
+            next_step=f"Free some, or let {VARIABLE} name another directory",
+        )
+    part = place / f"{found.stem.name}.{os.getpid()}.part"
+    said = _train(part)
+    try:
+        if not part.is_file():
+            raise SparkError(
+                "Java has made no archive of its classes",
+                path=place,
+                found=said or "nothing",
+                next_step="Go on without: only starts take longer",
+            )
+        part.chmod(0o600)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        before = found.versions()
+        found.stem.with_suffix(".json").write_text(json.dumps(found.facts, indent=1), encoding="utf-8")
+        made = part.replace(f"{found.stem}-{_checksum(part)}.jsa")
+        for path in set(before) - {made}:
+            path.unlink(missing_ok=True)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def remove() -> int:
+    """Remove all archives of this user; returns the bytes that this frees."""
+    place = _directory()
+    files = [] if place is None or not place.is_dir() else [*place.glob("spark-*")]
+    freed = sum(file.stat().st_size for file in files)
+    for file in files:
+        file.unlink(missing_ok=True)
+    return freed
+
+
+def _train(part: Path) -> str:
+    """Let a JVM put what it has loaded into ``part`` when it ends; returns the last that it says."""
+    options = f'{os.environ.get("SPARK_SUBMIT_OPTS", "")} "-XX:ArchiveClassesAtExit={part}"'
+    environment = {**os.environ, VARIABLE: OFF, "SPARK_SUBMIT_OPTS": options}
+    command = [sys.executable, "-m", "reput.demo.training"]
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_MAKE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end after {_MAKE_SECONDS:.0f} s"
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    if done.returncode:
+        part.unlink(missing_ok=True)
+    return lines[-1] if lines else ""
+
+
+def _tidy(place: Path) -> None:
+    """Remove what killed makers have left, and archives whose Java or Spark is gone."""
+    for file in place.glob("spark-*.part"):
+        with suppress(OSError):
+            if time.time() - file.stat().st_mtime > _ABANDONED_SECONDS:
+                file.unlink()
+    for file in place.glob("spark-*.json"):
+        with suppress(OSError, ValueError, KeyError):
+            facts = json.loads(file.read_text(encoding="utf-8"))
+            if not (Path(facts["java"]).exists() and Path(facts["spark"]).exists()):
+                for archive in ClassArchive(file.with_suffix(""), facts).versions():
+                    archive.unlink()
+                file.unlink()
+
+
+def _directory() -> Path | None:
+    named = os.environ.get(VARIABLE)
+    if named == OFF:
+        return None
+    if named:
+        return Path(named).absolute()
+    with suppress(RuntimeError):  # nothing names a home
+        own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reput" / "java"
+        there = next(path for path in (own, *own.parents) if path.exists())
+        if os.access(there, os.W_OK | os.X_OK):
+            return own
+    temporary = own_directory()
+    return None if temporary is None else temporary / "java"
+
+
+def _facts() -> dict[str, str] | None:
+    """What an archive holds for: a change of any of it makes another one."""
+    program, _ = java()
+    spec = find_spec("pyspark")
+    if program is None or spec is None or spec.origin is None:
+        return None
+    home = Path(program).resolve().parents[1]
+    spark = Path(os.environ.get("SPARK_HOME") or Path(spec.origin).parent)
+    try:
+        return {
+            "java": program,
+            "java_files": _fingerprint(
+                [home / "release", home / "lib" / "modules", *home.glob("lib/server/*")]
+            ),
+            "spark": str(spark),
+            "jars": _fingerprint((spark / "jars").iterdir()),
+            **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        }
+    except OSError:
+        return None
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _fingerprint(files: Iterable[Path]) -> str:
+    """Of files by name, size and time."""
+    seen = [(str(file), file.stat()) for file in sorted(files) if file.is_file()]
+    return hashlib.sha256(
+        repr([(name, at.st_size, at.st_mtime_ns) for name, at in seen]).encode()
+    ).hexdigest()

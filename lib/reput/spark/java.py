@@ -1,0 +1,75 @@
+"""The Java that Spark will start."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from reput.errors import SparkError
+
+#: The first Java that Spark 4 runs on.
+LEAST_JAVA = 17
+_VERSION = re.compile(r'version\s*=?\s*"(?:1\.)?([0-9]+)', re.IGNORECASE)
+
+
+def java() -> tuple[str | None, int | None]:
+    """The Java that Spark will start, and its major version; None for what isn't known."""
+    home = os.environ.get("JAVA_HOME")
+    path = shutil.which(Path(home, "bin", "java") if home else "java")
+    return path, None if path is None else _java_version(path)
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process, and so chose master and JVM."""
+    return "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def check_java() -> None:
+    """Check that the Java that Spark will start is there, and new enough; under spark-submit it runs already.
+
+    Raises:
+        SparkError: it isn't.
+    """
+    if is_submitted():
+        return
+    home = os.environ.get("JAVA_HOME")
+    found, version = java()
+    expected = f"Java {LEAST_JAVA} or later (17 and 21 are known to work)"
+    next_step = (
+        f"Install it (on Debian and Ubuntu: openjdk-{LEAST_JAVA}-jre-headless), or let JAVA_HOME name one"
+    )
+    if found is None:
+        raise SparkError(
+            "there is no Java, and Spark needs one",
+            path=home,
+            expected=expected,
+            found="no bin/java in JAVA_HOME" if home else "no java on PATH, and no JAVA_HOME",
+            next_step=next_step,
+        )
+    if version is None or version < LEAST_JAVA:
+        raise SparkError(
+            "Spark can't run on this Java",
+            path=found,
+            expected=expected,
+            found="a Java of unknown version" if version is None else f"Java {version}",
+            next_step=next_step,
+        )
+
+
+def _java_version(java: str) -> int | None:
+    """The major version; from the file beside the JVM, which is read faster than a JVM starts."""
+    release = Path(java).resolve().parents[1] / "release"
+    try:
+        found = _VERSION.search(release.read_text(errors="replace"))
+    except OSError:
+        found = None
+    if found is None:
+        try:
+            done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        found = _VERSION.search(done.stderr + done.stdout)
+    return None if found is None else int(found[1])
