@@ -81,7 +81,7 @@ def write_log(directory: Path, version: str, size: int) -> Log:
     check_free(directory, 2 * size + (4 << 30), "the benchmark's commit log and what is rebuilt from it")
     store.mkdir(parents=True)
     began = time.monotonic()
-    with JavaStore(version, store, heap=_HEAP) as java:
+    with JavaStore(version, store, heap=_HEAP, jvm_options=()) as java:
         writer = writer_in(java.jvm, _MASS_WRITER)
         if not java.load():
             raise BenchError(f"{store}: the store did not load; {java.jvm.log_tail()}")

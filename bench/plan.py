@@ -82,7 +82,9 @@ def prepare(home: Path, reference: Path) -> dict[str, Path]:
             shutil.copytree(reference / name, sound / "being-made" / name)
         root = sound / "being-made"
         (root / names.ABORT).touch()
-        with JavaStore("5.5.0", root, {"commitLogRecoverMaxNum": _NO_LIMIT}, heap="4g") as store:
+        with JavaStore(
+            "5.5.0", root, {"commitLogRecoverMaxNum": _NO_LIMIT}, heap="4g", jvm_options=()
+        ) as store:
             if not store.load():
                 raise BenchError(f"{root} did not load; {store.jvm.log_tail()}")
             store.start()

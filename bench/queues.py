@@ -127,7 +127,7 @@ def by_java(case: Case, root: Path, version: str, cores: int) -> tuple[float, in
     config = {**case.config, "commitLogRecoverMaxNum": _NO_LIMIT}
     with (
         pinned(cores),
-        JavaStore(version, root, config, topics=case.topics, heap=_HEAP) as store,
+        JavaStore(version, root, config, topics=case.topics, heap=_HEAP, jvm_options=()) as store,
         MemorySampler(store.jvm.process.pid) as memory,
     ):
         if not store.load():

@@ -93,7 +93,10 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     conf.write_text("")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT / "lib"), str(_ROOT)])}
     reput = [sys.executable, "-m", "reput.cli"]
-    with JavaStore(options.version, store, heap="2g") as java, (home / "tail.log").open("w") as log:
+    with (
+        JavaStore(options.version, store, heap="2g", jvm_options=()) as java,
+        (home / "tail.log").open("w") as log,
+    ):
         writer = writer_in(java.jvm, "PacedWriter")
         if not java.load():
             raise BenchError(f"{store}: the store did not load")

@@ -371,8 +371,7 @@ class Broker:
         self._broker.kill()
 
     def _jvm(self, heap: str = "512m") -> Jvm:
-        # These live for seconds: compiling well what they do costs more than it gives.
-        jvm = Jvm(self.version, heap=heap, options=("-XX:TieredStopAtLevel=1",))
+        jvm = Jvm(self.version, heap=heap)
         conf = jvm.home / "conf"
         conf.mkdir()
         # 4.9 insists on finding its log settings here.

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from tests.compat.compiled import instance
-from tests.compat.jvm import JavaError, Jvm
+from tests.compat.jvm import SHORT_LIVED, JavaError, Jvm
 from tests.compat.message import Host, Message, encode_batch
 
 _DISPATCH_TIMEOUT = 120.0
@@ -62,7 +62,7 @@ class JavaStore:
         broker: Mapping[str, object] | None = None,
         topics: Mapping[str, Mapping[str, str]] | None = None,
         deliver_delayed: bool = False,
-        jvm_options: Sequence[str] = (),
+        jvm_options: Sequence[str] = SHORT_LIVED,
         heap: str = "512m",
         jvm: Jvm | None = None,
     ) -> None:

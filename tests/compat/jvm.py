@@ -36,6 +36,9 @@ _LOGBACK = """<configuration>
 </configuration>
 """
 
+#: For JVMs that live for seconds, which should spend little time on optimizing code.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
+
 _live: weakref.WeakSet[Jvm] = weakref.WeakSet()
 
 
@@ -59,7 +62,7 @@ class Jvm:
         self,
         version: str,
         *,
-        options: Sequence[str] = (),
+        options: Sequence[str] = SHORT_LIVED,
         heap: str = "512m",
         log_level: str = "WARN",
     ) -> None:

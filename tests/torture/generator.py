@@ -12,7 +12,7 @@ from typing import Any, Self
 from tests.compat.compiled import instance
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
-from tests.compat.jvm import JavaError
+from tests.compat.jvm import SHORT_LIVED, JavaError
 
 SOURCE = Path(__file__).with_name("LoadWriter.java")
 
@@ -45,7 +45,9 @@ class Generator:
         self.version = version
         self.root = root
         self._load = {"rate": float(rate), "seed": seed, "delayed": delayed}
-        self._store = JavaStore(version, root, SIZES, jvm_options=["-XX:ActiveProcessorCount=1"], heap="384m")
+        self._store = JavaStore(
+            version, root, SIZES, jvm_options=[*SHORT_LIVED, "-XX:ActiveProcessorCount=1"], heap="384m"
+        )
         self._writing = False
 
     def __enter__(self) -> Self:

@@ -33,8 +33,8 @@ def collected() -> Iterator[None]:
 
 def test_a_tail_that_is_killed_comes_to_the_real_stores_bytes(tmp_path: Path) -> None:
     steps = [BY_NAME["journal record half written"], BY_NAME["units half written"]]
-    result = Torture(tmp_path / "torture", "5.5.0", seed=20, rate=400, step_seconds=120).run(2, steps)
-    assert sum(result.kills.values()) == 4
+    result = Torture(tmp_path / "torture", "5.5.0", seed=20, rate=400, step_seconds=120).run(1, steps)
+    assert sum(result.kills.values()) == 3
     assert result.end.queue_bytes > 100_000
     assert result.messages > 500
     assert result.missed == []
@@ -45,8 +45,8 @@ def test_a_tail_that_is_killed_comes_to_a_whole_brokers_bytes(
     version: str, own: set[str], tmp_path: Path
 ) -> None:
     torture = Torture(tmp_path / "torture", version, seed=3, rate=300, broker=True)
-    result = torture.run(3, [])
-    assert sum(result.kills.values()) == 3
+    result = torture.run(2, [])
+    assert sum(result.kills.values()) == 2
     assert result.messages > 500
     assert result.end.queue_bytes > 50_000
     assert {path.name for path in (torture.out / names.CONSUME_QUEUE).iterdir()} >= own
