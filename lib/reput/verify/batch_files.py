@@ -18,7 +18,6 @@ from reput.verify.batch_units import (
     BLANK,
     BatchRange,
     Found,
-    add_ranges,
     is_blank,
     order_ranges,
     units_of,
@@ -26,6 +25,7 @@ from reput.verify.batch_units import (
 from reput.verify.outside import series_files
 from reput.verify.queue_reader import SeriesReader
 from reput.verify.report import Difference
+from reput.verify.units import add_ranges
 
 #: Units whose positions are told by their least and their greatest.
 BLOCK = 4096

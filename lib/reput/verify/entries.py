@@ -6,7 +6,6 @@ of the log is compared with the entries that point into it, wherever they lie.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -16,16 +15,15 @@ from numpy.typing import NDArray
 
 from reput.build.index import KeyRows
 from reput.format.indexfile import (
-    ENTRY_LENGTH,
     FIRST_ORDINAL,
     KEY_HASH,
     MAX_TIME_DIFF,
     PHYSICAL_OFFSET,
     TIME_DIFF,
 )
-from reput.verify.index_file import BLOCK, ENTRY, MOST_PROBLEMS, IndexInfo
-from reput.verify.pieces import pieces
+from reput.verify.index_file import BLOCK, MOST_PROBLEMS, IndexInfo
 from reput.verify.report import INDEX, Difference
+from reput.verify.units import pieces
 
 #: A place in all files: the file's number above these bits, the ordinal below.
 _ORDINAL_BITS = 31
@@ -63,7 +61,6 @@ class KeyRange:
         first, end: physical offsets: of the first message, and one above that of the last.
         count: keys.
         hash: of the first.
-        position: of the first.
         at_start, at_end: the part's first and last key are among them.
     """
 
@@ -71,7 +68,6 @@ class KeyRange:
     end: int
     count: int
     hash: int
-    position: int
     at_start: bool = False
     at_end: bool = False
 
@@ -85,14 +81,12 @@ class EntriesCompared:
         problems: entries that are wrong.
         duplicates: entries of messages that are indexed twice in a row, as a restarted broker does.
         first_duplicate: physical offset of the first such message, -1.
-        entries: how many point into the part.
     """
 
     missing: list[KeyRange] = field(default_factory=list)
     problems: list[Difference] = field(default_factory=list)
     duplicates: int = 0
     first_duplicate: int = -1
-    entries: int = 0
 
     @property
     def wrong(self) -> int:
@@ -110,9 +104,7 @@ def read_entries(runs: Sequence[BlockRun], start: int, end: int) -> Entries:
     for info, first, stop in runs:
         ordinal = FIRST_ORDINAL + first * BLOCK
         count = min(FIRST_ORDINAL + stop * BLOCK, info.end) - ordinal
-        with open(info.path, "rb") as file:
-            data = os.pread(file.fileno(), count * ENTRY_LENGTH, info.entry_offset(ordinal))
-        words = np.frombuffer(data[: len(data) // ENTRY_LENGTH * ENTRY_LENGTH], ENTRY)
+        words = info.read(ordinal, count)
         position = words["position"].astype(np.int64)
         rows = np.flatnonzero((position >= start) & (position < end))
         columns.append(
@@ -143,17 +135,25 @@ def keys_of(chunks: Sequence[KeyRows]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def compare_entries(
-    chunks: Sequence[KeyRows], entries: Entries, infos: Sequence[IndexInfo]
+    chunks: Sequence[KeyRows],
+    runs: Sequence[BlockRun],
+    start: int,
+    end: int,
+    infos: Sequence[IndexInfo],
 ) -> EntriesCompared:
-    """Compare the keys of a part of the log with the entries that point into it.
+    """Compare the keys of a range [start, end) of the log with the entries that point into it.
 
     Args:
         chunks: the keys, in log order.
-        entries: see :func:`read_entries`.
+        runs: the blocks that may hold such entries.
         infos: all index files, by number.
+
+    Raises:
+        OSError: a file can't be read.
     """
+    entries = read_entries(runs, start, end)
     position, timestamp, key_hash = keys_of(chunks)
-    result = EntriesCompared(entries=len(entries.place))
+    result = EntriesCompared()
     if (
         len(position) == len(entries.place)
         and (position == entries.position).all()
@@ -197,18 +197,26 @@ class TwoCompared:
     Attributes:
         only_first, only_second: keys that the other one has no entry for.
         duplicates: entries that one store has more of than the other.
-        entries: how many the first one has.
     """
 
     only_first: list[KeyRange] = field(default_factory=list)
     only_second: list[KeyRange] = field(default_factory=list)
     duplicates: int = 0
-    entries: int = 0
 
 
-def compare_two(first: Entries, second: Entries) -> TwoCompared:
-    """Compare the keys that two stores index, whatever files and places their entries have."""
-    result = TwoCompared(entries=len(first.place))
+def compare_two(
+    runs: Sequence[BlockRun], other_runs: Sequence[BlockRun], start: int, end: int
+) -> TwoCompared:
+    """Compare the keys that two stores index, whatever files and places their entries have.
+
+    Args:
+        runs, other_runs: the blocks of each that may hold entries which point into [start, end) of the log.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    first, second = read_entries(runs, start, end), read_entries(other_runs, start, end)
+    result = TwoCompared()
     if len(first.place) == len(second.place) and (
         (first.position == second.position).all() and (first.hash == second.hash).all()
     ):
@@ -228,23 +236,6 @@ def compare_two(first: Entries, second: Entries) -> TwoCompared:
     _, others_counts = np.unique(right[np.isin(right, left)], return_counts=True)
     result.duplicates = int(np.abs(counts - others_counts).sum())
     return result
-
-
-def compare_slowly(chunks: Sequence[KeyRows], entries: Entries) -> tuple[list[tuple[int, int]], list[int]]:
-    """What :func:`compare_entries` says is missing, (position, hash), and too much, places; one at a time."""
-    left: dict[tuple[int, int], int] = {}
-    position, _timestamp, key_hash = keys_of(chunks)
-    for key in zip(position.tolist(), key_hash.tolist(), strict=True):
-        left[key] = left.get(key, 0) + 1
-    extra = []
-    for place, value, at in zip(
-        entries.place.tolist(), entries.hash.tolist(), entries.position.tolist(), strict=True
-    ):
-        if left.get((at, value), 0):
-            left[at, value] -= 1
-        else:
-            extra.append(place)
-    return sorted(key for key, count in left.items() for _ in range(count)), extra
 
 
 def _nth(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -286,7 +277,6 @@ def _missing(
             end=int(position[piece[-1]]) + 1,
             count=len(piece),
             hash=int(key_hash[piece[0]]),
-            position=int(position[piece[0]]),
             at_start=int(piece[0]) == 0,
             at_end=int(piece[-1]) == len(position) - 1,
         )

@@ -15,9 +15,18 @@ from numpy.typing import NDArray
 
 from reput.format import consumequeueext, names
 from reput.format.consumequeueext import FIRST_ADDRESS, HEAD_LENGTH, MAX_ADDRESS
-from reput.verify.pieces import pieces
 from reput.verify.queue_reader import SeriesReader
-from reput.verify.units import DANGLING, MOST_RANGES, UNORDERED, WRONG_EXT, Record, Unit, UnitRange, units_of
+from reput.verify.units import (
+    DANGLING,
+    MOST_RANGES,
+    UNORDERED,
+    WRONG_EXT,
+    Record,
+    Unit,
+    UnitRange,
+    pieces,
+    units_of,
+)
 
 WHOLE, NO_FILE, NO_RECORD = range(3)
 
@@ -195,7 +204,6 @@ def compare_records(
                 UnitRange(
                     kind=kind,
                     field=field,
-                    shift=0,
                     first=first + row,
                     end=first + int(rows[piece[-1]]) + 1,
                     count=len(piece),

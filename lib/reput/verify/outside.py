@@ -23,12 +23,7 @@ from reput.store.holes import extents
 from reput.store.listing import entries_in
 from reput.store.unreadable import reading
 from reput.verify.report import QUEUE, Difference
-from reput.verify.units import (
-    UnitRange,
-    extra_ranges,
-    missing_ranges,
-    units_of,
-)
+from reput.verify.units import UnitRange, extra_ranges, missing_ranges, units_of
 
 _UNITS_AT_ONCE = 1 << 18
 #: Less than any position: no unit but pre-blank ones so far. One more: units, but none of an expired message.
@@ -78,22 +73,22 @@ class Known:
 def check_outside(
     root: Path,
     file_size: int,
-    known: Known,
     log_start: int,
     live_end: int | None,
-    ext_file_size: int | None = None,
+    ext_file_size: int | None,
+    known: Known,
 ) -> Outside:
     """Look at a queue's files, and at the places outside of what the log has.
 
     Args:
         root: the store.
         file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
-        known: the queue.
         log_start: physical offset where the log begins.
         live_end: where a broker writes meanwhile, the physical offset up to which the log was looked at:
             units of messages from there on are let be. None without a broker.
         ext_file_size: ``mappedFileSizeConsumeQueueExt``, bytes, where the queue's files in consumequeue_ext
             are looked at as well.
+        known: the queue.
 
     Raises:
         OSError: a file can't be read.
@@ -118,7 +113,8 @@ def check_outside(
             if known.next is not None and after < stop:
                 _behind(fd, start, after, stop, live_end, result)
     if known.first is None:
-        _drop_zeros_at_end(result)
+        # Where the log has nothing of a queue, what is behind its last unit is no loss.
+        result.ranges = [one for one in result.ranges if one.first < result.used]
     return result
 
 
@@ -262,8 +258,3 @@ def _written(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
             done = min(at + _UNITS_AT_ONCE * UNIT_LENGTH, stop)
             yield at, done
             at = done
-
-
-def _drop_zeros_at_end(result: Outside) -> None:
-    """Where the log has nothing of a queue, what is behind its last unit is no loss."""
-    result.ranges = [one for one in result.ranges if one.first < result.used]

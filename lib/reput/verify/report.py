@@ -10,7 +10,7 @@ from reput.config.evidence import Basis
 from reput.errors import Fact, Finding
 from reput.format import names
 from reput.next_command import next_command
-from reput.verify.options import VerifyOptions
+from reput.verify.plan import VerifyOptions
 
 #: More queues than this aren't named one by one in the next command.
 _MOST_QUEUES = 20
