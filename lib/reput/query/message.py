@@ -86,7 +86,7 @@ class Message:
     @cached_property
     def topic(self) -> str:
         """The topic."""
-        return _text(self.record.topic)
+        return javastring.decode(self.record.topic)
 
     @cached_property
     def properties(self) -> dict[str, str]:
@@ -291,18 +291,11 @@ def _unpacked(data: bytes, kind: str) -> Iterator[bytes]:
 
 
 def _properties(data: bytes) -> dict[str, str]:
-    return {_text(name): _text(value) for name, value in properties.pairs(data)}
+    return {javastring.decode(name): javastring.decode(value) for name, value in properties.pairs(data)}
 
 
 def _keys(values: dict[str, str]) -> tuple[str, ...]:
     return tuple(word for word in values.get("KEYS", "").split(" ") if word)
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return javastring.decode(data)
 
 
 def _host(host: tuple[str, int]) -> str:

@@ -38,7 +38,6 @@ from reput.source.columns import (
 )
 from reput.source.filters import FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, Options
-from reput.source.rate import Rate
 from reput.source.read_statistics import ReadStatistics, reported
 from reput.source.segment_times import first_time, segments_within
 from reput.spark import worker_daemon
@@ -228,7 +227,7 @@ class _Plan:
                 start,
             )
         options = self._options
-        parts = list(cut(log, start, end, options.part_bytes, options.start_offset))
+        parts = list(cut(log, start, end, options.shared.part_bytes, options.start_offset))
         if kept is not None:
             paths = {str(segment.path) for segment in kept}
             parts = [part for part in parts if part.path in paths]
@@ -485,6 +484,36 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _is_stopped(self) -> bool:
         return self._stop_file is not None and self._stop_file.exists()
+
+
+class Rate:
+    """How much may be read by now: bytes a second, with a second's worth in hand at most.
+
+    Args:
+        bytes_per_second: at least 1.
+        clock: seconds that only go up.
+    """
+
+    def __init__(self, bytes_per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._left = float(bytes_per_second)
+        self._at = clock()
+
+    def available(self) -> int:
+        """Bytes that may be taken now; below 0 while what was taken ahead is being made up for."""
+        now = self._clock()
+        self._left = min(self._left + (now - self._at) * self.bytes_per_second, float(self.bytes_per_second))
+        self._at = now
+        return int(self._left)
+
+    def take(self, size: int) -> None:
+        """Count ``size`` bytes as taken."""
+        self._left -= size
+
+    def seconds_until(self, size: int) -> float:
+        """How long until ``size`` bytes, or as many as can ever be in hand, may be taken."""
+        return max(min(size, self.bytes_per_second) - self.available(), 0) / self.bytes_per_second
 
 
 def _clipped(parts: list[LogPart], offsets: Range, lead: int) -> Iterator[LogPart]:

@@ -135,11 +135,6 @@ class Options:
     live: bool = False
     stop_file: Path | None = None
 
-    @property
-    def part_bytes(self) -> int:
-        """Bytes of log in one part."""
-        return self.shared.part_bytes
-
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
         """The options of a ``.load()``; names in any case.

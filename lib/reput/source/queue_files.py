@@ -135,11 +135,7 @@ def _of_queue(
     directory: Path, queue: UnitRange, wanted: Wanted, part_bytes: int, blanks: bool, reads: ReadStatistics
 ) -> Iterator[UnitRange]:
     unit = batchconsumequeue.UNIT_LENGTH if queue.is_batch else consumequeue.UNIT_LENGTH
-    found = [
-        (base, entry)
-        for entry in in_order(directory)
-        if not entry.is_dir and (base := names.parse_offset_name(entry.path.name)) is not None
-    ]
+    found = based_files(directory)
     with_data = [base for base, entry in found if blanks and _has_data(entry, reads)]
     most = max(part_bytes // unit, 1)
     for base, entry in found:
@@ -170,6 +166,15 @@ def _of_queue(
                 goes_on=any(other > base for other in with_data),
                 weight=weight * (stop - at) // (last - first),
             )
+
+
+def based_files(directory: Path) -> list[tuple[int, Entry]]:
+    """The files whose names say where they begin: (byte offset of the first byte, file), in order."""
+    return [
+        (base, entry)
+        for entry in in_order(directory)
+        if not entry.is_dir and (base := names.parse_offset_name(entry.path.name)) is not None
+    ]
 
 
 def _queue_id(entry: Entry) -> int | None:
