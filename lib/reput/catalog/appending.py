@@ -40,8 +40,6 @@ class Appending:
     """Commits batches, one after the other.
 
     Args:
-        options: what to catalog.
-        settings: the store's.
         table: as it is before the first batch.
 
     Attributes:

@@ -74,8 +74,6 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
     ends before the table's messages, or that holds others in their places, has gone back.
 
     Args:
-        table: as it is.
-        settings: the store's.
         allow_gap: whether messages behind the table's last one may have expired.
 
     Raises:

@@ -28,7 +28,6 @@ class Shown:
     """A message of an answer.
 
     Attributes:
-        message: the message.
         verdict: whether it really is what was queried.
         remark: the verdict in words; None if it is.
     """
@@ -165,8 +164,6 @@ def by_queue(
     """Messages of a queue.
 
     Args:
-        store: the store.
-        topic, queue_id: which queue.
         at: queue offset.
         count: how many from there on, as a consumer gets them; None without an expression: just this one. A
             batch queue may give more, since its messages come in whole batches.

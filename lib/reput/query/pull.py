@@ -27,8 +27,6 @@ _MOST_BYTES = 256 << 10
 MOST_MESSAGES = 32
 _SCAN_LIMIT = 16_000
 
-_EVERYTHING = TagFilter()
-
 
 class Status(Enum):
     """How a pull ended: ``GetMessageStatus``."""
@@ -95,14 +93,11 @@ def pull(
     rules: Queries,
     offset: int,
     wanted: int,
-    tags: TagFilter = _EVERYTHING,
+    tags: TagFilter,
 ) -> Pulled:
     """Ask for messages.
 
     Args:
-        log: the log.
-        queue: the queue.
-        rules: the release's.
         offset: queue offset of the first.
         wanted: how many at most; a broker gives no more than 32, nor more than 256 KiB, but always one unit,
             with all messages in it.

@@ -21,7 +21,7 @@ from reput.errors import StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD, HEAD_LENGTH, place_of
-from reput.store.unreadable import unreadable
+from reput.store.unreadable import reading, unreadable
 
 #: What can't be read, in errors.
 WHAT = "the queue"
@@ -50,7 +50,6 @@ class QueueView:
     """A queue as a broker has it once it has loaded these files.
 
     Args:
-        settings: the store's.
         topic, queue_id: which queue; it may have no files.
         log_start: physical offset where the log begins.
 
@@ -142,7 +141,6 @@ class QueueView:
         """Units of one file, from the one at a queue offset on.
 
         Args:
-            queue_offset: its.
             span: how many at most.
 
         Returns:
@@ -166,10 +164,6 @@ class QueueExt:
 
     Source: ``ConsumeQueueExt.get``, ``CqExtUnit.read``, ``MappedFileQueue.findMappedFileByOffset``
     (rocketmq-all-4.9.7, 5.3.3).
-
-    Args:
-        settings: the store's.
-        topic, queue_id: which queue.
     """
 
     def __init__(self, settings: StoreSettings, topic: str, queue_id: int) -> None:
@@ -199,11 +193,8 @@ class QueueExt:
 
     def _read(self, path: Path, position: int) -> int | None:
         try:
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
+            with reading(path) as descriptor:
                 data = os.pread(descriptor, HEAD_LENGTH, position)
-            finally:
-                os.close(descriptor)
         except FileNotFoundError:
             return None  # expired just now
         except OSError as error:

@@ -48,9 +48,6 @@ class QueryStore:
     Of a live store the log and the index are seen as they are at each query, a queue as it was at the first
     query of it.
 
-    Args:
-        settings: the store's.
-
     Raises:
         StoreError: there is no store, or no log in it.
         SettingsError: broker.conf gives another segment size than the segments have.

@@ -90,7 +90,6 @@ def scan_log(
 
     Args:
         end: a live log is read up to its end at the moment of the start.
-        tally: counts.
 
     Raises:
         SegmentGoneError, StoreError: a segment can't be read.

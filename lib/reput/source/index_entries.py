@@ -33,7 +33,6 @@ class EntryRange:
     """Some entries of one file.
 
     Attributes:
-        path: the file.
         store: the store's directory.
         slots: how many the file has.
         begin_timestamp: the header's, ms.
@@ -64,11 +63,8 @@ def ranges(
     """The entries of a store that can be wanted, by the files' names and headers.
 
     Args:
-        settings: the store's.
-        wanted: which entries.
         slack_ms: how far entries may be older or newer than what a header says.
         part_bytes: no range has more bytes.
-        reads: where to count what was read.
 
     Raises:
         StoreError: a file can't be read, has a header that no broker writes, or isn't as long as the store's
@@ -112,10 +108,7 @@ def read(
     """The wanted entries of a range, in their order.
 
     Args:
-        part: the range.
-        columns: their names.
         wanted: which entries; its columns are those of :data:`reput.source.columns.INDEX_FILTERS`.
-        reads: where to count what was read.
 
     Raises:
         StoreError: the file can't be read.

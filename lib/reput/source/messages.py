@@ -44,10 +44,8 @@ def read(
 
     Args:
         part: the range; the segment is walked from its first byte, so that ``start`` may be any offset.
-        settings: the store's.
         names: the columns, ``store`` among them if it is wanted.
         wanted: which messages, by the columns of :data:`reput.source.columns.MESSAGE_FILTERS`; None for all.
-        reads: where to count what was read.
         seen: what the planner read of the part; None doesn't ask.
 
     Raises:

@@ -79,7 +79,6 @@ class Shared:
         """The options of a ``.load()`` that all sources have; names in any case.
 
         Args:
-            options: all of them.
             names: of the options that this source has besides.
             dledger: commit logs that DLedger writes will do.
 

@@ -28,7 +28,6 @@ class UnitRange:
     """Some units of one file.
 
     Attributes:
-        path: the file.
         store: the store's directory.
         topic: the queue's, as text.
         queue_id: the queue's.
@@ -65,8 +64,6 @@ def ranges(
     """The units of a store that can be wanted, by topic, queueId and place.
 
     Args:
-        settings: the store's.
-        wanted: which units.
         part_bytes: no range has more bytes.
         blanks: places without a unit are wanted, too: it has to be known where a queue ends.
         reads: where files that were opened are counted.
@@ -82,21 +79,13 @@ def ranges(
             blanks and any(wanted.wants_text("kind", other) for other in (PRE_BLANK, HOLE, DAMAGED))
         )
         if wants_kind:
-            yield from _of_kind(
-                settings.root, settings.root / directory, wanted, part_bytes, blanks, reads, kind == BATCH
-            )
+            for path, queue in _queues(settings.root, directory, wanted, is_batch=kind == BATCH):
+                yield from _of_queue(path, queue, wanted, part_bytes, blanks, reads)
 
 
-def _of_kind(
-    root: Path,
-    directory: Path,
-    wanted: Wanted,
-    part_bytes: int,
-    blanks: bool,
-    reads: ReadStatistics,
-    is_batch: bool,
-) -> Iterator[UnitRange]:
-    for topic in in_order(directory):
+def _queues(root: Path, name: str, wanted: Wanted, *, is_batch: bool) -> Iterator[tuple[Path, UnitRange]]:
+    """The directory of each queue of a kind that can be wanted, and a range of it that has no units yet."""
+    for topic in in_order(root / name):
         text = os.fsencode(topic.path.name).decode("utf-8", "replace")
         if not topic.is_dir or not wanted.wants_text("topic", text):
             continue
@@ -109,7 +98,7 @@ def _of_kind(
             # Only these know a time.
             if "storeTimestamp" in wanted.columns and not (is_batch or has_ext):
                 continue
-            yield from _of_queue(
+            yield (
                 queue.path,
                 UnitRange(
                     path="",
@@ -124,10 +113,6 @@ def _of_kind(
                     ext=str(ext) if has_ext else None,
                     weight=0,
                 ),
-                wanted,
-                part_bytes,
-                blanks,
-                reads,
             )
 
 

@@ -35,10 +35,7 @@ def read(
     """The wanted units of a range, in the order of the file.
 
     Args:
-        part: the range.
-        names_: the columns.
         wanted: which units; its columns are those of :data:`reput.source.columns.QUEUE_FILTERS`.
-        reads: where to count what was read.
         blanks: places without a unit are rows, too, up to the queue's last unit.
 
     Raises:

@@ -60,9 +60,7 @@ def opened(path: str | Path, what: str, reads: ReadStatistics) -> Iterator[int]:
     """A file's descriptor, for reading.
 
     Args:
-        path: the file.
         what: what is read, for the error.
-        reads: where it is counted.
 
     Raises:
         SegmentGoneError, StoreError: it can't be opened, or the block can't read it.

@@ -89,8 +89,6 @@ def count(
     Of a live log, what is there at the beginning is read.
 
     Args:
-        settings: the store's.
-        by: what they are grouped by.
         topic: only messages of this topic.
         span: only messages of a range or a time.
         threads: as many as there are processors, up to 8, when None.

@@ -36,6 +36,7 @@ from reput.verify.explain import batch_place, of_range
 from reput.verify.ext import WHOLE, Records
 from reput.verify.index_check import find_entries
 from reput.verify.index_file import IndexInfo, index_files, path_for
+from reput.verify.outside import place_in
 from reput.verify.plan import Listener, VerifyOptions, files_of, may_be_running, open_store, queues_on_disk
 from reput.verify.report import INDEX, Difference, Note, Report
 from reput.verify.tasks import NOTHING, Readers, in_waves
@@ -396,12 +397,11 @@ def _joined(ranges: list[UnitRange]) -> list[UnitRange]:
 
 
 def _unit(pair: Pair, queue: QueuePair, one: UnitRange) -> Difference:
-    size = pair.first.consume_queue_file_size
-    at = one.first * UNIT_LENGTH
     root = pair.second.root if one.kind == ONLY_SECOND else pair.first.root
-    path = names.queue_file(root, queue.topic, queue.queue_id, at - at % size)
+    directory = names.queue_directory(root, queue.topic, queue.queue_id)
+    place = place_in(directory, pair.first.consume_queue_file_size, one.first * UNIT_LENGTH)
     expected, found = f"{_text(one.expected)} (first store)", f"{_text(one.found)} (second store)"
-    return of_range((queue.topic, queue.queue_id), one, (path, at % size), expected, found)
+    return of_range((queue.topic, queue.queue_id), one, place, expected, found)
 
 
 def _keys(pair: Pair, kind: str, one: KeyRange, infos: Sequence[IndexInfo]) -> Difference:

@@ -38,7 +38,6 @@ class BatchCheck:
     """The batch queues' side of one run. Without queues until :meth:`find`.
 
     Attributes:
-        map: the files.
         queues: those of the log.
         bad: messages that got no unit.
     """

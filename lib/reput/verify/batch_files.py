@@ -47,7 +47,6 @@ class BatchFiles:
     """What came of one batch queue's files.
 
     Attributes:
-        topic, queue_id: the queue.
         ranges: units that don't stand in log order, and zeros among units.
         problems: files that are wrong.
         fitting: files of the right length.
@@ -99,7 +98,6 @@ def look_at(
     """Read a batch queue's files once.
 
     Args:
-        root: the store.
         file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
         log_end: physical offset up to which the log is looked at.
         running: a broker writes meanwhile. Units of messages from ``log_end`` on are let be, and so is what

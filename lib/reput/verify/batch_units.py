@@ -130,7 +130,6 @@ def compare_batch(expected: NDArray[Any], found: Found) -> list[BatchRange]:
 
     Args:
         expected: UNIT[n], in log order.
-        found: the others.
     """
     order = np.argsort(found.units["position"], kind="stable")
     units, places = found.units[order], found.place[order]

@@ -100,7 +100,8 @@ def read_entries(runs: Sequence[BlockRun], start: int, end: int) -> Entries:
     Raises:
         OSError: a file can't be read.
     """
-    columns: list[Entries] = []
+    nothing = np.zeros(0, np.int64)
+    columns = [Entries(nothing, nothing, nothing, nothing)]
     for info, first, stop in runs:
         ordinal = FIRST_ORDINAL + first * BLOCK
         count = min(FIRST_ORDINAL + stop * BLOCK, info.end) - ordinal
@@ -115,22 +116,16 @@ def read_entries(runs: Sequence[BlockRun], start: int, end: int) -> Entries:
                 words["seconds"][rows].astype(np.int64),
             )
         )
-    if not columns:
-        nothing = np.zeros(0, np.int64)
-        return Entries(nothing, nothing, nothing, nothing)
     return Entries(*(np.concatenate(each) for each in zip(*columns, strict=True)))
 
 
 def keys_of(chunks: Sequence[KeyRows]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """(position, storeTimestamp, hash) of each key, int64[keys], in the broker's order."""
-    if not chunks:
-        nothing = np.zeros(0, np.int64)
-        return nothing, nothing, nothing
-    keys = np.concatenate([rows.keys for rows in chunks])
+    nothing = np.zeros(0, np.int64)
     return (
-        np.repeat(np.concatenate([rows.position for rows in chunks]), keys),
-        np.repeat(np.concatenate([rows.timestamp for rows in chunks]), keys),
-        np.concatenate([rows.key_hash for rows in chunks]).astype(np.int64),
+        np.concatenate([nothing, *(np.repeat(rows.position, rows.keys) for rows in chunks)]),
+        np.concatenate([nothing, *(np.repeat(rows.timestamp, rows.keys) for rows in chunks)]),
+        np.concatenate([nothing, *(rows.key_hash for rows in chunks)]),
     )
 
 
@@ -170,8 +165,7 @@ def compare_entries(
     there = np.where(at_message & (entries.hash >= 0), rank << 32 | np.maximum(entries.hash, 0), -1)
 
     # The n-th of equal keys belongs to the n-th of equal entries.
-    wanted_nth, there_nth = _nth(wanted), _nth(there)
-    keys = _paired(wanted, wanted_nth, there, there_nth)
+    keys = _paired(wanted, there)
     result.missing = _missing(np.flatnonzero(keys < 0), position, key_hash)
     paired = np.flatnonzero(keys >= 0)
     matched = Entries(*(column[keys[paired]] for column in entries))
@@ -249,23 +243,16 @@ def _nth(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return nth
 
 
-def _paired(
-    wanted: NDArray[np.int64],
-    wanted_nth: NDArray[np.int64],
-    there: NDArray[np.int64],
-    there_nth: NDArray[np.int64],
-) -> NDArray[np.int64]:
+def _paired(wanted: NDArray[np.int64], there: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each wanted value the row of ``there`` that is the same one, -1 if missing."""
     if not len(there):
         return np.full(len(wanted), -1, np.int64)
-    order = np.lexsort((there_nth, there))
-    values, nth = there[order], there_nth[order]
-    # The rows of one value are consecutive, and their numbers go up by one from 0 on.
-    at = np.searchsorted(values, wanted, side="left") + wanted_nth
+    order = np.argsort(there, kind="stable")
+    values = there[order]
+    at = np.searchsorted(values, wanted, side="left") + _nth(wanted)
     inside = at < len(values)
     rows = np.where(inside, at, 0)
-    same = inside & (values[rows] == wanted) & (nth[rows] == wanted_nth)
-    return np.where(same, order[rows], -1)
+    return np.where(inside & (values[rows] == wanted), order[rows], -1)
 
 
 def _missing(

@@ -12,7 +12,7 @@ from reput.errors import Finding, StoreError
 from reput.format import commitlog, javastring, names
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.format.consumequeue import PHYSICAL_OFFSET, SIZE, TAGS_CODE, UNIT_LENGTH
-from reput.format.consumequeueext import MAX_ADDRESS
+from reput.format.consumequeueext import FIRST_ADDRESS, MAX_ADDRESS
 from reput.log.segments import map_segment
 from reput.replay.selection import is_known
 from reput.replay.state import QueueState
@@ -21,9 +21,8 @@ from reput.verify.batch_files import BatchFiles
 from reput.verify.batch_units import BLANK, REPEATED, BatchRange, BatchUnit
 from reput.verify.batch_units import UNORDERED as UNORDERED_UNIT
 from reput.verify.entries import KeyRange
-from reput.verify.ext import ExtReader
 from reput.verify.index_file import IndexInfo, path_for
-from reput.verify.outside import series_files
+from reput.verify.outside import place_in, series_files
 from reput.verify.plan import Plan, files_of
 from reput.verify.report import INDEX, QUEUE, Difference, Note
 from reput.verify.units import (
@@ -79,13 +78,11 @@ class Explainer:
     """Explains ranges of one store, by what is known when all has been looked at.
 
     Attributes:
-        plan: what was looked at.
         queues: those of the log.
         end: physical offset after the log's last message.
         damaged: [start, end) of what couldn't be read, ascending.
         holes: findings of queues whose queueOffsets have gaps or repeats.
         restarts: by topic, the physical offset where a queue of it begins anew.
-        infos: the index files.
         other_tags: parts of the index fit releases that index tags, or don't, unlike the chosen one.
     """
 
@@ -127,18 +124,19 @@ class Explainer:
     def _record(self, queue: tuple[str, int], one: UnitRange) -> Difference:
         """Where an address leads to the wrong thing."""
         settings = self.plan.settings
-        reader = ExtReader(settings.root, settings.recovery.queue_ext_file_size)
-        path, at = reader.file(*queue, one.found.tags)
+        directory = names.queue_ext_directory(settings.root, *queue)
+        file_size = settings.recovery.queue_ext_file_size
+        place = place_in(directory, file_size, one.found.tags - FIRST_ADDRESS)
         cause = None
         if one.kind == DANGLING:
-            files = series_files(path.parent, queue, settings.recovery.queue_ext_file_size).files
+            files = series_files(directory, queue, file_size).files
             lost = "queue-ext-file-lost" if files else "queue-ext-lost"
             cause = lost if one.field == "file" else "queue-ext-broken"
         wanted = f"a record of tagsCode {0 if one.expected is None else one.expected.tags}"
         found = "no such file" if one.field == "file" else "none"
         if one.record is not None:
             wanted, found = map(str, one.record)
-        return of_range(queue, one, (path, at), wanted, found, cause)
+        return of_range(queue, one, place, wanted, found, cause)
 
     def batch(self, queue: tuple[str, int], one: BatchRange, files: BatchFiles) -> Difference:
         """A range of a batch queue."""
@@ -184,18 +182,15 @@ class Explainer:
         state: QueueState | None,
         is_last: bool,
     ) -> Difference:
-        topic, queue_id = queue
-        size = self.plan.settings.consume_queue_file_size
-        at = one.first * UNIT_LENGTH
-        base = at - at % size
-        path = names.queue_file(self.plan.settings.root, topic, queue_id, base)
+        settings = self.plan.settings
+        directory = names.queue_directory(settings.root, *queue)
+        path, at = place_in(directory, settings.consume_queue_file_size, one.first * UNIT_LENGTH)
         field_at = {"size": SIZE, "tagsCode": TAGS_CODE}.get(one.field or "", PHYSICAL_OFFSET)
-        cause = self._cause(queue, one, bases, state, base, is_last)
+        cause = self._cause(queue, one, bases, state, one.first * UNIT_LENGTH - at, is_last)
         found = self._found(one)
         if one.kind == MISPLACED:
             found += f"; it lies at queueOffset {one.first + one.shift}"
-        place = path, at - base + field_at
-        return of_range(queue, one, place, self._expected(one), found, cause)
+        return of_range(queue, one, (path, at + field_at), self._expected(one), found, cause)
 
     def _expected(self, one: UnitRange) -> str:
         if one.kind == UNORDERED:
@@ -370,6 +365,4 @@ def _remark(cause: str | None) -> str | None:
 def batch_place(root: Path, file_size: int, queue: tuple[str, int], one: BatchRange) -> tuple[Path, int]:
     """The file in which a range of a batch queue begins, and where there; the directory if none is known."""
     directory = names.batch_queue_directory(root, *queue)
-    if one.place < 0:
-        return directory, 0
-    return directory / names.offset_name(one.place - one.place % file_size), one.place % file_size
+    return (directory, 0) if one.place < 0 else place_in(directory, file_size, one.place)

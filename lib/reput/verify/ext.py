@@ -62,18 +62,11 @@ class ExtReader(SeriesReader):
     """Reads records of a store's queues.
 
     Args:
-        root: the store.
         file_size: ``mappedFileSizeConsumeQueueExt``, bytes.
     """
 
     def __init__(self, root: Path, file_size: int) -> None:
         super().__init__(root, file_size, names.queue_ext_directory, _MOST_OPEN)
-
-    def file(self, topic: str, queue_id: int, address: int) -> tuple[Path, int]:
-        """The file that an address leads into, and the byte offset there."""
-        place = address - FIRST_ADDRESS
-        base = place - place % self._file_size
-        return self._directory(self._root, topic, queue_id) / names.offset_name(base), place - base
 
     def read(self, topic: str, queue_id: int, addresses: NDArray[np.int64]) -> Records:
         """What some addresses lead to.

@@ -45,7 +45,6 @@ class IndexInfo(NamedTuple):
     """An index file as its header tells.
 
     Attributes:
-        path: the file.
         number: of the store's files in order, from 0 on.
         header: as on disk.
         length: bytes of the file.

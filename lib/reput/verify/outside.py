@@ -35,7 +35,6 @@ class Outside:
     """What came of looking at one queue's directory.
 
     Attributes:
-        topic, queue_id: the queue.
         ranges: places that differ.
         problems: files that are wrong.
         fitting: files of the right length.
@@ -59,7 +58,6 @@ class Known:
     """What the log says of a queue.
 
     Attributes:
-        topic, queue_id: the queue.
         first, next: queueOffset of its first message in the log and after its last one; None where the log
             has no message of it.
     """
@@ -81,14 +79,12 @@ def check_outside(
     """Look at a queue's files, and at the places outside of what the log has.
 
     Args:
-        root: the store.
         file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
         log_start: physical offset where the log begins.
         live_end: where a broker writes meanwhile, the physical offset up to which the log was looked at:
             units of messages from there on are let be. None without a broker.
         ext_file_size: ``mappedFileSizeConsumeQueueExt``, bytes, where the queue's files in consumequeue_ext
             are looked at as well.
-        known: the queue.
 
     Raises:
         OSError: a file can't be read.
@@ -116,6 +112,11 @@ def check_outside(
         # Where the log has nothing of a queue, what is behind its last unit is no loss.
         result.ranges = [one for one in result.ranges if one.first < result.used]
     return result
+
+
+def place_in(directory: Path, file_size: int, at: int) -> tuple[Path, int]:
+    """The file of a queue that has its byte ``at``, and the byte offset there."""
+    return directory / names.offset_name(at - at % file_size), at % file_size
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from reput.scan.part import Part
 from reput.store.ignored_features import ignored_features
 from reput.store.witness import config_seen, store_seen
 from reput.verify.batch_check import BatchCheck
-from reput.verify.checkpoint import Reached, check_checkpoint
+from reput.verify.checkpoint import check_checkpoint
 from reput.verify.explain import Explainer
 from reput.verify.index_check import IndexCheck
 from reput.verify.outside import Known, Outside, check_outside
@@ -186,8 +186,7 @@ class _Verification:
         self._notes += self._plain_tags()
         # The log is looked at first, so that a broker's checkpoint may be newer.
         if plan.selection.is_all and not plan.running:
-            fields = plan.settings.dialect.checkpoint_fields
-            findings += check_checkpoint(plan.settings.root, self._reached(), fields)
+            findings += self._check_checkpoint()
         other_version = explainer.other_version if self._index.other_tags else None
         return Report(
             store=str(plan.settings.root),
@@ -442,12 +441,18 @@ class _Verification:
             other_tags=self._index.other_tags,
         )
 
-    def _reached(self) -> Reached:
-        queues = self._reached_queues
-        if any(self._without.values()):
-            queues = max(queues, self._reached_log)  # a broker may have made queues of these
-        last_unit = self._end if self._without else self._last_unit
-        return Reached(self._reached_log, queues, self._index.end_timestamp, last_unit)
+    def _check_checkpoint(self) -> list[Difference]:
+        queues, last_unit = self._reached_queues, self._last_unit
+        if self._without:  # a broker may have made queues of these
+            queues, last_unit = max(queues, self._reached_log), self._end
+        return check_checkpoint(
+            self._plan.settings.root,
+            self._plan.settings.dialect.checkpoint_fields,
+            log=self._reached_log,
+            queues=queues,
+            index=self._index.end_timestamp,
+            last_unit=last_unit,
+        )
 
     def _of_log(self) -> Iterator[Finding]:
         yield from self._log_findings

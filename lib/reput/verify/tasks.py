@@ -171,8 +171,6 @@ class PartTask:
     """Scan a part, and compare what it has with what is in the files.
 
     Attributes:
-        target: the store.
-        part: the part.
         runs: the blocks of index files that may hold entries which point into the part; None: the index isn't
             looked at.
         infos: all index files.
@@ -314,7 +312,6 @@ class IrregularTask:
     """Place the units of some queues by the rules, and compare them.
 
     Attributes:
-        target: the store.
         parts: of the batch, in log order.
         committed: the queues, each with its state before the batch, None if it had none.
         breaks: where the log isn't whole.
