@@ -25,12 +25,7 @@ _MOST_BODY = 1 << 30  # bytes that a compressed body may become
 
 
 class Batch(NamedTuple):
-    """The messages in a record, by its properties.
-
-    Attributes:
-        base_offset: queueOffset of the first one.
-        messages: how many they are.
-    """
+    """The messages in a record, by its properties: queueOffset of the first one, and how many they are."""
 
     base_offset: int
     messages: int

@@ -38,11 +38,12 @@ from reput.report.checks import (
 )
 from reput.report.facts import ATTENTION, BROKEN, Check, Facts, GroupLag, IndexFile
 from reput.report.log_map import log_facts
-from reput.report.log_scan import Listener, LogScan, scan_log
+from reput.report.log_scan import LogScan, scan_log
 from reput.report.queue_findings import answer
 from reput.report.queues import QueuesSeen, queue_facts
 from reput.report.tally import Tally
 from reput.report.verdict import verdict
+from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
 from reput.verify.plan import may_be_running, refuse_half_replaced
 from reput.words import counted

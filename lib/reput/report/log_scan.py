@@ -9,7 +9,6 @@ counts them all the same, as messages that the log holds. Nothing grows with the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
@@ -29,9 +28,7 @@ from reput.scan.frames import Frames, FrameWalk, frames
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-
-#: Is told bytes of the log and messages that were read, and how many bytes there are.
-Listener = Callable[[int, int, int], None]
+from reput.statistics.count import Listener
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from reput.format import dledger
 from reput.log import walk
 from reput.log.parts import LogPart, batch_end, cut, next_place
 from reput.log.segments import CommitLog, Segment, discover, map_segment
-from reput.source import stores, where
+from reput.source import where
 from reput.source.columns import (
     MESSAGE_COLUMNS,
     MESSAGE_FILTERS,
@@ -39,6 +39,7 @@ from reput.source.columns import (
     spark_schema,
 )
 from reput.source.filters import ALL, FilteredReader, Range, Wanted
+from reput.source.message_count import Counted, count
 from reput.source.options import MESSAGES, Options
 from reput.source.read_statistics import ReadStatistics, reported
 from reput.spark import worker_daemon
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
     from reput.log.end import LogEnd
     from reput.log.live import LiveLog
-    from reput.source.message_count import Counted
 
 _LOG = logging.getLogger(__name__)
 _OFFSET = "offset"
@@ -173,11 +173,6 @@ class _Plan:
         return min(end, kept[-1].base + kept[-1].length)
 
     @property
-    def store(self) -> str:
-        """The store's directory."""
-        return str(self._settings.root)
-
-    @property
     def live(self) -> LiveLog:
         """The log as one that a broker is writing."""
         if self._live is None:
@@ -261,8 +256,6 @@ class _Plan:
             yield _part_rows(parts, self._counted(parts), self._names)
 
     def _counted(self, parts: list[LogPart]) -> list[Counted]:
-        from reput.source.message_count import Counted, count
-
         if not self._options.live:
             return [Counted()] * len(parts)
         return [count(part, self._settings) for part in parts]
@@ -313,21 +306,14 @@ class _BatchReader(FilteredReader):
     def __init__(
         self, options: Options, names: tuple[str, ...], filters: Mapping[str, str], asked: Wanted
     ) -> None:
-        super().__init__(filters, asked, takes=options.shared.push_filters)
-        self._shared = options.shared
+        super().__init__(options.shared, filters, asked)
         self._plans = [_Plan(options, settings, names) for settings in options.shared.stores]
 
     def partitions(self) -> Sequence[InputPartition]:
         """From startOffset or the log's start to endOffset or its last whole record, of each store."""
         with reported(self._shared.read_report, tasks=0) as reads:
-            wanted = tuple(
-                (number, plan)
-                for number, plan in enumerate(self._plans)
-                if self.wanted.wants_text("store", plan.store)
-            )
-            planned = stores.each(wanted, lambda one: self._planned(one[1], reads), skips=self._shared.skips)
             found = []
-            for (number, _), partitions in planned:
+            for number, partitions in self.of_each_store(lambda one: self._planned(self._plans[one], reads)):
                 for partition in partitions:
                     if isinstance(partition, _MessagePartition):
                         partition.store = number

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from reput.source import stores, where
+from reput.source import where
 from reput.source.columns import (
     INDEX_COLUMNS,
     INDEX_FILTERS,
@@ -112,26 +112,13 @@ def _count(seen: FileSeen, reads: ReadStatistics) -> None:
 
 
 class _FilesReader(FilteredReader, Generic[_R]):
-    """Reads ranges of files, those that are there when the query is planned.
-
-    Args:
-        shared: which stores, and what else all sources are told.
-        columns: those whose filters can be decided, with their types.
-        asked: what the option ``where`` asks for.
-    """
-
-    def __init__(self, shared: Shared, columns: Mapping[str, str], asked: Wanted) -> None:
-        super().__init__(columns, asked, takes=shared.push_filters)
-        self._shared = shared
+    """Reads ranges of files, those that are there when the query is planned."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges of about ``partBytes`` bytes together."""
         shared = self._shared
         with reported(shared.read_report, tasks=0) as reads:
-            wanted = tuple(
-                settings for settings in shared.stores if self.wanted.wants_text("store", str(settings.root))
-            )
-            planned = stores.each(wanted, lambda one: list(self._ranges(one, reads)), skips=shared.skips)
+            planned = self.of_each_store(lambda one: list(self._ranges(shared.stores[one], reads)))
             found = (one for _, ranges in planned for one in ranges)
             return [_SeenPartition(ranges, reads) for ranges in gathered(found, shared.part_bytes)]
 

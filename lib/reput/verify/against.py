@@ -25,6 +25,7 @@ from reput.format.consumequeueext import MAX_ADDRESS
 from reput.log.segments import discover, without_unwritten_end
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
+from reput.statistics.count import Listener
 from reput.store.holes import extents
 from reput.store.unreadable import reading
 from reput.store.witness import store_seen
@@ -37,9 +38,9 @@ from reput.verify.ext import WHOLE, Records
 from reput.verify.index_check import find_entries
 from reput.verify.index_file import IndexInfo, index_files, path_for
 from reput.verify.outside import place_in
-from reput.verify.plan import Listener, VerifyOptions, files_of, may_be_running, open_store, queues_on_disk
+from reput.verify.plan import VerifyOptions, files_of, may_be_running, open_store, queues_on_disk
 from reput.verify.report import INDEX, Difference, Note, Report
-from reput.verify.tasks import NOTHING, Readers, in_waves
+from reput.verify.tasks import NOTHING, Readers, in_waves, of_each
 from reput.verify.units import (
     EXTRA,
     MISSING,
@@ -162,70 +163,61 @@ class QueuePair:
     ext: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class QueuesTask:
-    """Compare some queues of a pair."""
-
-    pair: Pair
-    queues: tuple[tuple[str, int], ...]
-
-    def __call__(self) -> list[QueuePair]:
-        """Compare them; OSError where a file can't be read."""
-        pair = self.pair
-        with Readers(pair.first) as left, Readers(replace(pair.first, root=pair.second.root)) as right:
-            return [self._queue(queue, left, right) for queue in self.queues]
-
-    def _queue(self, queue: tuple[str, int], left: Readers, right: Readers) -> QueuePair:
-        result = QueuePair(*queue)
-        size = self.pair.first.consume_queue_file_size
-        roots = (self.pair.first.root, self.pair.second.root)
-        bases = sorted({base for root in roots for base in files_of(root, *queue) if base % size == 0})
+def _compare_queue(pair: Pair, queue: tuple[str, int]) -> QueuePair:
+    """Compare a queue's units; OSError where a file can't be read."""
+    result = QueuePair(*queue)
+    size = pair.first.consume_queue_file_size
+    roots = (pair.first.root, pair.second.root)
+    bases = sorted({base for root in roots for base in files_of(root, *queue) if base % size == 0})
+    with Readers(pair.first) as left, Readers(replace(pair.first, root=pair.second.root)) as right:
         for base in bases:
             end = max(_written_end(root, queue, base, size) for root in roots) // UNIT_LENGTH
             place = base // UNIT_LENGTH
             for first in range(place, place + end, _UNITS_AT_ONCE):
                 count = min(_UNITS_AT_ONCE, place + end - first)
-                self._compare(first, count, left, right, result)
-        return result
+                _compare_places(pair, first, count, left, right, result)
+    return result
 
-    def _compare(
-        self, first: int, count: int, left_store: Readers, right_store: Readers, result: QueuePair
-    ) -> None:
-        queue = result.topic, result.queue_id
-        left = left_store.queue.read(*queue, first, count)
-        right = right_store.queue.read(*queue, first, count)
-        one, other = units_of(left), units_of(right)
-        void, other_void = self._void(one), self._void(other)
-        result.units += int((~void).sum())
-        result.bytes += len(left)
-        if left == right and not self.pair.queue_ext:
-            return
-        same = (one["position"] == other["position"]) & (one["size"] == other["size"])
-        tags = one["tags"] == other["tags"]
-        if self.pair.queue_ext:
-            addresses, its_addresses = one["tags"].astype(np.int64), other["tags"].astype(np.int64)
-            lead = (addresses <= MAX_ADDRESS) & (its_addresses <= MAX_ADDRESS)
-            rows = np.flatnonzero(same & ~void & lead)
-            result.ext += len(rows)
-            if len(rows):
-                tags[rows] = _same_records(
-                    left_store.ext.read(*queue, addresses[rows]),
-                    right_store.ext.read(*queue, its_addresses[rows]),
-                )
-        way = np.where(void, 2, np.where(other_void, 1, 3)).astype(np.int8)
-        way[(same & tags) | (void & other_void)] = 0
-        for number, kind in ((1, ONLY_FIRST), (2, ONLY_SECOND), (3, DIFFERS)):
-            rows = np.flatnonzero(way == number)
-            for piece in pieces(rows, rows, MOST_RANGES):
-                mine, its = Unit(*one[piece[0]].tolist()), Unit(*other[piece[0]].tolist())
-                result.ranges.append(UnitRange(kind, None, *span(first, piece), mine, its))
 
-    def _void(self, units: NDArray[Any]) -> NDArray[np.bool_]:
-        """Places that say nothing of the messages that both logs have."""
-        position = units["position"].astype(np.int64)
-        blank = (units["size"] == PRE_BLANK_SIZE) & (position == 0)
-        void: NDArray[np.bool_] = (position < self.pair.start) | (position >= self.pair.end) | blank
-        return void | (units["size"] <= 0)
+def _compare_places(
+    pair: Pair, first: int, count: int, left_store: Readers, right_store: Readers, result: QueuePair
+) -> None:
+    queue = result.topic, result.queue_id
+    left = left_store.queue.read(*queue, first, count)
+    right = right_store.queue.read(*queue, first, count)
+    one, other = units_of(left), units_of(right)
+    void, other_void = _void(pair, one), _void(pair, other)
+    result.units += int((~void).sum())
+    result.bytes += len(left)
+    if left == right and not pair.queue_ext:
+        return
+    same = (one["position"] == other["position"]) & (one["size"] == other["size"])
+    tags = one["tags"] == other["tags"]
+    if pair.queue_ext:
+        addresses, its_addresses = one["tags"].astype(np.int64), other["tags"].astype(np.int64)
+        lead = (addresses <= MAX_ADDRESS) & (its_addresses <= MAX_ADDRESS)
+        rows = np.flatnonzero(same & ~void & lead)
+        result.ext += len(rows)
+        if len(rows):
+            tags[rows] = _same_records(
+                left_store.ext.read(*queue, addresses[rows]),
+                right_store.ext.read(*queue, its_addresses[rows]),
+            )
+    way = np.where(void, 2, np.where(other_void, 1, 3)).astype(np.int8)
+    way[(same & tags) | (void & other_void)] = 0
+    for number, kind in ((1, ONLY_FIRST), (2, ONLY_SECOND), (3, DIFFERS)):
+        rows = np.flatnonzero(way == number)
+        for piece in pieces(rows, rows, MOST_RANGES):
+            mine, its = Unit(*one[piece[0]].tolist()), Unit(*other[piece[0]].tolist())
+            result.ranges.append(UnitRange(kind, None, *span(first, piece), mine, its))
+
+
+def _void(pair: Pair, units: NDArray[Any]) -> NDArray[np.bool_]:
+    """Places that say nothing of the messages that both logs have."""
+    position = units["position"].astype(np.int64)
+    blank = (units["size"] == PRE_BLANK_SIZE) & (position == 0)
+    void: NDArray[np.bool_] = (position < pair.start) | (position >= pair.end) | blank
+    return void | (units["size"] <= 0)
 
 
 def _same_records(left: Records, right: Records) -> NDArray[np.bool_]:
@@ -287,18 +279,12 @@ def compare_pair(
         basis=pair.first.basis,
         queues=len(queues),
     )
-    ext = 0
-    tasks = [
-        QueuesTask(pair, tuple(queues[at : at + _QUEUES_AT_ONCE]))
-        for at in range(0, len(queues), _QUEUES_AT_ONCE)
-    ]
-    done = 0
-    for checked in in_waves(runner, tasks):
-        for each in checked:
-            report.units += each.units
-            ext += each.ext
-            done += each.bytes
-            report.findings += [_unit(pair, each, one) for one in _joined(each.ranges)]
+    ext = done = 0
+    for each in of_each(runner, partial(_compare_queue, pair), queues, _QUEUES_AT_ONCE):
+        report.units += each.units
+        ext += each.ext
+        done += each.bytes
+        report.findings += [_unit(pair, each, one) for one in _joined(each.ranges)]
         listener(done, report.units, 0)
     _compare_batch_queues(pair, runner, selection, report)
     if selection.is_all and options.index:

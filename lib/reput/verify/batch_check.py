@@ -133,13 +133,6 @@ class BatchCheck:
         """Units that the log has."""
         return sum(each.units for each in self.queues.values())
 
-    @property
-    def files_fit(self) -> bool:
-        """Whether some file has the length that the settings ask for, or none has a wrong one."""
-        found = self.map.files.values()
-        wrong = any(problem.kind == "queue-file-length" for each in found for problem in each.problems)
-        return not wrong or any(each.fitting for each in found)
-
 
 def find_batch_units(
     runner: Runner, settings: StoreSettings, selection: Selection, log_end: int, *, running: bool

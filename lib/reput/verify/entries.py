@@ -6,7 +6,7 @@ of the log is compared with the entries that point into it, wherever they lie.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from reput.format.indexfile import (
     TIME_DIFF,
 )
 from reput.verify.index_file import BLOCK, MOST_PROBLEMS, IndexInfo
-from reput.verify.report import INDEX, Difference
+from reput.verify.report import Difference
 from reput.verify.units import pieces
 
 #: A place in all files: the file's number above these bits, the ordinal below.
@@ -51,6 +51,16 @@ class Entries(NamedTuple):
     hash: NDArray[np.int64]
     position: NDArray[np.int64]
     seconds: NDArray[np.int64]
+
+    @property
+    def number(self) -> NDArray[np.int64]:
+        """Which file has it, int64[entries]."""
+        return self.place >> _ORDINAL_BITS
+
+    @property
+    def ordinal(self) -> NDArray[np.int64]:
+        """Its ordinal there, int64[entries]."""
+        return self.place & ((1 << _ORDINAL_BITS) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +322,7 @@ def _adjacent(rows: NDArray[np.int64], entries: Entries, infos: Sequence[IndexIn
         return legal
     # Ordinals of all files in one row: the files before it have so many entries.
     before = np.cumsum([0, *(info.end - FIRST_ORDINAL for info in infos)])
-    number = entries.place >> _ORDINAL_BITS
-    flat = before[number] + (entries.place & ((1 << _ORDINAL_BITS) - 1)) - FIRST_ORDINAL
+    flat = before[entries.number] + entries.ordinal - FIRST_ORDINAL
     for at in np.unique(entries.position[rows])[:MOST_PROBLEMS].tolist():
         mine = np.sort(flat[entries.position == at])
         if int(mine[-1] - mine[0]) + 1 == len(mine):
@@ -330,8 +339,7 @@ def _check_times(
     """Compare timeDiff, and what headers say of their first and last entry, with the messages' times."""
     if not len(entries.place):
         return
-    number = entries.place >> _ORDINAL_BITS
-    ordinal = entries.place & ((1 << _ORDINAL_BITS) - 1)
+    number, ordinal = entries.number, entries.ordinal
     for file in np.unique(number).tolist():
         info = infos[file]
         mine = number == file
@@ -355,54 +363,38 @@ def _check_times(
         if len(wrong):
             at = int(np.flatnonzero(mine)[wrong[0]])
             result.problems.append(
-                Difference(
+                info.problem(
                     "index-time",
-                    info.path,
-                    INDEX,
+                    info.entry_offset(int(ordinal[at])) + TIME_DIFF,
                     f"timeDiff {int(expected[wrong[0]])}",
                     str(int(found[wrong[0]])),
                     first=int(ordinal[at]),
                     end=int(ordinal[mine][wrong[-1]]) + 1,
                     count=len(wrong),
-                    offset=info.entry_offset(int(ordinal[at])) + TIME_DIFF,
                 )
             )
-        _check_header(info, "begin", ordinal[mine] == FIRST_ORDINAL, entries.position[mine], time, result)
-        _check_header(info, "end", ordinal[mine] == info.end - 1, entries.position[mine], time, result)
+        result.problems += _header_problems(info, ordinal[mine], entries.position[mine], time)
 
 
-def _check_header(
+def _header_problems(
     info: IndexInfo,
-    side: str,
-    rows: NDArray[np.bool_],
+    ordinal: NDArray[np.int64],
     position: NDArray[np.int64],
     timestamp: NDArray[np.int64],
-    result: EntriesCompared,
-) -> None:
-    if not rows.any():
-        return
+) -> Iterator[Difference]:
+    """Where a header doesn't say of its file's first and last entry what their messages say."""
     header = info.header
-    stored = (
-        (header.begin_timestamp, header.begin_physical_offset)
-        if side == "begin"
-        else (header.end_timestamp, header.end_physical_offset)
-    )
-    right = int(timestamp[rows][0]), int(position[rows][0])
-    for name, offset, expected, found in (
-        ("Timestamp", 0, right[0], stored[0]),
-        ("PhyOffset", 16, right[1], stored[1]),
+    for side, at, rows, stored in (
+        ("begin", 0, ordinal == FIRST_ORDINAL, (header.begin_timestamp, header.begin_physical_offset)),
+        ("end", 8, ordinal == info.end - 1, (header.end_timestamp, header.end_physical_offset)),
     ):
-        if expected != found:
-            result.problems.append(
-                Difference(
-                    "index-header",
-                    info.path,
-                    INDEX,
-                    f"{side}{name} {expected}",
-                    str(found),
-                    offset=offset + (8 if side == "end" else 0),
-                )
-            )
+        if rows.any():
+            right = int(timestamp[rows][0]), int(position[rows][0])
+            for name, place, expected, found in zip(
+                ("Timestamp", "PhyOffset"), (at, at + 16), right, stored, strict=True
+            ):
+                if expected != found:
+                    yield info.problem("index-header", place, f"{side}{name} {expected}", str(found))
 
 
 def _tell(
@@ -413,22 +405,11 @@ def _tell(
     infos: Sequence[IndexInfo],
     expected: str,
 ) -> None:
+    at = KEY_HASH if kind == "index-duplicate" else PHYSICAL_OFFSET
+    number, ordinal = entries.number, entries.ordinal
     for piece in pieces(rows, entries.place[rows], MOST_PROBLEMS):
-        place = int(entries.place[piece[0]])
-        info, ordinal = infos[place >> _ORDINAL_BITS], place & ((1 << _ORDINAL_BITS) - 1)
-        last = int(entries.place[piece[-1]]) & ((1 << _ORDINAL_BITS) - 1)
-        at = int(entries.position[piece[0]])
-        result.problems.append(
-            Difference(
-                kind,
-                info.path,
-                INDEX,
-                expected,
-                f"hash {int(entries.hash[piece[0]])} at physical offset {at}",
-                first=ordinal,
-                end=max(last, ordinal) + 1,
-                count=len(piece),
-                offset=info.entry_offset(ordinal)
-                + (KEY_HASH if kind == "index-duplicate" else PHYSICAL_OFFSET),
-            )
-        )
+        first, last = int(ordinal[piece[0]]), int(ordinal[piece[-1]])
+        info = infos[number[piece[0]]]
+        found = f"hash {int(entries.hash[piece[0]])} at physical offset {int(entries.position[piece[0]])}"
+        span = {"first": first, "end": max(last, first) + 1, "count": len(piece)}
+        result.problems.append(info.problem(kind, info.entry_offset(first) + at, expected, found, **span))

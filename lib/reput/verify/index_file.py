@@ -77,6 +77,14 @@ class IndexInfo(NamedTuple):
         """Byte offset of an entry."""
         return indexfile.file_length(self.slots, ordinal)
 
+    def problem(
+        self, kind: str, offset: int, expected: str, found: str, first: int = 0, end: int = 0, count: int = 1
+    ) -> Difference:
+        """What is wrong in it; see :class:`reput.verify.report.Difference`."""
+        return Difference(
+            kind, self.path, INDEX, expected, found, first=first, end=end, count=count, offset=offset
+        )
+
     def read(self, ordinal: int, count: int) -> NDArray[np.void]:
         """The entries from an ordinal on: hash, position, seconds and previous; fewer in a file that is cut.
 
@@ -180,7 +188,7 @@ def check_chains(info: IndexInfo) -> list[Difference]:
     used = int(np.count_nonzero(slots))
     if used != info.header.slot_count:
         problems.append(
-            _problem(info, "index-header", 32, f"hashSlotCount {used}", str(info.header.slot_count))
+            info.problem("index-header", 32, f"hashSlotCount {used}", str(info.header.slot_count))
         )
     return problems[: 8 * MOST_PROBLEMS]
 
@@ -189,14 +197,14 @@ def _header_problems(info: IndexInfo) -> Iterator[Difference]:
     header = info.header
     if not 0 <= header.index_count <= info.entries:
         expected = f"indexCount from 0 to {info.entries}"
-        yield _problem(info, "index-header", 36, expected, str(header.index_count))
+        yield info.problem("index-header", 36, expected, str(header.index_count))
     if header.index_count > FIRST_ORDINAL and header.begin_physical_offset < info.previous_position:
         # A broker indexes no message before the last file's endPhyOffset, and reads the files by their names.
         expected = f"beginPhyOffset of at least {info.previous_position}, where the file before it ends"
-        yield _problem(info, "index-header", 16, expected, str(header.begin_physical_offset))
+        yield info.problem("index-header", 16, expected, str(header.begin_physical_offset))
     if info.length != info.expected_length:
         expected, found = f"{info.expected_length} bytes", f"{info.length} bytes"
-        yield _problem(info, "index-file-length", 0, expected, found)
+        yield info.problem("index-file-length", 0, expected, found)
 
 
 def _slot_problems(info: IndexInfo, slots: NDArray[np.int32]) -> list[Difference]:
@@ -205,16 +213,14 @@ def _slot_problems(info: IndexInfo, slots: NDArray[np.int32]) -> list[Difference
     stored = np.frombuffer(data.ljust(info.slots * SLOT_LENGTH, b"\0"), ">i4")
     wrong = np.flatnonzero(stored != slots)
     return [
-        Difference(
+        info.problem(
             "index-slot",
-            info.path,
-            INDEX,
+            HEADER_LENGTH + int(piece[0]) * SLOT_LENGTH,
             f"entry {int(slots[piece[0]])} in slot {piece[0]}",
             f"entry {int(stored[piece[0]])}",
             first=int(piece[0]),
             end=int(piece[-1]) + 1,
             count=len(piece),
-            offset=HEADER_LENGTH + int(piece[0]) * SLOT_LENGTH,
         )
         for piece in pieces(wrong, wrong, MOST_PROBLEMS)
     ]
@@ -260,25 +266,11 @@ def _chain_problems(info: IndexInfo, rows: list[list[int]], counts: list[int]) -
         wanted = "a hash that isn't negative" if kind == _HASH else f"prevIndex {expected}"
         told[kind] += 1
         last[kind] = len(problems)
-        problems.append(
-            Difference(
-                _CHAIN_KINDS[kind],
-                info.path,
-                INDEX,
-                wanted,
-                str(found),
-                first=ordinal,
-                end=ordinal + 1,
-                offset=info.entry_offset(ordinal) + (0 if kind == _HASH else indexfile.PREVIOUS),
-            )
-        )
+        place = info.entry_offset(ordinal) + (0 if kind == _HASH else indexfile.PREVIOUS)
+        problems.append(info.problem(_CHAIN_KINDS[kind], place, wanted, str(found), ordinal, ordinal + 1))
     for kind, at in last.items():
         more = counts[kind] - told[kind]
         if more:
             one = problems[at]
             problems[at] = replace(one, end=info.end, count=one.count + more)
     return problems
-
-
-def _problem(info: IndexInfo, kind: str, offset: int, expected: str, found: str) -> Difference:
-    return Difference(kind, info.path, INDEX, expected, found, offset=offset)

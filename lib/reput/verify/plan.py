@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +16,6 @@ from reput.store.listing import names_seen, queues_in
 from reput.store.lock import is_broker_running
 from reput.store.swap import is_pending
 from reput.store.unreadable import check_store
-
-#: Is told bytes of log and messages that were looked at, and the bytes that there are in all; 0 if unknown.
-Listener = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

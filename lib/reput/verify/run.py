@@ -24,14 +24,15 @@ from reput.replay.queues import BatchQueues
 from reput.replay.runner import Runner
 from reput.replay.state import QueueState
 from reput.scan.part import Part
+from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
 from reput.store.witness import config_seen, store_seen
 from reput.verify.batch_check import BatchCheck
 from reput.verify.checkpoint import check_checkpoint
 from reput.verify.explain import Explainer
 from reput.verify.index_check import IndexCheck
-from reput.verify.outside import Known, Outside, check_outside
-from reput.verify.plan import Listener, Plan, VerifyOptions, prepare, queues_on_disk
+from reput.verify.outside import Known, Outside, check_outside, files_fit
+from reput.verify.plan import Plan, VerifyOptions, prepare, queues_on_disk
 from reput.verify.report import INDEX, QUEUE, Difference, Note, Report, next_steps
 from reput.verify.tasks import IrregularTask, PartChecked, PartTask, done, in_waves, of_each
 from reput.verify.units import Compared, UnitRange, add_ranges
@@ -212,7 +213,9 @@ class _Verification:
                 batch=plan.selection.batch,
                 running=plan.running,
                 other_version=other_version,
-                files_fit=self._files_fit(outside),
+                files_fit=files_fit(outside)
+                and files_fit(self._batch.map.files.values())
+                and self._index.files_fit,
             ),
         )
 
@@ -403,13 +406,6 @@ class _Verification:
                 found=topic if queue_id is None else f"{topic}:{queue_id}",
                 next_step="Check --queue; names of topics are case-sensitive",
             )
-
-    def _files_fit(self, outside: list[Outside]) -> bool:
-        """Whether the settings may be the broker's: where they aren't, no file has its length."""
-        wrong = any(problem.kind == "queue-file-length" for each in outside for problem in each.problems)
-        if wrong and not any(each.fitting for each in outside):
-            return False
-        return self._index.files_fit and self._batch.files_fit
 
     def _merged(self, outside: list[Outside]) -> dict[_Queue, list[UnitRange]]:
         merged = {queue: list(ranges) for queue, ranges in self._ranges.items() if ranges}

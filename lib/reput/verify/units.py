@@ -35,13 +35,7 @@ _KINDS = {
 
 
 class Unit(NamedTuple):
-    """A unit's fields.
-
-    Attributes:
-        position: physical offset.
-        size: bytes.
-        tags: tagsCode.
-    """
+    """A unit's fields: physical offset, bytes and tagsCode of a record."""
 
     position: int
     size: int
@@ -66,12 +60,7 @@ class Unit(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record of consumequeue_ext.
-
-    Attributes:
-        tags: tagsCode.
-        timestamp: storeTimestamp, ms.
-    """
+    """A record of consumequeue_ext: tagsCode, and storeTimestamp in ms."""
 
     tags: int
     timestamp: int
