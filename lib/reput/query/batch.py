@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.batch_queue import BatchModel
-from reput.broker.files import listed
+from reput.broker.files import Listing, listed
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import names
@@ -57,9 +57,7 @@ class BatchQueueView:
         listing = listed([self._directory], file_size, settings.dialect.recovery, _SETTING)
         check_listing(listing)
         try:
-            model = BatchModel(listing.files, file_size)
-            model.recover()
-            model.correct_min(log_start)
+            model = recovered(settings, listing, log_start)
         except OSError as error:
             raise unreadable(WHAT, self._directory, error) from error
         self._files = [file.counting for file in model.files]
@@ -135,6 +133,14 @@ class BatchQueueView:
         # Of two files that begin with equal values the cache holds the later one.
         starts = {int(file[column][0]): file for file in self._files if len(file)}
         return starts.get(max((start for start in starts if start <= value), default=value))
+
+
+def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> BatchModel:
+    """As :func:`reput.query.queue.recovered`, of a batch queue."""
+    model = BatchModel(listing.files, settings.recovery.batch_queue_file_size)
+    model.recover()
+    model.correct_min(log_start)
+    return model
 
 
 def _floor(values: NDArray[np.int64], target: int) -> int:

@@ -75,10 +75,8 @@ class QueueView:
         self._directory = names.queue_directory(settings.root, topic, queue_id)
         listing = listed([self._directory], self.file_size, rules, "mappedFileSizeConsumeQueue")
         check_listing(listing)
-        model = QueueModel(listing.files, self.file_size)
         try:
-            model.recover()
-            model.correct_min(log_start, searches=rules.searches_min_offset)
+            model = recovered(settings, listing, log_start)
         except OSError as error:
             raise unreadable(WHAT, self._directory, error) from error
         self.files = tuple(model.files)
@@ -154,6 +152,21 @@ class QueueView:
             return None
         found = self.units(file, queue_offset * UNIT_LENGTH - file.base, span)
         return [Unit(queue_offset + number, 1, *fields) for number, fields in enumerate(found.tolist())]
+
+
+def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> QueueModel:
+    """A queue as a broker has it once it has loaded its files.
+
+    Args:
+        log_start: physical offset where the log begins.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    model = QueueModel(listing.files, settings.consume_queue_file_size)
+    model.recover()
+    model.correct_min(log_start, searches=settings.dialect.recovery.searches_min_offset)
+    return model
 
 
 class QueueExt:

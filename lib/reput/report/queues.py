@@ -19,6 +19,7 @@ from reput.errors import ReputError, SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.segments import CommitLog
+from reput.query import batch, queue
 from reput.query.log import LogReader
 from reput.recovery.past_end import left_by_a_cut, units_past
 from reput.report.facts import Found, QueueFacts, QueueTotals
@@ -96,17 +97,17 @@ class _Looking:
     def rows(self) -> Iterator[QueueFacts]:
         """One for each queue that has files, or messages in the log."""
         in_log = dict(self._scan.queues) if self._scan is not None else {}
-        for queue, listing in self._snapshot.queues.items():
-            yield self._row(queue, "plain", listing, in_log.pop(queue, None))
-        for queue, listing in self._snapshot.batch_queues.items():
-            yield self._row(queue, "batch", listing, in_log.pop(queue, None))
+        for of, listing in self._snapshot.queues.items():
+            yield self._row(of, "plain", listing, in_log.pop(of, None))
+        for of, listing in self._snapshot.batch_queues.items():
+            yield self._row(of, "batch", listing, in_log.pop(of, None))
         for (topic, queue_id), known in in_log.items():
             kind = "batch" if topic in self._batch_topics else "plain"
             yield QueueFacts(
                 topic, queue_id, kind, None, None, 0, 0, known.messages, known.next, known.last_time
             )
 
-    def _row(self, queue: Queue, kind: str, listing: Listing, known: InLog | None) -> QueueFacts:
+    def _row(self, of: Queue, kind: str, listing: Listing, known: InLog | None) -> QueueFacts:
         settings, is_batch = self._snapshot.settings, kind == "batch"
         size = settings.recovery.batch_queue_file_size if is_batch else settings.consume_queue_file_size
         least = most = past = last_time = behind = uncompared = None
@@ -115,7 +116,8 @@ class _Looking:
             problem = f"files of {size} bytes hold no whole number of units"
         if problem is None and listing.files:
             try:
-                model = self._recovered(listing, size, is_batch=is_batch)
+                load = batch.recovered if is_batch else queue.recovered
+                model: QueueModel | BatchModel = load(settings, listing, self._log_start)
                 least, most = model.min_offset, model.max_offset
                 if is_batch:
                     least = max(least, 0)
@@ -133,8 +135,8 @@ class _Looking:
             if uncompared is None and known is not None:
                 behind = max(known.next - most, 0)
         return QueueFacts(
-            topic=queue[0],
-            queue_id=queue[1],
+            topic=of[0],
+            queue_id=of[1],
             kind=kind,
             min_offset=least,
             max_offset=most,
@@ -148,19 +150,6 @@ class _Looking:
             uncompared=uncompared,
             problem=problem,
         )
-
-    def _recovered(self, listing: Listing, size: int, *, is_batch: bool) -> QueueModel | BatchModel:
-        """The queue as a broker has it once it has loaded its files."""
-        if is_batch:
-            batch = BatchModel(listing.files, size)
-            batch.recover()
-            batch.correct_min(self._log_start)
-            return batch
-        plain = QueueModel(listing.files, size)
-        plain.recover()
-        searches = self._snapshot.settings.dialect.recovery.searches_min_offset
-        plain.correct_min(self._log_start, searches=searches)
-        return plain
 
     def _last_time(self, model: QueueModel | BatchModel) -> int | None:
         """Of the message of the last unit, ms."""

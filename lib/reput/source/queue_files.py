@@ -79,12 +79,12 @@ def ranges(
             blanks and any(wanted.wants_text("kind", other) for other in (PRE_BLANK, HOLE, DAMAGED))
         )
         if wants_kind:
-            for path, queue in _queues(settings.root, directory, wanted, is_batch=kind == BATCH):
-                yield from _of_queue(path, queue, wanted, part_bytes, blanks, reads)
+            for queue in _queues(settings.root, directory, wanted, is_batch=kind == BATCH):
+                yield from _of_queue(queue, wanted, part_bytes, blanks, reads)
 
 
-def _queues(root: Path, name: str, wanted: Wanted, *, is_batch: bool) -> Iterator[tuple[Path, UnitRange]]:
-    """The directory of each queue of a kind that can be wanted, and a range of it that has no units yet."""
+def _queues(root: Path, name: str, wanted: Wanted, *, is_batch: bool) -> Iterator[UnitRange]:
+    """A range of no units of each queue of a kind that can be wanted; its path is the queue's directory."""
     for topic in in_order(root / name):
         text = os.fsencode(topic.path.name).decode("utf-8", "replace")
         if not topic.is_dir or not wanted.wants_text("topic", text):
@@ -98,29 +98,26 @@ def _queues(root: Path, name: str, wanted: Wanted, *, is_batch: bool) -> Iterato
             # Only these know a time.
             if "storeTimestamp" in wanted.columns and not (is_batch or has_ext):
                 continue
-            yield (
-                queue.path,
-                UnitRange(
-                    path="",
-                    store=str(root),
-                    topic=text,
-                    queue_id=queue_id,
-                    is_batch=is_batch,
-                    base=0,
-                    first=0,
-                    last=0,
-                    goes_on=False,
-                    ext=str(ext) if has_ext else None,
-                    weight=0,
-                ),
+            yield UnitRange(
+                path=str(queue.path),
+                store=str(root),
+                topic=text,
+                queue_id=queue_id,
+                is_batch=is_batch,
+                base=0,
+                first=0,
+                last=0,
+                goes_on=False,
+                ext=str(ext) if has_ext else None,
+                weight=0,
             )
 
 
 def _of_queue(
-    directory: Path, queue: UnitRange, wanted: Wanted, part_bytes: int, blanks: bool, reads: ReadStatistics
+    queue: UnitRange, wanted: Wanted, part_bytes: int, blanks: bool, reads: ReadStatistics
 ) -> Iterator[UnitRange]:
     unit = batchconsumequeue.UNIT_LENGTH if queue.is_batch else consumequeue.UNIT_LENGTH
-    found = based_files(directory)
+    found = based_files(Path(queue.path))
     with_data = [base for base, entry in found if blanks and _has_data(entry, reads)]
     most = max(part_bytes // unit, 1)
     for base, entry in found:
