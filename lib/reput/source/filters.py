@@ -80,13 +80,13 @@ class Range:
 
     def holds(self, values: NDArray[np.integer]) -> NDArray[np.bool_]:
         """For each value whether it is one of these: bool[values]."""
+        least, most = int(np.iinfo(values.dtype).min), int(np.iinfo(values.dtype).max)
         if self.among is not None:
-            within = [value for value in self.among if _fits(value, values.dtype)]
+            within = [value for value in self.among if least <= value <= most]
             return np.isin(values, np.array(within, values.dtype))
-        least, most = np.iinfo(values.dtype).min, np.iinfo(values.dtype).max
         if self.low > self.high or self.low > most or self.high < least:
             return np.zeros(len(values), np.bool_)
-        return (values >= max(self.low, int(least))) & (values <= min(self.high, int(most)))
+        return (values >= max(self.low, least)) & (values <= min(self.high, most))
 
 
 NOTHING = Range(0, -1)
@@ -254,8 +254,3 @@ def _integer(value: object, is_time: bool) -> int | None:
         known = isinstance(value, datetime) and value.tzinfo is not None
         return (value - _EPOCH) // _MICROSECOND if known and isinstance(value, datetime) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _fits(value: int, kind: np.dtype[np.integer]) -> bool:
-    limits = np.iinfo(kind)
-    return int(limits.min) <= value <= int(limits.max)
