@@ -9,9 +9,8 @@ from reput.format.commitlog import LMQ_PREFIX
 from reput.query.keys import MOST_OFFSETS, Verdict
 from reput.query.message import Batch, Message
 from reput.query.msgid import MessageId
-from reput.query.pull import MOST_MESSAGES, Found, Status
+from reput.query.pull import MOST_MESSAGES, Found, Status, TagFilter
 from reput.query.store import ALWAYS, QueryStore
-from reput.query.tags import TagFilter
 from reput.query.times import Boundary
 
 #: After these a consumer continues at the next offset that the broker names.

@@ -7,12 +7,14 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reput.errors import StoreError
 from reput.format import commitlog, innerbatch, javastring, properties
 from reput.query.msgid import MessageId
-from reput.query.tags import TagFilter
+
+if TYPE_CHECKING:
+    from reput.query.pull import TagFilter
 
 _COMPRESSED = 0x1  # MessageSysFlag.COMPRESSED_FLAG
 _COMPRESSION_TYPE = 0x700  # MessageSysFlag.COMPRESSION_TYPE_COMPARATOR
