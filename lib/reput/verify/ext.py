@@ -25,6 +25,7 @@ from reput.verify.units import (
     Unit,
     UnitRange,
     pieces,
+    span,
     units_of,
 )
 
@@ -193,16 +194,6 @@ def compare_records(
                     Record(int(wanted[at]), int(timestamp[at])),
                     Record(int(records.tags[at]), int(records.timestamp[at])),
                 )
-            ranges.append(
-                UnitRange(
-                    kind=kind,
-                    field=field,
-                    first=first + row,
-                    end=first + int(rows[piece[-1]]) + 1,
-                    count=len(piece),
-                    expected=Unit(*right[row].tolist()),
-                    found=Unit(*there[row].tolist()),
-                    record=record,
-                )
-            )
+            units = Unit(*right[row].tolist()), Unit(*there[row].tolist())
+            ranges.append(UnitRange(kind, field, *span(first, rows[piece]), *units, record=record))
     return ranges, plain
