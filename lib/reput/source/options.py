@@ -79,7 +79,6 @@ class Shared:
         """The options of a ``.load()`` that all sources have; names in any case.
 
         Args:
-            options: all of them.
             names: of the options that this source has besides.
             dledger: commit logs that DLedger writes will do.
 
@@ -134,11 +133,6 @@ class Options:
     max_bytes_per_second: int | None = None
     live: bool = False
     stop_file: Path | None = None
-
-    @property
-    def part_bytes(self) -> int:
-        """Bytes of log in one part."""
-        return self.shared.part_bytes
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
