@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Watch(Protocol):
-    """Who is told how the table fares."""
+    """What reports the state of the table."""
 
     def succeeded(self) -> None:
         """After a step that brought the table up to date, and kept it up."""
@@ -68,7 +68,7 @@ class CatalogBeside(Catalog):
         Args:
             spark: a session with Delta Lake.
             committed: tells the physical offset up to which the tail has committed.
-            watch: is told what comes of each step.
+            watch: gets the result of each step.
         """
         self._committed = committed
         self._watch = watch
@@ -88,7 +88,7 @@ class CatalogBeside(Catalog):
         done = self._advance()
         left = self._committed() - done.end
         if left > 0:
-            _LOG.warning("the table of messages is %d bytes of log behind; the next run goes on", left)
+            _LOG.warning("the table of messages is %d bytes of log behind; the next run continues", left)
         return done
 
     def _end(self) -> None:
@@ -100,7 +100,7 @@ class CatalogBeside(Catalog):
         while not self._stop.wait(EVERY_SECONDS):
             try:
                 self._catch_up()
-            except Exception as error:  # noqa: BLE001 - whatever it is: the tail goes on, and so must the thread
+            except Exception as error:  # noqa: BLE001 - whatever it is: the tail continues, and so must the thread
                 _LOG.warning("the table of messages stays behind: %s", error)
 
     def _catch_up(self) -> None:

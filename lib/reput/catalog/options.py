@@ -19,7 +19,7 @@ class CatalogOptions:
         bodies: the table has bodies, too.
         max_bytes_per_trigger: log bytes in one commit.
         optimize: compact and cluster the days that are due.
-        allow_gap: go on although the table's last message isn't in the log any more, because it has expired.
+        allow_gap: continue although the table's last message has expired from the log.
     """
 
     store: Path

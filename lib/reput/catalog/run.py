@@ -55,7 +55,7 @@ def catalog(options: CatalogOptions, start_spark: Callable[[], SparkSession]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Where a run goes on from, as long as table and log are what they were, but for what the log has gained.
+    """Where a run continues, as long as table and log are what they were, but for what the log has gained.
 
     Attributes:
         standing: that.
@@ -173,7 +173,7 @@ class Catalog:
             OutputError: the table can't be written.
             SparkError: Spark failed.
         """
-        from reput.spark.sessions import telling_spark_errors
+        from reput.spark.sessions import converting_spark_errors
 
         began = time.monotonic()
         self._table.refresh()
@@ -197,7 +197,7 @@ class Catalog:
         if end is not None and most is not None:
             end = min(end, start + most)
         run = Appending(self._options, self._settings, self._table)
-        with telling_spark_errors(self._options.table):
+        with converting_spark_errors(self._options.table):
             if end is None or cursor is None or cursor < end:
                 run.append(start_spark(), standing, end)
             clustered = self._cluster(start_spark) if self._options.optimize else ()
@@ -243,7 +243,7 @@ class Catalog:
         return self._is_told or _stamps(log) == known.log
 
     def _next(self, before: Standing) -> Standing:
-        """What the next run goes on from, after one that began with ``before`` and has committed."""
+        """Where the next run continues, after one that began with ``before`` and has committed."""
         last = self._table.last()
         if last is None:  # the log has no message yet
             return Standing(before.after, before.begin)

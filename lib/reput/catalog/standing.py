@@ -44,7 +44,7 @@ _OLDER_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a run goes on from.
+    """Where a run continues.
 
     Attributes:
         after: messages with a greater physicalOffset are missing in the table, once what is gone is out.

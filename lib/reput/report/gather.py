@@ -102,8 +102,8 @@ def gather(
 
     Args:
         verify: verifies it; None where that isn't asked for.
-        say: is told what is being done.
-        listener: is told how far the log was read.
+        say: gets what is being done.
+        listener: gets how far the log was read.
 
     Raises:
         ReputError: there is no store, the settings can't be read, or it is of a kind that reput can't read.

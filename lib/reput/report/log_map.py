@@ -147,6 +147,6 @@ def _reaches(snapshot: Snapshot, log: CommitLog, scan: LogScan | None, seen: Que
             "the last message with a key in the last index file",
         )
     if snapshot.starts and snapshot.log.files and snapshot.settings.dledger is None:
-        with suppress(StoreError):  # a segment that the scan has told of, or that has just expired
+        with suppress(StoreError):  # a segment that the scan has reported, or that has just expired
             first = snapshot.log.files[begin(snapshot, seen.end)].base
             yield Reach("next start", first, None, "a broker that starts now walks the log from here on")

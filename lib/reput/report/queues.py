@@ -1,7 +1,7 @@
 """The queues of a store: where each begins and ends, whether it goes as far as the log, or past its end.
 
 The offsets are those that a broker finds when it loads the files (:mod:`reput.recovery`), the same that
-consumers are told.
+consumers get.
 """
 
 from __future__ import annotations

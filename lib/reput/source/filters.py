@@ -150,10 +150,10 @@ class Wanted:
 
 
 class FilteredReader(DataSourceReader):
-    """A batch reader that takes filters: those of the option ``where``, and Spark's if it is told to.
+    """A batch reader that takes filters: those of the option ``where``, and Spark's if asked to.
 
     Args:
-        shared: which stores, and what else all sources are told. With ``pushFilters`` Spark's filters are
+        shared: which stores, and the other common options. With ``pushFilters`` Spark's filters are
             taken, too, where ``spark.sql.python.filterPushdown.enabled`` is on. PySpark 4.2.0 then reads for
             other queries on the same frame what it has planned for this one
             (``PythonDataSourceV2.setReadInfo``): nobody should take filters without having been asked to.

@@ -52,7 +52,7 @@ _LONG_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all sources are told.
+    """The options that all sources have.
 
     Attributes:
         stores: the settings of each store, at least one.
@@ -112,7 +112,7 @@ class Options:
     """What to read of a commit log, and how.
 
     Attributes:
-        shared: which stores, and what else all sources are told.
+        shared: which stores, and the other options that all sources have.
         store_column: messages have the column ``store``, too.
         content: ``messages`` or ``parts``.
         start_offset: physical offset where the first record to read begins, None for the log's start.
@@ -185,7 +185,7 @@ class QueueOptions:
     """What to read of consume queues.
 
     Attributes:
-        shared: which stores, and what else all sources are told.
+        shared: which stores, and the other options that all sources have.
         blanks: places without a message's unit are rows, too.
     """
 

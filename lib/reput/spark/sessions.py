@@ -301,7 +301,7 @@ def spark_error(error: BaseException, *places: Path) -> SparkError:
 
 
 @contextmanager
-def telling_spark_errors(*places: Path) -> Iterator[None]:
+def converting_spark_errors(*places: Path) -> Iterator[None]:
     """Tell what Spark raises in the block as :func:`spark_error` does.
 
     Args:

@@ -34,7 +34,7 @@ _LISTEN_SECONDS = 0.2
 _HOUR_MS = 3_600_000
 _Key = tuple[bytes | None, bytes | int | None] | None
 
-#: Is told bytes of the log and messages that were read, and how many bytes there are.
+#: Gets bytes of the log and messages that were read, and how many bytes there are.
 Listener = Callable[[int, int, int], None]
 
 
@@ -93,7 +93,7 @@ def count(
         span: only messages of a range or a time.
         threads: as many as there are processors, up to 8, when None.
         most_groups: as many get a row, those that come later share one.
-        listener: is told a few times a second how far it is.
+        listener: gets, a few times a second, how far it is.
 
     Raises:
         StoreError: there is no log, or a segment can't be read.

@@ -71,17 +71,17 @@ def verify_against(
 
     Args:
         start_spark: gives the session; only called when nothing speaks against the run.
-        listener: is told bytes of queue files that were compared, units, and 0, since their sum is not known.
+        listener: gets bytes of queue files that were compared, units, and 0, since their sum is not known.
 
     Raises:
         ReputError: refused or failed.
     """
     from reput.spark.runner import SparkRunner
-    from reput.spark.sessions import telling_spark_errors
+    from reput.spark.sessions import converting_spark_errors
 
     started = time.perf_counter()
     pair = prepare_pair(options)
-    with telling_spark_errors():
+    with converting_spark_errors():
         runner = SparkRunner(start_spark().sparkContext)
         if not runner.is_local:
             seen = (store_seen(settings.root, live=pair.running) for settings in (pair.first, pair.second))

@@ -27,7 +27,7 @@ from reput.verify.queue_reader import SeriesReader
 from reput.verify.report import Difference
 from reput.verify.units import add_ranges
 
-#: Units whose positions are told by their least and their greatest.
+#: Units whose positions are given by their least and their greatest.
 BLOCK = 4096
 _LONG_MAX = (1 << 63) - 1
 

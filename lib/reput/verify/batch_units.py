@@ -82,7 +82,7 @@ class BatchRange(QueueRange):
         return -1 if unit is None else unit.position
 
     def goes_on(self, other: Self) -> bool:
-        """Whether ``other`` goes on behind this one in the same way."""
+        """Whether ``other`` continues this one in the same way."""
         return self.kind != BLANK and QueueRange.goes_on(self, other)
 
     def with_all_between(self, other: Self) -> Self:
@@ -143,7 +143,7 @@ def compare_batch(expected: NDArray[Any], found: Found) -> list[BatchRange]:
     # Where a missing one should be, the next one is.
     place = np.append(places, -1)[at]
     lost = np.flatnonzero(~met)
-    # Those of a queue that was deleted and those of its successor are told by themselves.
+    # Those of a queue that was deleted and those of its successor are reported separately.
     incarnation = np.cumsum(begins_anew(expected))
     ranges = [
         BatchRange(

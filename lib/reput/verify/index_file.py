@@ -30,12 +30,12 @@ from reput.store.listing import entries_in
 from reput.verify.report import INDEX, Difference
 from reput.verify.units import pieces
 
-#: Entries whose positions are told by their least and their greatest.
+#: Entries whose positions are given by their least and their greatest.
 BLOCK = 4096
 _BLOCKS_AT_ONCE = 256
 _ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
 
-#: Problems of one kind in one file that are told one by one.
+#: Problems of one kind in one file that are listed one by one.
 MOST_PROBLEMS = 64
 
 _BROKEN, _CYCLE, _HASH = range(3)
@@ -258,7 +258,7 @@ _CHAIN_KINDS = {_BROKEN: "index-chain", _CYCLE: "index-cycle", _HASH: "index-has
 
 
 def _chain_problems(info: IndexInfo, rows: list[list[int]], counts: list[int]) -> list[Difference]:
-    """One problem each, and where there are more than are told, the last of a kind stands for the rest."""
+    """One problem each, and where there are more than are listed, the last of a kind stands for the rest."""
     problems: list[Difference] = []
     told = [0, 0, 0]
     last: dict[int, int] = {}

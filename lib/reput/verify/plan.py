@@ -30,7 +30,7 @@ class VerifyOptions:
         queues: ``TOPIC`` or ``TOPIC:ID``; empty for all. With a choice the index isn't looked at.
         index: the index is looked at, too.
         part_bytes: bytes of log that one task takes.
-        batch_bytes: bytes of log after which queues whose queueOffsets don't simply go on are looked at.
+        batch_bytes: bytes of log after which queues whose queueOffsets don't follow one by one are looked at.
     """
 
     store: Path

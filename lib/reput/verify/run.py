@@ -57,19 +57,19 @@ def verify(
 
     Args:
         start_spark: gives the session; only called when nothing speaks against the run.
-        listener: is told bytes of log and messages that were looked at, and the bytes that there are in all.
+        listener: gets bytes of log and messages that were looked at, and the bytes that there are in all.
 
     Raises:
         ReputError: refused or failed.
     """
     from reput.spark.runner import SparkRunner
-    from reput.spark.sessions import telling_spark_errors
+    from reput.spark.sessions import converting_spark_errors
 
     started = time.perf_counter()
     plan = prepare(options)
     if plan.settings.basis.hiding:
         return of_other_settings(plan)
-    with telling_spark_errors():
+    with converting_spark_errors():
         runner = SparkRunner(start_spark().sparkContext)
         runner.warm_up()
         if not runner.is_local:

@@ -294,7 +294,7 @@ def compare_runs(
 
 @dataclass(slots=True)
 class QueueChecked:
-    """What came of a queue whose queueOffsets don't simply go on.
+    """What came of a queue whose queueOffsets don't follow one by one.
 
     Attributes:
         outcome: the queue's state, and what is odd about it.

@@ -13,7 +13,7 @@ from reput.format.consumequeue import FIELDS, PRE_BLANK_SIZE
 from reput.format.consumequeueext import MAX_ADDRESS
 
 UNIT = np.dtype(FIELDS)
-#: Ranges of one comparison that are told one by one; what is beyond goes into one more range a kind.
+#: Ranges of one comparison that are listed one by one; what is beyond goes into one more range a kind.
 MOST_RANGES = 256
 #: Ranges of one queue; more become the last one of their kind.
 _MOST_PER_QUEUE = 512
@@ -87,7 +87,7 @@ class QueueRange:
     count: int
 
     def goes_on(self, other: Self) -> bool:
-        """Whether ``other`` goes on behind this one in the same way."""
+        """Whether ``other`` continues this one in the same way."""
         return (self.kind, self.field, self.end) == (other.kind, other.field, other.first)
 
     def with_all_between(self, other: Self) -> Self:
@@ -116,7 +116,7 @@ class UnitRange(QueueRange):
     record: tuple[Record, Record] | None = None
 
     def goes_on(self, other: Self) -> bool:
-        """Whether ``other`` goes on behind this one in the same way."""
+        """Whether ``other`` continues this one in the same way."""
         return QueueRange.goes_on(self, other) and (
             (self.shift, self.is_hash(), self.found.is_pre_blank)
             == (other.shift, other.is_hash(), other.found.is_pre_blank)
@@ -294,7 +294,7 @@ def pieces(rows: NDArray[np.int64], numbers: NDArray[np.int64], most: int) -> li
 
 
 def add_ranges(known: list[_Range], more: Iterable[_Range]) -> None:
-    """Append ranges; one that goes on behind the last becomes part of it, and so does what is too much."""
+    """Append ranges; one that continues the last becomes part of it, and so does what is too much."""
     for one in more:
         at = len(known) - 1
         if known and not known[at].goes_on(one):
