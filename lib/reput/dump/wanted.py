@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.dump.columns import equal, holds, read_as
+from reput.dump.columns import Pieces
 from reput.format import commitlog
 from reput.scan.frames import Frames
 
@@ -84,21 +84,21 @@ class Wanted:
         if self.topics or self.queues:
             mask &= self._places(data, found, count)
         if self.tag is not None:
-            mask &= equal(data, found.tags[:count], found.tags_length[:count], _bytes(self.tag))
+            mask &= Pieces(data, found.tags[:count], found.tags_length[:count]).are(_bytes(self.tag))
         if self.key is not None or self.uniq_key is not None:
-            starts, lengths = found.unique_key[:count], found.unique_key_length[:count]
+            unique_keys = Pieces(data, found.unique_key[:count], found.unique_key_length[:count])
             if self.uniq_key is not None:
-                mask &= equal(data, starts, lengths, _bytes(self.uniq_key))
+                mask &= unique_keys.are(_bytes(self.uniq_key))
             if self.key is not None:
-                key = _bytes(self.key)
-                in_keys = holds(data, found.keys[:count], found.keys_length[:count], key)
-                mask &= in_keys | equal(data, starts, lengths, key)
+                key, keys = _bytes(self.key), Pieces(data, found.keys[:count], found.keys_length[:count])
+                mask &= keys.hold(key) | unique_keys.are(key)
         return mask
 
     def _places(self, data: NDArray[np.uint8], found: Frames, count: int) -> NDArray[np.bool_]:
         mask = np.zeros(count, np.bool_)
+        topics = Pieces(data, found.topic[:count], found.topic_length[:count])
         for topic, queue_id in (*((topic, None) for topic in self.topics), *self.queues):
-            one = read_as(data, found.topic[:count], found.topic_length[:count], _bytes(topic))
+            one = topics.read_as(_bytes(topic))
             if queue_id is not None:
                 one &= found.queue_id[:count] == queue_id
             mask |= one

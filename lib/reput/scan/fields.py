@@ -174,7 +174,7 @@ def _fields(  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _begins(data, at, text):  # type: ignore[no-untyped-def]
+def begins(data, at, text):  # type: ignore[no-untyped-def]
     """Whether ``text`` stands at a place, all of which is in the data."""
     for byte in range(len(text)):  # noqa: SIM110 - what numba can't compile
         if u8(data, at + byte) != text[byte]:
@@ -191,7 +191,7 @@ def _value(data, start, end, name):  # type: ignore[no-untyped-def]
         entry_end = at
         while entry_end < end and u8(data, entry_end) != PROPERTY_SEPARATOR:
             entry_end += 1
-        if entry_end - at > len(name) and _begins(data, at, name):
+        if entry_end - at > len(name) and begins(data, at, name):
             found, found_end = at + len(name), entry_end
         at = entry_end + 1
     return found, found_end
