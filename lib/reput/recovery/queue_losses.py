@@ -14,8 +14,6 @@ from reput.recovery.loss import Loss
 def queue_losses(prediction: Prediction) -> Iterator[Loss]:
     """Units that are cut off with the log."""
     for (topic, queue_id), queue in sorted(prediction.queues.items()):
-        if queue.recovered_end <= queue.end and not queue.deleted:
-            continue
         lost = (queue.recovered_end - queue.end) // UNIT_LENGTH
         if lost > 0:
             text = f"queue {topic}:{queue_id} is cut to {queue.max_offset}: {lost} units go"
