@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from reput.broker.predict import predict
 from reput.broker.snapshot import take
 from reput.errors import ReputError
-from reput.recovery.mending import MendOptions, mend
+from reput.job.options import RebuildOptions
+from reput.recovery.mending import mend
 from reput.verify import VerifyOptions, verify
 from tests.compat.damage import DAMAGES, Copy
 from tests.compat.jars import VERSIONS
@@ -109,7 +110,7 @@ def measure(version: str, directory: Path, spark: SparkSession, only: Sequence[s
             case = _case(bench, name, copy.root)
             mended = bench.tmp / f"{name}-mended"
             shutil.copytree(copy.root, mended)
-            reput = _mend(MendOptions(mended, bench.conf, version), spark)
+            reput = _mend(RebuildOptions(mended, broker_conf=bench.conf, rocketmq_version=version), spark)
             again = _case(bench, mended.name, mended) if reput.did == "mended" else None
             row = Row(
                 damage=damage.__name__,
@@ -146,7 +147,7 @@ def _why(case: Case) -> str:
     return case.why or case.error[:200]
 
 
-def _mend(options: MendOptions, spark: SparkSession) -> Reput:
+def _mend(options: RebuildOptions, spark: SparkSession) -> Reput:
     try:
         mended = mend(options, lambda: spark)
         kinds = list(dict.fromkeys(change.kind for change in mended.changes))

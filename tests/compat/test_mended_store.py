@@ -15,7 +15,8 @@ from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
-from reput.recovery.mending import MendOptions, mend
+from reput.job.options import RebuildOptions
+from reput.recovery.mending import mend
 from reput.recovery.plan import plan
 from reput.scan import kernel
 from tests.compat import damage
@@ -70,7 +71,7 @@ def test_the_real_store_loses_nothing_of_a_mended_store(
             harm(copy)
             name = copy.root.name
             survivors[name] = whole(copy, version)
-            mend(MendOptions(copy.root, bench.conf, version), lambda: spark)
+            mend(RebuildOptions(copy.root, broker_conf=bench.conf, rocketmq_version=version), lambda: spark)
             result = plan(take(bench.settings(copy.root)))
             assert result.exit_code == 0, (name, result.losses, result.unrepaired)
             tried.append(Case(name, copy.root, expected(result.prediction)))
@@ -119,7 +120,7 @@ def test_a_broker_serves_all_that_survived(version: str, tmp_path: Path, spark: 
     lost = {records[200].offset, records[-20].offset, records[-1].offset}
     shutil.rmtree(root / names.CONSUME_QUEUE / "Payments")
     shutil.rmtree(root / names.INDEX)
-    mended = mend(MendOptions(root, conf, version), lambda: spark)
+    mended = mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=version), lambda: spark)
     # What lies before the walk of 5.5.0 stays as it is.
     assert {change.kind for change in mended.changes} == {"stand-in", "torn-end"}
     foretold = predict(take(StoreSettings.load(root, conf, version)))

@@ -20,7 +20,7 @@ from reput.job import run as rebuilding
 from reput.job.plan import Plan
 from reput.output.rollback import roll_back
 from reput.output.writer import BatchWriter
-from reput.recovery.mending import MendOptions, mend
+from reput.recovery.mending import mend
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.store.lock import OutputLock
@@ -56,7 +56,12 @@ def repaired(settings: StoreSettings, version: str) -> Iterator[Repaired]:
     """
     root, conf = settings.root, settings.broker_conf
     with _without_spark():
-        yield _tried("apply", root, lambda: mend(MendOptions(root, conf, version), _no_spark).kept, settings)
+        yield _tried(
+            "apply",
+            root,
+            lambda: mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=version), _no_spark).kept,
+            settings,
+        )
         options = RebuildOptions(root, None, conf, version, part_bytes=_PART_BYTES)
         yield _tried("in place", root, lambda: _in_place(options), settings)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from reput.build import batch, ext, units
 from reput.build.batch import BatchRows
+from reput.format import commitlog, javastring, properties
 from reput.scan import kernel, output
-from reput.scan.fields import record_fields, record_fields_slowly
+from reput.scan.fields import RecordFields, record_fields
 from reput.scan.rules import Rules
 from reput.scan.table import QueueTable
 from tests.property.logs import segments
@@ -27,6 +29,48 @@ RULES = Rules(
     property_crc_only=False,
     delay_levels=np.array([1000], np.int64),
 )
+
+
+def record_fields_slowly(
+    data: NDArray[np.uint8],
+    positions: NDArray[np.int64],
+    queue_offsets: NDArray[np.int64],
+    unit_queues: NDArray[np.int32],
+    table: QueueTable,
+) -> RecordFields:
+    """What ``record_fields`` does, one record at a time."""
+    rows = []
+    before = (-1, -1)
+    units = zip(positions.tolist(), queue_offsets.tolist(), unit_queues.tolist(), strict=True)
+    for position, queue_offset, queue in units:
+        record = commitlog.decode(data.data, position)
+        values = properties.parse(record.properties)
+        base, count = values.get(properties.INNER_BASE), values.get(properties.INNER_NUM)
+        is_own = (
+            javastring.utf8(record.topic) == table.topic_names[table.queues.topic[queue]]
+            and record.queue_id == table.queues.queue_id[queue]
+            and (queue, position) != before
+        )
+        rows.append(
+            (
+                record.store_timestamp,
+                queue_offset if base is None or count is None else javastring.parse_integer(base, 64),
+                1 if base is None or count is None else javastring.parse_integer(count, 16),
+                is_own,
+                position + _size(data, position) - len(record.properties),
+                len(record.properties),
+            )
+        )
+        before = (queue, position)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(RecordFields._fields)
+    kinds = (np.int64, np.int64, np.int16, np.bool_, np.int64, np.int32)
+    return RecordFields(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
+
+
+def _size(data: NDArray[np.uint8], position: int) -> int:
+    return int.from_bytes(data[position : position + 4].tobytes(), "big")
+
+
 _file_sizes = st.one_of(st.integers(1, 60), st.sampled_from([100, 1000]))
 
 

@@ -14,7 +14,7 @@ from reput.dump.damage import Damage
 from reput.errors import Fact, Finding, JournalError, OutputError, ReputError, StoreError
 from reput.log import segments
 from reput.output import retention, step_back, writer
-from reput.recovery.loss import Loss
+from reput.recovery.losses import Loss
 from reput.replay import placing
 from reput.scan import part
 from reput.verify.report import INDEX, Difference

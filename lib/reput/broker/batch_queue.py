@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from reput.broker.files import LAST_FILES, StoreFile, mapped
+from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped
 from reput.caches import CACHED
 from reput.format import commitlog
 from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH
-from reput.format.properties import INNER_BASE, INNER_NUM
 from reput.log.segments import map_segment
+from reput.scan.fields import INNER_BASE, INNER_NUM, property_value
 from reput.scan.kernel import _integer
 from reput.scan.load import i32, i64, u8, u32
 
@@ -63,19 +62,13 @@ def inner(segments: Sequence[StoreFile], size: int, positions: NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class BatchFile:
+class BatchFile(ModelFile):
     """A file of the queue.
 
     Attributes:
-        base: byte offset of its first byte in the queue.
-        path: where it is; None when the broker makes it.
-        wrote: bytes from its start on that count.
         units: all its units; those on disk until the broker writes to it.
     """
 
-    base: int
-    path: Path | None
-    wrote: int
     units: NDArray[np.void]
 
     @property
@@ -84,22 +77,21 @@ class BatchFile:
         return self.units[: self.wrote // UNIT_LENGTH]
 
 
-class BatchModel:
+class BatchModel(MappedFiles[BatchFile]):
     """A batch queue, changed as a broker changes it; the files stay as they are.
 
     Attributes:
-        files: in the order of their offsets; each but the last is full.
         max_physical: physical offset of the last message that it knows of, -1 at first.
         min_offset, max_offset: the first queueOffset that consumers get, -1 if missing; the next one.
         recovered_max: ``max_offset`` after the recovery.
     """
 
     def __init__(self, files: Sequence[StoreFile], file_size: int) -> None:
-        self.file_size = file_size
-        self.files = [
+        loaded = [
             BatchFile(file.base, file.path, file_size, mapped(file.path, file_size).view(UNIT))
             for file in files
         ]
+        super().__init__(loaded, file_size)
         self.max_physical = -1
         self.min_offset, self.max_offset = -1, 0
         self.recovered_max = 0
@@ -116,12 +108,7 @@ class BatchModel:
             end = file.base + count * UNIT_LENGTH
             if count * UNIT_LENGTH != self.file_size:
                 break
-        for file in list(self.files):
-            if file.base + self.file_size > end:
-                if end >= file.base:
-                    file.wrote = end % self.file_size
-                else:
-                    self.files.remove(file)
+        self.cut(end)
         self._revise()
         self.recovered_max = self.max_offset
 
@@ -148,7 +135,7 @@ class BatchModel:
         while self.files:
             last = self.files[-1]
             if int(last.units[0]["position"]) >= physical:
-                self.files.pop()
+                self.delete(last)
                 continue
             # The first unit is taken as it is, zeros too.
             count = _prefix(last.units, 1, physical)
@@ -213,7 +200,7 @@ class BatchModel:
 
     def destroy(self) -> None:
         """Delete the queue's files."""
-        self.files = []
+        super().destroy()
         self.max_physical = -1
         self.min_offset, self.max_offset = -1, 0
 
@@ -243,10 +230,6 @@ def _prefix(units: NDArray[np.void], start: int, before: int | None = None) -> i
     return start + int(bad[0]) if len(bad) else len(units)
 
 
-_BASE = np.frombuffer(INNER_BASE, np.uint8)
-_NUM = np.frombuffer(INNER_NUM, np.uint8)
-
-
 @njit(cache=CACHED)
 def _inner(data, positions):  # type: ignore[no-untyped-def]
     """INNER_BASE, INNER_NUM and storeTimestamp of whole records at positions of a segment."""
@@ -274,26 +257,10 @@ def _inner(data, positions):  # type: ignore[no-untyped-def]
         end = at + 2 + ((np.int64(u8(data, at)) << 8) | np.int64(u8(data, at + 1)))
         if end > len(data):
             continue
-        has_base, base = _number(data, at + 2, end, _BASE)
-        has_num, number = _number(data, at + 2, end, _NUM)
-        if has_base and has_num:
-            first[row], count[row] = base, number
+        base_at, base_end = property_value(data, at + 2, end, INNER_BASE)
+        num_at, num_end = property_value(data, at + 2, end, INNER_NUM)
+        if base_end > base_at and num_end > num_at:
+            # The scan found them numbers.
+            first[row] = _integer(data, base_at, base_end, 64)[1]
+            count[row] = _integer(data, num_at, num_end, 64)[1]
     return first, count, time
-
-
-@njit(cache=CACHED)
-def _number(data, start, end, name):  # type: ignore[no-untyped-def]
-    """(whether there is a property of this name, its value): the last one; the scan found it a number."""
-    found, value = False, np.int64(0)
-    at = start
-    while at < end:
-        stop = at
-        while stop < end and data[stop] != 2:
-            stop += 1
-        same = at + len(name) + 1 < stop and data[at + len(name)] == 1
-        for byte in range(len(name)):
-            same = same and data[at + byte] == name[byte]
-        if same:
-            found, value = True, _integer(data, at + len(name) + 1, stop, 64)[1]
-        at = stop + 1
-    return found, value

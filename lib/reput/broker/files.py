@@ -9,10 +9,11 @@ from __future__ import annotations
 import mmap
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,10 +141,8 @@ def listed(directories: Iterable[Path], file_size: int, rules: Recovery, setting
             problems.append(_wrong_length(entry, file_size, setting))
         else:
             base = number(entry.path.name)
-            if base is None:
-                problems.append(_misnamed(entry))
-            elif base < 0 or base % file_size or base > _LONG_MAX - file_size:
-                problems.append(_out_of_place(entry, base, file_size, setting))
+            if base is None or base < 0 or base % file_size or base > _LONG_MAX - file_size:
+                problems.append(_misnamed(entry, base, file_size, setting))
             else:
                 files.append(StoreFile(entry.path, base))
     return Listing(tuple(files), tuple(dropped), tuple(problems))
@@ -207,28 +206,91 @@ def _wrong_length(entry: Entry, file_size: int, setting: str) -> Problem:
     )
 
 
-def _misnamed(entry: Entry) -> Problem:
+def _misnamed(entry: Entry, base: int | None, file_size: int, setting: str) -> Problem:
+    """A broker takes any number for a place, but gives its files no others than multiples of their size."""
+    expected, outcome = "a number as its name", "the broker doesn't start"
+    if base is not None:
+        expected = f"a name of 20 digits, a multiple of {file_size} ({setting})"
+        outcome = (
+            f"the broker takes it for one that begins at {base}: what it makes of the others isn't known"
+        )
     return Problem(
         kind=STRAY,
         path=str(entry.path),
-        expected="a number as its name",
+        expected=expected,
         found=entry.path.name,
-        outcome="the broker doesn't start",
+        outcome=outcome,
         next_step="Move it elsewhere: it is no file of the store.",
-        stops=True,
+        stops=base is None,
     )
 
 
-def _out_of_place(entry: Entry, base: int, file_size: int, setting: str) -> Problem:
-    """A broker takes any number for a place, but gives its files no others than these."""
-    return Problem(
-        kind=STRAY,
-        path=str(entry.path),
-        expected=f"a name of 20 digits, a multiple of {file_size} ({setting})",
-        found=entry.path.name,
-        outcome=f"the broker takes it for one that begins at {base}: what it makes of the others isn't known",
-        next_step="Move it elsewhere: it is no file of the store.",
-    )
+@dataclass(slots=True)
+class ModelFile:
+    """A file of a queue, as a start leaves it.
+
+    Attributes:
+        base: byte offset of its first byte in the queue.
+        path: where it is; None when the broker makes it.
+        wrote: bytes from its start on that count.
+    """
+
+    base: int
+    path: Path | None
+    wrote: int
+
+
+_File = TypeVar("_File", bound=ModelFile)
+
+
+class MappedFiles(Generic[_File]):
+    """The files of a queue, changed as a broker changes them; what is on disk stays as it is.
+
+    Attributes:
+        file_size: bytes of a file.
+        files: in the order of their offsets; each but the last is full.
+        deleted: files that the broker deletes.
+    """
+
+    def __init__(self, files: list[_File], file_size: int) -> None:
+        self.file_size = file_size
+        self.files = files
+        self.deleted: list[Path] = []
+
+    @property
+    def start(self) -> int:
+        """Byte offset of the first byte; 0 without files."""
+        return self.files[0].base if self.files else 0
+
+    @property
+    def end(self) -> int:
+        """Byte offset after the last byte that counts; 0 without files."""
+        return self.files[-1].base + self.files[-1].wrote if self.files else 0
+
+    def cut(self, end: int) -> None:
+        """End the files at a byte offset (``MappedFileQueue.truncateDirtyFiles``)."""
+        for file in list(self.files):
+            if file.base + self.file_size > end:
+                if end >= file.base:
+                    file.wrote = end % self.file_size
+                else:
+                    self.delete(file)
+
+    def delete(self, file: _File) -> None:
+        """Delete one of them."""
+        self.files.remove(file)
+        if file.path is not None:
+            self.deleted.append(file.path)
+
+    def destroy(self) -> None:
+        """Delete all of them."""
+        for file in list(self.files):
+            self.delete(file)
+
+
+def segment_at(segments: Sequence[StoreFile], size: int, offset: int) -> StoreFile | None:
+    """The segment that spans a physical offset, of those that have ``size`` bytes each; None if missing."""
+    return next((one for one in segments if one.base <= offset < one.base + size), None)
 
 
 def mapped(path: Path, size: int) -> NDArray[np.uint8]:

@@ -25,8 +25,7 @@ from reput.broker.snapshot import Queue, Snapshot
 from reput.broker.units import WalkedUnits, queue_of
 from reput.broker.walk import LogWalk, Walked, store_timestamp
 from reput.broker.written import last_written
-from reput.config.topics import batch_queue_topics
-from reput.errors import SettingsError, UnsupportedError
+from reput.errors import UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.scan import output
@@ -146,7 +145,7 @@ class _Start:
         self._rules = snapshot.settings.dialect.recovery
         self._result = result
         self._last_unit = -1  # physical offset of the last message that was given to a queue
-        self._batch_topics = _batch_topics(snapshot)
+        self._batch_topics = snapshot.settings.batch_topics()
 
     def run(self) -> None:
         result, snapshot = self._result, self._snapshot
@@ -414,13 +413,3 @@ def _refuse_unknown(snapshot: Snapshot) -> None:
                 found=f"{name}=true",
                 next_step=f"Run `{settings.command('check')}`, which doesn't need that.",
             )
-
-
-def _batch_topics(snapshot: Snapshot) -> frozenset[str]:
-    """Topics whose queues the broker makes as batch queues."""
-    if not snapshot.settings.dialect.recovery.switches_queue_types:
-        return frozenset()
-    try:
-        return frozenset(batch_queue_topics(snapshot.settings.topics_json))
-    except SettingsError:
-        return frozenset()  # broken: a problem of its own

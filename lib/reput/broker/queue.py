@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from reput.broker.files import LAST_FILES, StoreFile, mapped
+from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped
 from reput.broker.problem import Problem, StartFailsError
 from reput.broker.queue_ext import ExtModel
 from reput.caches import CACHED
@@ -28,49 +27,34 @@ _CHUNK = 8192  # units
 
 
 @dataclass(slots=True)
-class QueueFile:
+class QueueFile(ModelFile):
     """A file of the queue.
 
     Attributes:
-        base: byte offset of its first byte in the queue.
-        path: where it is; None when the broker makes it.
-        wrote: bytes from its start on that count.
         patches: (byte position, units) that the broker writes over what is there.
     """
 
-    base: int
-    path: Path | None
-    wrote: int
     patches: list[tuple[int, NDArray[np.void]]] = field(default_factory=list)
 
 
-class QueueModel:
+class QueueModel(MappedFiles[QueueFile]):
     """A consume queue, changed as a broker changes it; the files stay as they are.
 
     Attributes:
-        files: in the order of their offsets; each but the last is full.
         max_physical: physical offset after the last message that it knows of, -1 at first.
         min_logic: byte offset of the first unit that counts.
-        deleted: files that the broker deletes.
         recovered_end: byte offset after the last unit that the recovery found.
         ext: its files of consumequeue_ext; None when broker.conf doesn't switch them on.
     """
 
     def __init__(self, files: Sequence[StoreFile], file_size: int, ext: ExtModel | None = None) -> None:
-        self.file_size = file_size
+        super().__init__([QueueFile(file.base, file.path, file_size) for file in files], file_size)
         self.ext = ext
-        self.files = [QueueFile(file.base, file.path, file_size) for file in files]
         self.max_physical = -1
         self.min_logic = 0
-        self.deleted: list[Path] = []
         self.recovered_end = 0
         self._put_from: int | None = None  # byte offset of the first unit that the start put
         self._fresh = False  # MappedFile.firstCreateInQueue of the last file
-
-    @property
-    def end(self) -> int:
-        """Byte offset after the last unit that counts."""
-        return self.files[-1].base + self.files[-1].wrote if self.files else 0
 
     @property
     def min_offset(self) -> int:
@@ -98,7 +82,7 @@ class QueueModel:
             end = file.base + count * UNIT_LENGTH
             if count * UNIT_LENGTH != self.file_size:
                 break
-        self._cut_files(end)
+        self.cut(end)
         self.recovered_end = self.end
         if self.ext is not None:
             self.ext.recover()
@@ -113,14 +97,6 @@ class QueueModel:
                 if len(found):
                     return int(tags[found[-1]])
         return 1
-
-    def _cut_files(self, end: int) -> None:
-        for file in list(self.files):
-            if file.base + self.file_size > end:
-                if end >= file.base:
-                    file.wrote = end % self.file_size
-                else:
-                    self._delete(file)
 
     def put(
         self,
@@ -188,7 +164,7 @@ class QueueModel:
             last = self.files[-1]
             first = self._units(last, 0, 1)[0]
             if int(first["position"]) >= physical:
-                self._delete(last)
+                self.delete(last)
                 continue
             # The first unit is taken as it is, zeros too.
             self.max_physical = int(first["position"]) + int(first["size"])
@@ -264,8 +240,7 @@ class QueueModel:
 
     def destroy(self) -> None:
         """Delete the queue's files."""
-        for file in list(self.files):
-            self._delete(file)
+        super().destroy()
         self.max_physical = -1
         self.min_logic = 0
         if self.ext is not None:
@@ -298,11 +273,6 @@ class QueueModel:
                 first, last = (first if count else at + int(wrong[0])), at + int(wrong[-1])
                 count += len(wrong)
         return first, last, count
-
-    def _delete(self, file: QueueFile) -> None:
-        self.files.remove(file)
-        if file.path is not None:
-            self.deleted.append(file.path)
 
     def _valid_prefix(self, file: QueueFile, start: int, before: int | None = None) -> tuple[int, int | None]:
         """Up to which unit, from ``start`` on, a file holds valid ones, and the last one's message end.

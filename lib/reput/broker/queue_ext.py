@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from reput.broker.files import StoreFile, mapped
+from reput.broker.files import MappedFiles, ModelFile, StoreFile, mapped
 from reput.broker.problem import Problem, StartFailsError
 from reput.build.ext import lay_out
 from reput.caches import CACHED
@@ -21,45 +20,23 @@ from reput.format.consumequeueext import END_BLANK, END_MARK, FIRST_ADDRESS, HEA
 
 
 @dataclass(slots=True)
-class ExtFile:
-    """A file of these.
+class ExtFile(ModelFile):
+    """A file of these; bytes are counted as places of records.
 
     Attributes:
-        base: the place of its first byte.
-        path: where it is; None when the broker makes it.
-        wrote: bytes from its start on that count.
         old: bytes from its start on that the broker doesn't write over.
     """
 
-    base: int
-    path: Path | None
-    wrote: int
     old: int
 
 
-class ExtModel:
-    """Those files, changed as a broker changes them; nothing on disk changes.
-
-    Attributes:
-        files: in the order of their names.
-        deleted: files that the broker deletes.
-    """
+class ExtModel(MappedFiles[ExtFile]):
+    """Those files, changed as a broker changes them; nothing on disk changes."""
 
     def __init__(self, files: Sequence[StoreFile], file_size: int) -> None:
-        self.file_size = file_size
         # A file that was loaded counts as full until it is looked into.
-        self.files = [ExtFile(file.base, file.path, file_size, file_size) for file in files]
-        self.deleted: list[Path] = []
-
-    @property
-    def start(self) -> int:
-        """The place of the first byte; 0 without files."""
-        return self.files[0].base if self.files else 0
-
-    @property
-    def end(self) -> int:
-        """The place of the next record; 0 without files."""
-        return self.files[-1].base + self.files[-1].wrote if self.files else 0
+        loaded = [ExtFile(file.base, file.path, file_size, file_size) for file in files]
+        super().__init__(loaded, file_size)
 
     def recover(self) -> None:
         """Find the end of the last file; those before it are looked through and stay as they are.
@@ -71,15 +48,14 @@ class ExtModel:
             return
         end = 0
         for file in self.files:
-            end = file.base + self._records_end(file)
-        self._cut(end)
-
-    def _records_end(self, file: ExtFile) -> int:
-        """Position after the last record of a file: ``CqExtUnit.readBySkip`` until a size isn't positive."""
-        whole, position = _records(self._bytes(file))
-        if not whole:
-            raise StartFailsError(_broken(file, "sizes of records that end inside the file", f"{position}"))
-        return int(position)
+            # ``CqExtUnit.readBySkip`` until a size isn't positive.
+            whole, position = _records(self._bytes(file))
+            if not whole:
+                raise StartFailsError(
+                    _broken(file, "sizes of records that end inside the file", f"{position}")
+                )
+            end = file.base + int(position)
+        self.cut(end)
 
     def truncate(self, address: int) -> None:
         """Cut what lies behind the record at an address; nothing when none is there.
@@ -100,22 +76,17 @@ class ExtModel:
             return
         if len(record) < HEAD_LENGTH + max(width, 0):
             raise StartFailsError(_broken(file, f"a whole record at {position}", f"{len(record)} bytes"))
-        self._cut(place + size)
+        self.cut(place + size)
 
     def _file_at(self, place: int) -> ExtFile | None:
-        for file in self.files:
-            if file.base <= place < file.base + self.file_size:
-                return file
-        return self.files[0] if self.files and place == 0 else None
+        first = self.files[0] if self.files and place == 0 else None
+        return next((one for one in self.files if one.base <= place < one.base + self.file_size), first)
 
-    def _cut(self, end: int) -> None:
-        """``MappedFileQueue.truncateDirtyFiles``."""
-        for file in list(self.files):
-            if file.base + self.file_size > end:
-                if end >= file.base:
-                    file.wrote = file.old = end % self.file_size
-                else:
-                    self._delete(file)
+    def cut(self, end: int) -> None:
+        """As :meth:`MappedFiles.cut`; nothing was put yet, and what comes is written behind the end."""
+        super().cut(end)
+        for file in self.files:
+            file.old = file.wrote
 
     def drop_before(self, address: int) -> None:
         """Delete the files that end before an address."""
@@ -124,7 +95,7 @@ class ExtModel:
             return
         for file in list(self.files):
             if file.base + self.file_size < place:
-                self._delete(file)
+                self.delete(file)
 
     def put(self, count: int) -> NDArray[np.int64]:
         """Append records without bit maps.
@@ -155,16 +126,6 @@ class ExtModel:
                 high, low = data[positions], data[np.minimum(positions + 1, self.file_size - 1)]
                 found[inside] = (high < 0x80) & ((high | low) > 0)
         return found
-
-    def destroy(self) -> None:
-        """Delete all files."""
-        for file in list(self.files):
-            self._delete(file)
-
-    def _delete(self, file: ExtFile) -> None:
-        self.files.remove(file)
-        if file.path is not None:
-            self.deleted.append(file.path)
 
     def _bytes(self, file: ExtFile) -> NDArray[np.uint8]:
         if file.path is None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from reput.broker.config_files import config_problems
 from reput.broker.files import Entry, Listing, gaps, in_order, listed, number
 from reput.broker.index import read_header
-from reput.broker.layout import no_directories
 from reput.broker.problem import Problem
 from reput.config.settings import StoreSettings
 from reput.config.topics import batch_queue_topics
@@ -30,6 +29,11 @@ _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
 #: Problems that every file of a kind has where the settings are another store's.
 _OF_LENGTHS = frozenset({"wrong-length", "index-length"})
+
+#: ``ConsumeQueue.putMessagePositionInfoWrapper`` tries thirty times, then marks the store not writable.
+_REFUSES = "once it has tried for 30 s, it takes no message any more"
+#: ``IndexService.getAndCreateLastIndexFile`` unlocks what it hasn't locked, and the dispatch begins again.
+_STAYS = "its dispatch stays at the next message with keys, and those behind it get no unit"
 
 #: A queue: topic and queue id.
 Queue = tuple[str, int]
@@ -129,7 +133,7 @@ def take(settings: StoreSettings) -> Snapshot:
         )
     met = [
         *_log_directory_problems(snapshot),
-        *no_directories(settings),
+        *_no_directories(settings),
         *log.problems,
         *gaps(log.files, size, "missing-segments"),
         *_queue_problems(queues, settings.consume_queue_file_size),
@@ -201,6 +205,47 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
             outcome="the broker starts with an empty log, and deletes all queues",
             next_step="Bring the commit log back before a broker starts.",
         )
+
+
+def _no_directories(settings: StoreSettings) -> Iterator[Problem]:
+    """Files that lie where a broker has directories: ``File.listFiles`` gives null, and a load goes on.
+
+    Source: ``ConsumeQueueStore.load``, ``DefaultMessageStore.loadConsumeQueue``, ``IndexService.load``,
+    ``MappedFileQueue.load``, ``UtilAll.ensureDirOK``, ``RunningFlags.isWriteable`` (rocketmq-all-4.9.7,
+    5.3.3). What becomes of them was tried with the stores of 4.9.7, 5.3.3 and 5.5.0.
+    """
+    root = settings.root
+    queues = [names.CONSUME_QUEUE]
+    if settings.dialect.recovery.switches_queue_types:
+        queues.append(names.BATCH_CONSUME_QUEUE)
+    for name in queues:
+        if _is_no_directory(root / name):
+            yield _no_directory(root / name, f"finds no queue and can't write any: {_REFUSES}")
+        for topic in in_order(root / name):
+            if not topic.is_dir:
+                yield _no_directory(topic.path, f"can't write queues of a topic of this name: {_REFUSES}")
+            for queue in in_order(topic.path):
+                if not queue.is_dir and names.is_queue_id(queue.path.name):
+                    yield _no_directory(
+                        queue.path, f"takes it for an empty queue and can't write it: {_REFUSES}"
+                    )
+    if settings.message_index_enable and _is_no_directory(root / names.INDEX):
+        yield _no_directory(root / names.INDEX, f"finds no index file and can't write any: {_STAYS}")
+
+
+def _is_no_directory(path: Path) -> bool:
+    return path.exists() and not path.is_dir()
+
+
+def _no_directory(path: Path, outcome: str) -> Problem:
+    return Problem(
+        kind="not-a-directory",
+        path=str(path),
+        expected="a directory",
+        found="no directory",
+        outcome=f"the broker starts, {outcome}",
+        next_step="Move it elsewhere.",
+    )
 
 
 def _segment_size(settings: StoreSettings) -> tuple[int, bool]:

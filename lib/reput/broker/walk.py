@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.ahead import Ahead, Range, next_piece
-from reput.broker.files import StoreFile
+from reput.broker.files import StoreFile, segment_at
 from reput.broker.record import Kind, judge
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, javastring, properties
@@ -118,7 +118,7 @@ class LogWalk:
         ]
         with Ahead(ranges, rules, self._new_table) as ahead:
             while walked.end < end:
-                segment = self._at(walked.end)
+                segment = segment_at(self._segments, self._size, walked.end)
                 if segment is None:
                     walked.stuck_at = walked.end
                     return walked
@@ -140,12 +140,6 @@ class LogWalk:
                 break
             position += judged.consumed  # it goes on behind what it has read
         walked.end = segment.base + self._size if kind is Kind.BLANK else segment.base + len(data)
-
-    def _at(self, offset: int) -> StoreFile | None:
-        for segment in self._segments:
-            if segment.base <= offset < segment.base + self._size:
-                return segment
-        return None
 
     def _segment(
         self,
@@ -238,36 +232,31 @@ class LogWalk:
             units = int(out.counts[output.UNITS])
             topics = table.queues.topic[out.unit_queue[:units]]
             for row in np.flatnonzero(topics == schedule).tolist():
-                out.unit_tags[row] = self._tags_hash(int(out.unit_position[row]))
+                record = _record_at(self._segments, self._size, int(out.unit_position[row]))
+                tags = (
+                    b"" if record is None else properties.parse(record.properties).get(properties.TAGS, b"")
+                )
+                out.unit_tags[row] = javastring.hash_code(tags)
             sink(out, table)
 
         return changed
 
-    def _tags_hash(self, physical: int) -> int:
-        segment = self._at(physical)
-        if segment is None:
-            return 0  # a record that is somewhere else than it says: its tags can't be had
-        data = map_segment(segment.path, self._size)
-        try:
-            record = commitlog.decode(data.data, physical - segment.base)
-        except (struct.error, IndexError):
-            return 0  # the same, and nothing whole stands where it says
-        return javastring.hash_code(properties.parse(record.properties).get(properties.TAGS, b""))
-
 
 def store_timestamp(segments: Sequence[StoreFile], size: int, physical: int) -> int:
-    """StoreTimestamp of the message at a physical offset, ms; 0 when no segment spans it, or none is there.
+    """StoreTimestamp of the message at a physical offset, ms; 0 where none is there, or no segment."""
+    record = _record_at(segments, size, physical)
+    return 0 if record is None else record.store_timestamp
 
-    The offset may be one that a record has stored, and wrong.
-    """
-    for segment in segments:
-        if segment.base <= physical < segment.base + size:
-            data = map_segment(segment.path, size)
-            try:
-                return commitlog.decode(data.data, physical - segment.base).store_timestamp
-            except (struct.error, IndexError):
-                return 0
-    return 0
+
+def _record_at(segments: Sequence[StoreFile], size: int, physical: int) -> commitlog.Record | None:
+    """What a physical offset leads to, which may be one that a record has stored, and wrong."""
+    segment = segment_at(segments, size, physical)
+    if segment is None:
+        return None
+    try:
+        return commitlog.decode(map_segment(segment.path, size).data, physical - segment.base)
+    except (struct.error, IndexError):
+        return None  # nothing whole stands there
 
 
 def _said(status: Status) -> str:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from reput.broker.problem import Problem
     from reput.broker.snapshot import Snapshot
-    from reput.recovery.mending import Mended, MendOptions
+    from reput.job.options import RebuildOptions
+    from reput.recovery.mending import Mended
     from reput.recovery.plan import Plan
 
 
@@ -112,7 +113,7 @@ def recover_command(
     the store's files as they were.
     """
     from reput.broker.snapshot import take
-    from reput.recovery.mending import MendOptions
+    from reput.job.options import RebuildOptions
     from reput.recovery.plan import MOST_READ
     from reput.recovery.plan import plan as plan_restart
 
@@ -122,7 +123,11 @@ def recover_command(
         _refuse_unclear(plan=plan, apply=apply, full=full, master=master)
         result: Mended | Plan
         if apply:
-            result = _mended(MendOptions(store, broker_conf, rocketmq_version), master, as_json=as_json)
+            result = _mended(
+                RebuildOptions(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version),
+                master,
+                as_json=as_json,
+            )
             lines = _mended_lines(result)
         else:
             snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
@@ -156,7 +161,7 @@ def _refuse_unclear(*, plan: bool, apply: bool, full: bool, master: str | None) 
         )
 
 
-def _mended(options: MendOptions, master: str | None, *, as_json: bool) -> Mended:
+def _mended(options: RebuildOptions, master: str | None, *, as_json: bool) -> Mended:
     from reput.recovery.mending import mend
 
     with ProgressDisplay() as display:

@@ -41,18 +41,39 @@ def absolute(path: Path) -> Path:
     return Path(os.path.normpath(Path.cwd() / path))
 
 
-def commit_log_dirs(root: Path, conf: BrokerConf) -> tuple[Path, ...]:
-    """Where the segments are (``CommitLog``, ``MultiPathMappedFileQueue``), with STORE in its place."""
-    entry = conf.entry("storePathCommitLog")
-    text = conf.text("storePathCommitLog")
+def commit_log_dirs(root: Path, conf: BrokerConf, group: DLedgerSettings | None) -> tuple[Path, ...]:
+    """Where the segments are (``CommitLog``, ``MultiPathMappedFileQueue``), with STORE in its place.
+
+    With DLedger its directories come first, then those of the commit log from before it, if there are any.
+    """
+    several = conf.rules.multi_path_commit_log
+    dirs = _dirs(root, conf, "storePathCommitLog", root / "commitlog", several, alone=group is None)
+    if group is None:
+        return dirs
+    return tuple(dict.fromkeys((*group.dirs, *(path for path in dirs if names_seen(path, 1)))))
+
+
+def _dirs(
+    root: Path, conf: BrokerConf, key: str, own: Path, several: bool, *, alone: bool
+) -> tuple[Path, ...]:
+    """The directories that a setting names, each once; the store's ``own`` without it.
+
+    Args:
+        several: it may name more than one.
+        alone: they hold all of the log, with the read-only ones.
+    """
+    entry, text = conf.entry(key), conf.text(key)
     if entry is None or text is None:
-        return (root / "commitlog",)
-    several = conf.rules.multi_path_commit_log and _PATH_SEPARATOR in text
+        return (own,)
+    several = several and _PATH_SEPARATOR in text
     dirs = [_place(part, entry, root, conf) for part in _parts(text, several)]
-    if several:  # only the queue of several paths looks at the read-only ones
-        dirs += _read_only(root, conf)
-    dirs = list(dict.fromkeys(dirs))
-    _refuse_ambiguous(dirs, entry, root, conf, root / "commitlog")
+    if alone:
+        read_only, text = conf.entry("readOnlyCommitLogStorePaths"), conf.text("readOnlyCommitLogStorePaths")
+        # Only the queue of several paths looks at the read-only ones.
+        if several and read_only is not None and text is not None and text.strip(JAVA_WHITE):
+            dirs += [_place(part, read_only, root, conf) for part in _parts(text, True)]
+        dirs = list(dict.fromkeys(dirs))
+        _refuse_ambiguous(dirs, entry, root, conf, own)
     return tuple(dirs)
 
 
@@ -71,34 +92,9 @@ def dledger_settings(root: Path, conf: BrokerConf) -> DLedgerSettings | None:
             next_step="Write down the dLegerSelfId of the broker whose store this is.",
         )
     home = root / f"dledger-{member}"
-    dirs = [home / "data"]
-    place, text = conf.entry("storePathDLedgerCommitLog"), conf.text("storePathDLedgerCommitLog")
-    if place is not None and text is not None:
-        several = _PATH_SEPARATOR in text
-        dirs = [_place(part, place, root, conf) for part in _parts(text, several)]
-        if several:
-            dirs += _read_only(root, conf)
-        dirs = list(dict.fromkeys(dirs))
-        _refuse_ambiguous(dirs, place, root, conf, home / "data")
+    dirs = _dirs(root, conf, "storePathDLedgerCommitLog", home / "data", several=True, alone=True)
     peers = [peer for peer in (conf.text("dLegerPeers") or "").split(";") if peer.strip(JAVA_WHITE)]
-    return DLedgerSettings(home, tuple(dirs), alone=len(peers) == 1)
-
-
-def dledger_dirs(root: Path, conf: BrokerConf, group: DLedgerSettings) -> tuple[Path, ...]:
-    """DLedger's directories, and those of the commit log from before it, if there are any."""
-    entry, text = conf.entry("storePathCommitLog"), conf.text("storePathCommitLog")
-    dirs = [root / "commitlog"]
-    if entry is not None and text is not None:
-        several = conf.rules.multi_path_commit_log and _PATH_SEPARATOR in text
-        dirs = [_place(part, entry, root, conf) for part in _parts(text, several)]
-    return tuple(dict.fromkeys((*group.dirs, *(path for path in dirs if names_seen(path, 1)))))
-
-
-def _read_only(root: Path, conf: BrokerConf) -> list[Path]:
-    entry, text = conf.entry("readOnlyCommitLogStorePaths"), conf.text("readOnlyCommitLogStorePaths")
-    if entry is None or text is None or not text.strip(JAVA_WHITE):
-        return []
-    return [_place(part, entry, root, conf) for part in _parts(text, True)]
+    return DLedgerSettings(home, dirs, alone=len(peers) == 1)
 
 
 def _parts(text: str, several: bool) -> list[str]:

@@ -16,22 +16,21 @@ from pathlib import Path
 from reput.config.broker_conf import INT_MAX, INTEGER, BrokerConf, read
 from reput.config.dialect import Dialect, dialect
 from reput.config.evidence import Asked, Basis, Evidence, Weighing, look
-from reput.config.log_places import DLedgerSettings, absolute, commit_log_dirs, dledger_dirs, dledger_settings
+from reput.config.log_places import DLedgerSettings, absolute, commit_log_dirs, dledger_settings
+from reput.config.topics import batch_queue_topics
 from reput.config.unsupported import refuse_rocksdb, refuse_unsupported
 from reput.errors import SettingsError
 from reput.format import names
 from reput.format.commitlog import MAX_MESSAGE_SIZE, MOST_BEYOND_BODY
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import file_length
 from reput.next_command import next_command
 
-#: Bytes of a consume queue unit: ``ConsumeQueue.CQ_STORE_UNIT_SIZE``.
-_UNIT = 20
 _LONG_MAX = 2**63 - 1
-#: ``IndexFile`` computes its length in an int: 40 + 4 a slot + 20 an entry.
-_INDEX_HEADER, _INDEX_SLOT, _INDEX_ENTRY = 40, 4, 20
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 # Defaults: MessageStoreConfig, the same from 4.9.0 to 5.5.1.
-_CONSUME_QUEUE_FILE_SIZE = 300_000 * _UNIT
+_CONSUME_QUEUE_FILE_SIZE = 300_000 * UNIT_LENGTH
 _MAX_HASH_SLOT_NUM = 5_000_000
 _MAX_INDEX_NUM = 5_000_000 * 4
 _MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -183,6 +182,15 @@ class StoreSettings:
         """The files below config/ that tasks read; each may be missing."""
         return self.topics_json, self.consumer_filter_json
 
+    def batch_topics(self) -> frozenset[str]:
+        """Topics whose queues the broker makes as batch queues; none where topics.json can't be read."""
+        if not self.dialect.recovery.switches_queue_types:
+            return frozenset()
+        try:
+            return frozenset(batch_queue_topics(self.topics_json))
+        except SettingsError:
+            return frozenset()  # what is broken there is a problem of its own
+
     @classmethod
     def load(
         cls,
@@ -223,12 +231,15 @@ class StoreSettings:
         group = dledger_settings(root, conf)
 
         queue_size = conf.integer(
-            "mappedFileSizeConsumeQueue", _CONSUME_QUEUE_FILE_SIZE, least=1, most=INT_MAX // _UNIT * _UNIT
+            "mappedFileSizeConsumeQueue",
+            _CONSUME_QUEUE_FILE_SIZE,
+            least=1,
+            most=INT_MAX // UNIT_LENGTH * UNIT_LENGTH,
         )
         slots = conf.integer("maxHashSlotNum", _MAX_HASH_SLOT_NUM, least=1)
         # With a single entry, which stays unused, every new file is full and putKey never ends.
         entries = conf.integer("maxIndexNum", _MAX_INDEX_NUM, least=2)
-        if _INDEX_HEADER + slots * _INDEX_SLOT + entries * _INDEX_ENTRY > INT_MAX:
+        if file_length(slots, entries) > INT_MAX:  # IndexFile computes it in an int
             raise SettingsError(
                 "maxHashSlotNum and maxIndexNum make an index file that no broker can create",
                 path=conf_path,
@@ -237,7 +248,7 @@ class StoreSettings:
             )
         weighing = Weighing(evidence, conf, version)
         # MessageStoreConfig.getMappedFileSizeConsumeQueue rounds up.
-        rounded = -(-queue_size // _UNIT) * _UNIT
+        rounded = -(-queue_size // UNIT_LENGTH) * UNIT_LENGTH
         (queue_size,) = weighing.sizes(evidence.queues, (rounded,), names.CONSUME_QUEUE)
         slots, entries = weighing.sizes(evidence.index, (slots, entries), names.INDEX)
         recovery = _recovery(conf, weighing, evidence)
@@ -254,7 +265,7 @@ class StoreSettings:
         index_file_write = conf.switch("indexFileWriteEnable", True)
         return cls(
             root=root,
-            commit_log_dirs=commit_log_dirs(root, conf) if group is None else dledger_dirs(root, conf, group),
+            commit_log_dirs=commit_log_dirs(root, conf, group),
             segment_size=conf.optional_integer("mappedFileSizeCommitLog", least=1),
             consume_queue_file_size=queue_size,
             max_hash_slot_num=slots,
@@ -335,8 +346,7 @@ class StoreSettings:
 def _log_dirs(root: Path, conf: BrokerConf) -> tuple[Path, ...]:
     """Where evidence looks for segments: what can't be told is refused later, with all that is given."""
     try:
-        group = dledger_settings(root, conf)
-        return commit_log_dirs(root, conf) if group is None else dledger_dirs(root, conf, group)
+        return commit_log_dirs(root, conf, dledger_settings(root, conf))
     except SettingsError:
         return (root / names.COMMIT_LOG,)
 
@@ -384,7 +394,6 @@ def _read_recovery(conf: BrokerConf) -> RecoverySettings:
         batch_queue_file_size=conf.integer(
             "mapperFileSizeBatchConsumeQueue", usual.batch_queue_file_size, least=1
         ),
-        queue_ext=conf.switch("enableConsumeQueueExt", usual.queue_ext),
         queue_ext_file_size=conf.integer("mappedFileSizeConsumeQueueExt", usual.queue_ext_file_size, least=1),
         accelerated=conf.switch("enableAcceleratedRecovery", usual.accelerated),
         # BrokerConfig, from 5.0 on.

@@ -1,4 +1,4 @@
-"""Checks of the machine: what reput, Python, Java and Spark need."""
+"""What a check says, and the checks of the machine: what reput, Python, Java and Spark need."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.doctor.check import Check, ok, warning, worst, wrong
 from reput.errors import ReputError
 from reput.spark import class_archive
 from reput.spark.java import LEAST_JAVA, java
@@ -33,6 +34,55 @@ _MEMORY_TAIL, _MEMORY_FIXED, _MEMORY_PER_CORE = int(2.1 * (1 << 30)), 1 << 30, 2
 _SCRATCH_WANTED = 512 << 20
 _DEFAULT_MAPS = 65_530
 MAKE = "`reput doctor --class-archive make`"
+
+
+class Status(StrEnum):
+    """How a check came out, the best first."""
+
+    OK = "ok"
+    WARNING = "warning"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of one check.
+
+    Attributes:
+        name: of the check; stable, for programs.
+        status: how it came out.
+        found: what is there.
+        next_step: how to fix it; None when it is ok.
+    """
+
+    name: str
+    status: Status
+    found: str
+    next_step: str | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def worst(checks: Iterable[Check]) -> Status:
+    """The worst of some checks."""
+    return max((check.status for check in checks), key=list(Status).index, default=Status.OK)
+
+
+def ok(name: str, found: str) -> Check:
+    """It works."""
+    return Check(name, Status.OK, found)
+
+
+def warning(name: str, found: str, next_step: str) -> Check:
+    """It works, but not in all cases."""
+    return Check(name, Status.WARNING, found, next_step)
+
+
+def wrong(name: str, found: str, next_step: str) -> Check:
+    """It doesn't work."""
+    return Check(name, Status.WRONG, found, next_step)
 
 
 def machine_checks() -> Iterator[Check]:

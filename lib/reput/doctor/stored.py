@@ -10,9 +10,7 @@ from pathlib import Path
 from reput.broker.config_files import config_problems
 from reput.config.evidence.basis import DEFAULT
 from reput.config.settings import StoreSettings
-from reput.config.topics import batch_queue_topics
-from reput.doctor.check import Check, ok, warning, wrong
-from reput.doctor.machine import maps, open_files
+from reput.doctor.machine import Check, maps, ok, open_files, warning, wrong
 from reput.errors import ReputError
 from reput.format import names
 from reput.log.segments import CommitLog, discover, without_unwritten_end
@@ -163,7 +161,7 @@ def room(settings: StoreSettings, log: CommitLog, out: Path | None) -> Check:
             without_unwritten_end(log),
             index=settings.message_index_enable,
             bytes_per_batch=_BYTES_PER_BATCH,
-            batch_topics=_batch_topics(settings),
+            batch_topics=settings.batch_topics(),
         ).output_bytes
         free = free_bytes(place)
     except ReputError as error:
@@ -172,16 +170,6 @@ def room(settings: StoreSettings, log: CommitLog, out: Path | None) -> Check:
     if free >= needed:
         return ok("room", found)
     return wrong("room", found, f"Free {human(needed - free)}, or write to another file system with --out.")
-
-
-def _batch_topics(settings: StoreSettings) -> frozenset[str]:
-    """Topics with batch queues, whose units are longer."""
-    if not settings.dialect.recovery.switches_queue_types:
-        return frozenset()
-    try:
-        return frozenset(batch_queue_topics(settings.topics_json))
-    except ReputError:
-        return frozenset()  # reported by the check of config/
 
 
 def _from(name: str, error: ReputError) -> Check:

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from reput.dump.damage import Damage
 from reput.dump.places import QueuePlace
-from reput.dump.queueevents import ENDS_HERE, UNWRITTEN, Event, QueueUnit, Run, file_length
+from reput.dump.queueevents import UNWRITTEN, Event, Open, QueueUnit, Run, damage, file_length
 from reput.dump.reading import pieces, read, read_bytes
 from reput.format import batchconsumequeue
 
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
 _CHUNK = 1 << 16  # units
 _MOST = (1 << 63) - 1
-
-
-@dataclass(slots=True)
-class _Zeros:
-    """A run of zeros that may turn out to be a hole: numbers of units, and where it begins."""
-
-    start: int
-    end: int
-    path: Path
-    offset: int
 
 
 def looks_like_batches(path: Path) -> bool:
@@ -43,7 +30,7 @@ def looks_like_batches(path: Path) -> bool:
 def dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
     """What the files of a batch queue hold; see :func:`reput.dump.consumequeue.dump`."""
     length = batchconsumequeue.UNIT_LENGTH
-    zeros: _Zeros | None = None
+    zeros: Open | None = None
     for path, base, size in place.files:
         at = 0
         while at < size // length:
@@ -60,18 +47,27 @@ def dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
                 number = base // length + at + row
                 if empty[row]:
                     if zeros is None:
-                        zeros = _Zeros(number, number + 1, path, (at + row) * length)
+                        zeros = Open(0, number, number + 1, path, (at + row) * length)
                     zeros.end = number + 1
                     continue
                 if zeros is not None:
-                    yield _batch_damage(
-                        place, zeros.path, zeros.offset, zeros.end - zeros.start, "hole", "zeros"
+                    after = zeros.offset + (zeros.end - zeros.start) * length
+                    yield damage(
+                        place, "hole", zeros.path, zeros.offset, after, expected="a unit", found="zeros"
                     )
                     zeros = None
                 unit = units[row]
                 if bad[row]:
-                    found = f"{unit['position']}, {unit['size']} bytes, base offset {unit['base_offset']}"
-                    yield _batch_damage(place, path, (at + row) * length, 1, "bad-unit", found)
+                    begin = (at + row) * length
+                    yield damage(
+                        place,
+                        "bad-unit",
+                        path,
+                        begin,
+                        begin + length,
+                        expected="a physicalOffset, a size and a base offset of a message",
+                        found=f"{unit['position']}, {unit['size']} bytes, base offset {unit['base_offset']}",
+                    )
                 elif wanted[row]:
                     yield _batch_unit(place, unit)
             at += len(units)
@@ -81,25 +77,17 @@ def dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
         yield Run(place, UNWRITTEN, zeros.start, zeros.end)
 
 
-def batch_extent(place: QueuePlace) -> tuple[int, int] | None:
-    """From the first batch's first queueOffset to the last one's last, half open; None without one.
+def batch_extents(path: Path, _base: int, size: int, *, backwards: bool = False) -> Iterator[tuple[int, int]]:
+    """The queueOffsets of a file's units that lead somewhere, half open, piece by piece.
 
     Raises:
-        SegmentGoneError, StoreError: a file can't be read.
+        SegmentGoneError, StoreError: it can't be read.
     """
-    first = next((found[0] for file in place.files for found in _good(*file)), None)
-    last = next((found[-1] for file in reversed(place.files) for found in _good(*file, backwards=True)), None)
-    if first is None or last is None:
-        return None
-    return int(first["base_offset"]), int(last["base_offset"]) + int(last["batch_size"])
-
-
-def _good(path: Path, _base: int, size: int, *, backwards: bool = False) -> Iterator[NDArray[Any]]:
-    """Units that lead somewhere, in pieces that have some."""
     for _, units in pieces("the queue", path, _BATCH_UNIT, size, backwards=backwards):
         found = units[(units["position"] >= 0) & (units["size"] > 0) & (units["base_offset"] >= 0)]
         if len(found):
-            yield found
+            last = found[-1]
+            yield int(found[0]["base_offset"]), int(last["base_offset"]) + int(last["batch_size"])
 
 
 def _batch_unit(place: QueuePlace, unit: Any) -> QueueUnit:
@@ -110,18 +98,4 @@ def _batch_unit(place: QueuePlace, unit: Any) -> QueueUnit:
         int(unit["size"]),
         int(unit["tags"]),
         batch=(int(unit["timestamp"]), int(unit["batch_size"]), int(unit["compacted"])),
-    )
-
-
-def _batch_damage(place: QueuePlace, path: Path, offset: int, units: int, kind: str, found: str) -> Damage:
-    return Damage(
-        kind=kind,
-        path=str(path),
-        offset=offset,
-        end=offset + units * batchconsumequeue.UNIT_LENGTH,
-        expected="a unit" if kind == "hole" else "a physicalOffset, a size and a base offset of a message",
-        found=found,
-        outcome=ENDS_HERE,
-        topic=place.topic,
-        queue_id=place.queue_id,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple
 from pathlib import Path
 
-from reput.dump.owning_store import store_of
+from reput.dump.places import store_of
 from reput.dump.reading import read_bytes
 from reput.errors import StoreError
 from reput.format.checkpoint import FIELDS, LENGTH, StoreCheckpoint

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -18,13 +19,13 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.dump.damage import Damage
 from reput.dump.wanted import Wanted
-from reput.errors import Finding
+from reput.errors import Finding, StoreError
 from reput.format import commitlog, dledger
 from reput.log.segments import CommitLog, Segment, map_segment, written_ranges
 from reput.log.walk import first_time
 from reput.query.message import Message
 from reput.scan import output
-from reput.scan.frames import Frames, FrameWalk, frames, has_stored_crc
+from reput.scan.frames import Frames, FrameWalk, frames
 from reput.scan.part import Part, PartOutcome, missing_range, scan_part, wrong_end
 from reput.scan.rules import rules
 from reput.scan.status import Status
@@ -126,8 +127,8 @@ class Reader:
         start: int = 0,
         end: int = MOST_OFFSET,
     ) -> None:
+        self._settings = settings
         self._entries = entries
-        self._crc_only = settings.force_verify_prop_crc
         self._rules = rules(settings, index=False)._replace(entries=entries or None)
         self._table = QueueTable()
         # Small, so that what is found first is seen before a whole segment was read.
@@ -211,7 +212,7 @@ class Reader:
 
     def _begin(self, segment: Segment, segment_size: int, *, last: bool, exact: int | None) -> _Scan | None:
         first = 0 if exact is None else exact - segment.base
-        walk, data, limit = self.walk(segment, segment_size, last=last, position=first)
+        walk, data, part = self.walk(segment, segment_size, last=last, position=first)
         walk.timestamp = 0 if exact is None else self.timestamp
         # A record is asked for by its own place, which lies behind its entry's header.
         header = dledger.HEADER_LENGTH if self._entries else 0
@@ -220,22 +221,11 @@ class Reader:
             return None  # past its BLANK
         # What is damaged around ``start`` is said, too: the scan begins where the last record before it ends.
         begin = segment.base + walk.end
-        part = Part(
-            path=str(segment.path),
-            base=segment.base,
-            segment_length=len(data),
-            segment_size=segment_size,
-            start=begin,
-            end=segment.base + limit,
-            exact=True,
-            last=last,
-            after_timestamp=walk.timestamp,
-        )
-        return _Scan(part, data, walk, begin)
+        return _Scan(replace(part, start=begin, after_timestamp=walk.timestamp), data, walk, begin)
 
     def walk(
         self, segment: Segment, segment_size: int, *, last: bool, position: int = 0
-    ) -> tuple[FrameWalk, NDArray[np.uint8], int]:
+    ) -> tuple[FrameWalk, NDArray[np.uint8], Part]:
         """A walk over the records of a segment.
 
         Args:
@@ -245,7 +235,7 @@ class Reader:
             position: where a record begins, or the entry that it stands in.
 
         Returns:
-            The walk; the segment's bytes, uint8[bytes]; the position at which it ends, for only a hole of the
+            The walk; the segment's bytes, uint8[bytes]; what it goes over, up to where only a hole of the
             file follows.
 
         Raises:
@@ -253,24 +243,12 @@ class Reader:
         """
         data = map_segment(segment.path, segment.length)
         limit = max((end for _, end in written_ranges(segment)), default=0)
-        view = data.data
-
-        def is_whole(position: int) -> bool:
-            return has_stored_crc(view, position, property_crc_only=self._crc_only)
-
-        walk = FrameWalk(
-            data,
-            segment.base,
-            segment_size,
-            limit,
-            last=last,
-            topic_length_v2=self._rules.topic_length_v2,
-            is_whole=is_whole,
-            position=position,
-            entries=self._entries,
-            largest_record=self._rules.largest_record,
+        base = segment.base
+        part = Part(
+            str(segment.path), base, len(data), segment_size, base + position, base + limit, last=last
         )
-        return walk, data, limit
+        walk = FrameWalk.over(part, data, self._settings, position=position, entries=self._entries)
+        return walk, data, part
 
     def places(
         self, segment: Segment, segment_size: int, position: int
@@ -285,10 +263,10 @@ class Reader:
         Raises:
             SegmentGoneError, StoreError: it can't be read.
         """
-        walk, data, limit = self.walk(segment, segment_size, last=True, position=position)
+        walk, data, part = self.walk(segment, segment_size, last=True, position=position)
         found = self._frames
         places: list[tuple[int, int]] = []
-        for count in walk.blocks(limit, found):
+        for count in walk.blocks(part.end - part.base, found):
             places += zip(found.position[:count].tolist(), found.size[:count].tolist(), strict=True)
         return data, places
 
@@ -353,6 +331,32 @@ class Reader:
         since, until = self._wanted.since, self._wanted.until
         too_early = since is not None and following is not None and following < since
         return too_early or (until is not None and first is not None and first >= until)
+
+
+def row(message: Message) -> dict[str, object]:
+    """A message without its body, JSON-ready, by the names of docs/source.md; times in ms."""
+    return {"type": "message", **message.columns()}
+
+
+def body(message: Message) -> dict[str, object]:
+    """The body as its producer gave it, JSON-ready: ``body`` where it is UTF-8, else ``bodyHex``.
+
+    Of a batch that clients take apart ``innerMessages``. A body that doesn't uncompress, or is no batch, is
+    shown as it is stored, with ``bodyProblem``.
+    """
+    try:
+        if not message.is_wrapped:
+            return _text(message.body())
+        inner = message.unwrapped()
+    except StoreError as error:
+        return {"bodyHex": message.record.body.hex(), "bodyProblem": str(error)}
+    return {"innerMessages": [{**one.columns(), **_text(one.body)} for one in inner]}
+
+
+def _text(data: bytes) -> dict[str, object]:
+    with suppress(UnicodeDecodeError):
+        return {"body": data.decode()}
+    return {"bodyHex": data.hex()}
 
 
 def _changes(data: NDArray[np.uint8], position: int, *, nap: Callable[[float], None] = time.sleep) -> bool:

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.dump.batchqueue import dump_batches, looks_like_batches
-from reput.dump.damage import Damage
+from reput.dump.batchqueue import batch_extents, dump_batches, looks_like_batches
 from reput.dump.places import QueuePlace
-from reput.dump.queueevents import ENDS_HERE, UNWRITTEN, ZEROS, Event, QueueUnit, Run, file_length
+from reput.dump.queueevents import UNWRITTEN, ZEROS, Event, Open, QueueUnit, Run, damage, file_length
 from reput.dump.queueext import ExtFiles
 from reput.dump.reading import pieces, read
 from reput.format import consumequeue, names
@@ -31,17 +30,6 @@ _LOOK_AGAIN_SECONDS = 0.05
 MOST = 1 << 63
 
 _GOOD, _PRE_BLANK, _ZERO, _BAD, _BACK = range(5)
-
-
-@dataclass(slots=True)
-class _Open:
-    """A run that may go on in the next chunk: of pre-blanks, or of zeros that may turn out to be a hole."""
-
-    kind: int
-    start: int
-    end: int
-    path: Path
-    offset: int
 
 
 @dataclass(slots=True)
@@ -60,7 +48,7 @@ class _Walk:
     start: int
     end: int
     ext: ExtFiles
-    open: _Open | None = None
+    open: Open | None = None
     last: int = -1
     after: int | None = None
 
@@ -92,23 +80,23 @@ def is_of_batches(place: QueuePlace) -> bool:
     return any(looks_like_batches(path) for path, _, _ in place.files)
 
 
-def unit_extent(place: QueuePlace) -> tuple[int, int] | None:
-    """From the first unit's queueOffset to the last one's, half open; None where none leads anywhere.
+def extent(place: QueuePlace) -> tuple[int, int] | None:
+    """The queueOffsets that a queue's files hold, half open; None where no unit leads anywhere.
 
     Raises:
         SegmentGoneError, StoreError: a file can't be read.
     """
-    first = next((found[0] for file in place.files for found in _good(*file)), None)
-    last = next((found[-1] for file in reversed(place.files) for found in _good(*file, backwards=True)), None)
-    return None if first is None or last is None else (int(first), int(last) + 1)
+    extents = batch_extents if is_of_batches(place) else _unit_extents
+    first = next((found for file in place.files for found in extents(*file)), None)
+    last = next((found for file in reversed(place.files) for found in extents(*file, backwards=True)), None)
+    return None if first is None or last is None else (first[0], last[1])
 
 
-def _good(path: Path, base: int, size: int, *, backwards: bool = False) -> Iterator[NDArray[np.int64]]:
-    """The queueOffsets of units that lead somewhere, in pieces that have some."""
+def _unit_extents(path: Path, base: int, size: int, *, backwards: bool = False) -> Iterator[tuple[int, int]]:
     for before, units in pieces("the queue", path, _UNIT, size, backwards=backwards):
-        found = np.flatnonzero(_kinds(units) == _GOOD)
+        found = np.flatnonzero(_kinds(units) == _GOOD) + before + base // consumequeue.UNIT_LENGTH
         if len(found):
-            yield found + before + base // consumequeue.UNIT_LENGTH
+            yield int(found[0]), int(found[-1]) + 1
 
 
 def _dump_units(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
@@ -171,22 +159,32 @@ def _chunk(
             else:
                 yield from _closed(walk)
                 place = offset + begin * consumequeue.UNIT_LENGTH
-                walk.open = _Open(kind, first + begin, first + stop, path, place)
+                walk.open = Open(kind, first + begin, first + stop, path, place)
             continue
         yield from _closed(walk)
+        at = offset + begin * consumequeue.UNIT_LENGTH, offset + stop * consumequeue.UNIT_LENGTH
         if kind == _BAD:
-            found = f"{position[begin]}, {size[begin]} bytes, tagsCode {tags[begin]}"
-            yield _damage(
-                walk.place, "bad-unit", path, offset, first, (begin, stop),
-                "a physicalOffset and a size that aren't negative", found, ENDS_HERE,
-            )  # fmt: skip
+            yield damage(
+                walk.place,
+                "bad-unit",
+                path,
+                *at,
+                expected="a physicalOffset and a size that aren't negative",
+                found=f"{position[begin]}, {size[begin]} bytes, tagsCode {tags[begin]}",
+                queue_offsets=(first + begin, first + stop),
+            )
             continue
         if kind == _BACK:
-            yield _damage(
-                walk.place, "order", path, offset, first, (begin, stop),
-                "physicalOffsets that go up", f"{position[begin]} behind {highest[begin]}",
-                "shown as it stands",
-            )  # fmt: skip
+            yield damage(
+                walk.place,
+                "order",
+                path,
+                *at,
+                expected="physicalOffsets that go up",
+                found=f"{position[begin]} behind {highest[begin]}",
+                outcome="shown as it stands",
+                queue_offsets=(first + begin, first + stop),
+            )
         rows = zip(
             range(first + begin, first + stop),
             position[begin:stop].tolist(),
@@ -218,69 +216,33 @@ def _closed(walk: _Walk, zeros: str | None = None) -> Iterator[Event]:
         return
     if run.kind == _PRE_BLANK:
         yield Run(walk.place, "pre-blank", run.start, run.end)
-    elif zeros is None:
-        yield _hole(walk.place, run)
-    else:
+    elif zeros is not None:
         yield Run(walk.place, zeros, run.start, run.end)
-
-
-def _hole(place: QueuePlace, run: _Open) -> Damage:
-    return Damage(
-        kind="hole",
-        path=str(run.path),
-        offset=run.offset,
-        end=run.offset + (run.end - run.start) * consumequeue.UNIT_LENGTH,
-        expected="units",
-        found="zeros",
-        outcome="units follow, which a broker's start doesn't find",
-        topic=place.topic,
-        queue_id=place.queue_id,
-        queue_offset=run.start,
-        queue_end=run.end,
-    )
+    else:
+        yield damage(
+            walk.place,
+            "hole",
+            run.path,
+            run.offset,
+            run.offset + (run.end - run.start) * consumequeue.UNIT_LENGTH,
+            expected="units",
+            found="zeros",
+            outcome="units follow, which a broker's start doesn't find",
+            queue_offsets=(run.start, run.end),
+        )
 
 
 def _missing(walk: _Walk, path: Path, start: int, end: int) -> Iterator[Event]:
     yield from _closed(walk)
     if start < walk.end and end > walk.start:
-        yield Damage(
-            kind="missing-files",
-            path=str(path),
-            offset=0,
-            end=0,
+        yield damage(
+            walk.place,
+            "missing-files",
+            path,
+            0,
+            0,
             expected=f"{names.offset_name(start * consumequeue.UNIT_LENGTH)} before this file",
             found="no such file",
             outcome="the gap was passed over",
-            topic=walk.place.topic,
-            queue_id=walk.place.queue_id,
-            queue_offset=start,
-            queue_end=end,
+            queue_offsets=(start, end),
         )
-
-
-def _damage(
-    place: QueuePlace,
-    kind: str,
-    path: Path,
-    offset: int,
-    first: int,
-    rows: tuple[int, int],
-    expected: str,
-    found: str,
-    outcome: str,
-) -> Damage:
-    begin, stop = rows
-    length = consumequeue.UNIT_LENGTH
-    return Damage(
-        kind=kind,
-        path=str(path),
-        offset=offset + begin * length,
-        end=offset + stop * length,
-        expected=expected,
-        found=found,
-        outcome=outcome,
-        topic=place.topic,
-        queue_id=place.queue_id,
-        queue_offset=first + begin,
-        queue_end=first + stop,
-    )

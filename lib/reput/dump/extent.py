@@ -1,4 +1,4 @@
-"""Where a log, a queue and an index begin and end: what is to be said where nothing was found."""
+"""Where a log and an index begin and end: what is to be said where nothing was found."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.dump.batchqueue import batch_extent
 from reput.dump.commitlog import Reader
-from reput.dump.consumequeue import is_of_batches, unit_extent
 from reput.dump.index import IndexPlace, read_header
-from reput.dump.places import LogPlace, QueuePlace
+from reput.dump.places import LogPlace
 from reput.dump.wanted import Wanted
 from reput.log.segments import Segment
 from reput.scan.frames import FrameWalk
+from reput.scan.part import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,8 @@ def of_log(place: LogPlace) -> LogExtent:
 
 def _last(place: LogPlace, segment: Segment) -> tuple[int, int] | None:
     """Of a segment's last record the end, a physical offset, and its storeTimestamp, ms."""
-    walk, data, limit = _walk(place, segment)
-    walk.advance(limit)
+    walk, data, part = _walk(place, segment)
+    walk.advance(part.end - part.base)
     if walk.last_record < 0:
         return None
     size = int.from_bytes(data[walk.last_record : walk.last_record + 4].tobytes(), "big")
@@ -64,24 +63,15 @@ def _last(place: LogPlace, segment: Segment) -> tuple[int, int] | None:
 
 def _first(place: LogPlace, segment: Segment) -> int | None:
     """Of a segment's first record the storeTimestamp, ms."""
-    walk, _, limit = _walk(place, segment)
-    while walk.last_record < 0 and walk.position < limit:
+    walk, _, part = _walk(place, segment)
+    while walk.last_record < 0 and walk.position < part.end - part.base:
         walk.advance(walk.position + 1)
     return walk.timestamp if walk.last_record >= 0 else None
 
 
-def _walk(place: LogPlace, segment: Segment) -> tuple[FrameWalk, NDArray[np.uint8], int]:
+def _walk(place: LogPlace, segment: Segment) -> tuple[FrameWalk, NDArray[np.uint8], Part]:
     reader = Reader(place.settings, entries=place.log.entries, wanted=Wanted())
     return reader.walk(segment, place.log.segment_size, last=True)
-
-
-def of_queue(place: QueuePlace) -> tuple[int, int] | None:
-    """The queueOffsets that a queue's files hold, half open; None where they have no unit.
-
-    Raises:
-        SegmentGoneError, StoreError: a file can't be read.
-    """
-    return batch_extent(place) if is_of_batches(place) else unit_extent(place)
 
 
 def of_index(files: list[IndexPlace]) -> tuple[int, int] | None:

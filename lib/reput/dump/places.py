@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reput.broker.files import in_order
+from reput.config.log_places import absolute
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
@@ -22,6 +22,9 @@ from reput.log.segments import (
 from reput.next_command import next_command
 from reput.scan.reference import Frame, frame
 from reput.store.unreadable import unreadable
+
+#: How far up a file of a store is: a file of a queue lies deepest.
+_DEEPEST = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +62,6 @@ class QueuePlace:
     ext: Path | None
 
 
-def absolute(path: Path) -> Path:
-    """As :meth:`StoreSettings.load` makes a store's path absolute."""
-    return Path(os.path.normpath(Path.cwd() / path))
-
-
 def log_place(
     path: Path, broker_conf: Path | None, version: str | None, *, may_be_empty: bool = False
 ) -> LogPlace:
@@ -86,9 +84,7 @@ def log_place(
         log = _one_segment(path, settings)
         return LogPlace(settings, log, can_grow=False, followed=_is_followed(log.segments[0]))
     own = path / names.COMMIT_LOG
-    if (path.name == names.COMMIT_LOG and not own.is_dir()) or any(
-        names.parse_offset_name(entry.path.name) is not None and not entry.is_dir for entry in in_order(path)
-    ):
+    if (path.name == names.COMMIT_LOG and not own.is_dir()) or numbered_files(path):
         settings = _alone(StoreSettings.load(path, broker_conf, version, dledger=True), path)
         log = _discovered(settings, may_be_empty=may_be_empty)
         return LogPlace(settings, replace(log, entries=any(map(_begins_with_entry, log.segments))), True)
@@ -301,7 +297,7 @@ def _below(path: Path) -> Iterator[QueuePlace]:
         for root in roots:
             yield from _topics(root)
         return
-    if files := _files(path):
+    if files := numbered_files(path):
         yield _queue(path, files)
         return
     one_topic = list(_queues(path))
@@ -317,17 +313,21 @@ def _topics(root: Path) -> Iterator[QueuePlace]:
 def _queues(topic: Path) -> Iterator[QueuePlace]:
     numbered = [one for one in in_order(topic) if one.is_dir and _number(one.path.name) is not None]
     for one in sorted(numbered, key=lambda each: _number(each.path.name) or 0):
-        if files := _files(one.path):
+        if files := numbered_files(one.path):
             yield _queue(one.path, files)
 
 
-def _files(directory: Path) -> list[tuple[Path, int, int]]:
-    found = []
-    for entry in in_order(directory):
-        base = names.parse_offset_name(entry.path.name)
-        if base is not None and not entry.is_dir:
-            found.append((entry.path, base, entry.length))
-    return found
+def numbered_files(directory: Path) -> list[tuple[Path, int, int]]:
+    """The files that are named by an offset: (path, that offset, bytes), in order.
+
+    Raises:
+        StoreError: the directory can't be read.
+    """
+    return [
+        (entry.path, base, entry.length)
+        for entry in in_order(directory)
+        if (base := names.parse_offset_name(entry.path.name)) is not None and not entry.is_dir
+    ]
 
 
 def _queue(directory: Path, files: list[tuple[Path, int, int]]) -> QueuePlace:
@@ -388,3 +388,17 @@ def checkpoint_file(path: Path) -> Path:
             "this is no checkpoint", path=file, expected="a file", found="none", next_step="Check PATH"
         )
     return file
+
+
+def store_of(path: Path) -> Path | None:
+    """The store that a path is, or lies in; None where that isn't clear, as for a file that was copied away.
+
+    Args:
+        path: absolute.
+    """
+    parts = (*names.QUEUES, names.INDEX, names.COMMIT_LOG, names.CHECKPOINT)
+    above = [path, *path.parents][: _DEEPEST + 1]
+    for below, root in zip([None, *above], above, strict=False):
+        if (below is None or below.name in parts) and (root / names.COMMIT_LOG).is_dir():
+            return root
+    return None

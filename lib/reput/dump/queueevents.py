@@ -11,8 +11,6 @@ from reput.dump.queueext import ExtRecord
 from reput.format import commitlog
 from reput.format.consumequeueext import MAX_ADDRESS
 
-#: What comes of a damaged unit.
-ENDS_HERE = "a broker's start ends the queue here"
 UNWRITTEN, ZEROS = "unwritten", "zeros"
 
 
@@ -89,9 +87,9 @@ class Run:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        facts: dict[str, object] = {"type": self.kind, "topic": self.place.topic}
         return {
-            **facts,
+            "type": self.kind,
+            "topic": self.place.topic,
             "queueId": self.place.queue_id,
             "queueOffset": self.start,
             "queueEnd": self.end,
@@ -101,16 +99,56 @@ class Run:
 Event = QueueUnit | Run | Damage
 
 
+@dataclass(slots=True)
+class Open:
+    """A run that may go on in the next chunk: of pre-blanks, or of zeros that may turn out to be a hole.
+
+    Attributes:
+        kind: what its units are; zeros, unless the queue has others.
+        start, end: queueOffsets, half open; of a batch queue numbers of units.
+        path: the file in which it begins.
+        offset: byte of that file where it begins.
+    """
+
+    kind: int
+    start: int
+    end: int
+    path: Path
+    offset: int
+
+
+def damage(
+    place: QueuePlace,
+    kind: str,
+    path: Path,
+    offset: int,
+    end: int,
+    *,
+    expected: str,
+    found: str,
+    outcome: str = "a broker's start ends the queue here",
+    queue_offsets: tuple[int, int] | None = None,
+) -> Damage:
+    """What is damaged in a file of a queue.
+
+    Args:
+        offset, end: bytes of the file, half open.
+        queue_offsets: of the places concerned, half open; None in a batch queue, whose units say theirs.
+    """
+    first, after = queue_offsets or (None, None)
+    where = place.topic, place.queue_id, first
+    return Damage(kind, str(path), offset, end, expected, found, outcome, *where, queue_end=after)
+
+
 def file_length(place: QueuePlace, path: Path, size: int, length: int) -> Damage:
     """A file that ends within a unit of ``length`` bytes."""
-    return Damage(
-        kind="file-length",
-        path=str(path),
-        offset=size - size % length,
-        end=size,
+    return damage(
+        place,
+        "file-length",
+        path,
+        size - size % length,
+        size,
         expected=f"a multiple of {length} bytes",
         found=f"{size} bytes",
         outcome="the last ones are no whole unit, and were passed over",
-        topic=place.topic,
-        queue_id=place.queue_id,
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.broker.files import in_order
+from reput.dump.places import numbered_files
 from reput.dump.reading import read_bytes
 from reput.errors import SegmentGoneError
-from reput.format import names
 from reput.format.consumequeueext import HEAD, HEAD_LENGTH, MAX_UNIT_LENGTH, place_of
 
 
@@ -49,11 +48,7 @@ class ExtFiles:
         if place is None or self._directory is None:
             return None
         if self._files is None:
-            self._files = [
-                (entry.path, base, entry.length)
-                for entry in in_order(self._directory)
-                if (base := names.parse_offset_name(entry.path.name)) is not None and not entry.is_dir
-            ]
+            self._files = numbered_files(self._directory)
         for path, base, length in self._files:
             if base <= place < base + length:
                 return self._read(path, place - base)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from reput.dump.columns import equal, holds, read_as
-from reput.format import commitlog
+from reput.caches import CACHED
+from reput.format import commitlog, javastring
+from reput.scan.fields import begins
 from reput.scan.frames import Frames
+from reput.scan.load import u8
 
 
 class Transaction(Enum):
@@ -33,6 +37,57 @@ _STATES = {
 def transaction_of(sys_flag: int) -> Transaction:
     """The transaction state of a record."""
     return next(state for state, bits in _STATES.items() if sys_flag & commitlog.TRANSACTION_MASK == bits)
+
+
+@njit(cache=CACHED, nogil=True)
+def _equal(data, starts, lengths, text):  # type: ignore[no-untyped-def]
+    found = np.zeros(len(starts), np.bool_)
+    for row in range(len(starts)):
+        found[row] = lengths[row] == len(text) and begins(data, starts[row], text)
+    return found
+
+
+@njit(cache=CACHED, nogil=True)
+def _holds(data, starts, lengths, word):  # type: ignore[no-untyped-def]
+    found = np.zeros(len(starts), np.bool_)
+    for row in range(len(starts)):
+        begin = starts[row]
+        end = begin + lengths[row]
+        at = begin
+        while at < end and not found[row]:
+            stop = at
+            while stop < end and u8(data, stop) != 0x20:
+                stop += 1
+            found[row] = stop - at == len(word) and begins(data, at, word)
+            at = stop + 1
+    return found
+
+
+class Pieces(NamedTuple):
+    """Pieces of ``data``, uint8[bytes]: where each starts and its length, both int64[pieces]."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    def are(self, text: bytes) -> NDArray[np.bool_]:
+        """Which of them are this text: bool[pieces]."""
+        found: NDArray[np.bool_] = _equal(*self, np.frombuffer(text, np.uint8))
+        return found
+
+    def read_as(self, text: bytes) -> NDArray[np.bool_]:
+        """Which of them are this text, or what Java reads as it: bool[pieces]."""
+        found = self.are(text)
+        if "\ufffd".encode() in text:  # else it has no other spelling
+            for row in np.flatnonzero(~found).tolist():
+                piece = self.data[self.starts[row] : self.starts[row] + self.lengths[row]].tobytes()
+                found[row] = javastring.utf8(piece) == text
+        return found
+
+    def hold(self, word: bytes) -> NDArray[np.bool_]:
+        """Which of them have this among their words, which single spaces separate: bool[pieces]."""
+        found: NDArray[np.bool_] = _holds(*self, np.frombuffer(word, np.uint8))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +139,21 @@ class Wanted:
         if self.topics or self.queues:
             mask &= self._places(data, found, count)
         if self.tag is not None:
-            mask &= equal(data, found.tags[:count], found.tags_length[:count], _bytes(self.tag))
+            mask &= Pieces(data, found.tags[:count], found.tags_length[:count]).are(_bytes(self.tag))
         if self.key is not None or self.uniq_key is not None:
-            starts, lengths = found.unique_key[:count], found.unique_key_length[:count]
+            unique_keys = Pieces(data, found.unique_key[:count], found.unique_key_length[:count])
             if self.uniq_key is not None:
-                mask &= equal(data, starts, lengths, _bytes(self.uniq_key))
+                mask &= unique_keys.are(_bytes(self.uniq_key))
             if self.key is not None:
-                key = _bytes(self.key)
-                in_keys = holds(data, found.keys[:count], found.keys_length[:count], key)
-                mask &= in_keys | equal(data, starts, lengths, key)
+                key, keys = _bytes(self.key), Pieces(data, found.keys[:count], found.keys_length[:count])
+                mask &= keys.hold(key) | unique_keys.are(key)
         return mask
 
     def _places(self, data: NDArray[np.uint8], found: Frames, count: int) -> NDArray[np.bool_]:
         mask = np.zeros(count, np.bool_)
+        topics = Pieces(data, found.topic[:count], found.topic_length[:count])
         for topic, queue_id in (*((topic, None) for topic in self.topics), *self.queues):
-            one = read_as(data, found.topic[:count], found.topic_length[:count], _bytes(topic))
+            one = topics.read_as(_bytes(topic))
             if queue_id is not None:
                 one &= found.queue_id[:count] == queue_id
             mask |= one

@@ -248,41 +248,27 @@ def _rows(queues: _Queues, group: str, topic: str, found: dict[int, Committed]) 
         view = queues.view(topic, queue_id)
         pulled = None if entry is None else entry.pulled
         if view is None:
-            flags = (Flag.NO_QUEUE,) if committed else ()
+            flags: tuple[Flag, ...] = (Flag.NO_QUEUE,) if committed else ()
             if entry is not None:
                 yield QueueLag(group, topic, queue_id, committed, pulled, 0, 0, 0, 0, None, flags)
             continue
-        yield _row(queues, view, group, topic, queue_id, committed, pulled)
-
-
-def _row(
-    queues: _Queues,
-    view: QueueView | BatchQueueView,
-    group: str,
-    topic: str,
-    queue_id: int,
-    committed: int | None,
-    pulled: int | None,
-) -> QueueLag:
-    least, end = max(view.min_offset, 0), max(view.max_offset, 0)
-    begin = least if committed is None else max(committed, least)
-    flags = []
-    expired, oldest = 0, None
-    if committed is None and begin < end:
-        flags.append(Flag.NOT_COMMITTED)
-    elif committed is not None and committed < least:
-        flags.append(Flag.EXPIRED)
-        expired = least - committed
-    elif committed is not None and committed > end:
-        flags.append(Flag.PAST_END)
-    if begin < end:
-        oldest = queues.stored(view, begin)
-        if oldest is None:
-            flags.append(Flag.UNREADABLE)
-    behind = max(end - begin, 0)
-    return QueueLag(
-        group, topic, queue_id, committed, pulled, least, end, behind, expired, oldest, tuple(flags)
-    )
+        least, end = max(view.min_offset, 0), max(view.max_offset, 0)
+        begin = least if committed is None else max(committed, least)
+        flags = ()
+        expired, oldest = 0, None
+        if committed is None and begin < end:
+            flags = (Flag.NOT_COMMITTED,)
+        elif committed is not None and committed < least:
+            flags = (Flag.EXPIRED,)
+            expired = least - committed
+        elif committed is not None and committed > end:
+            flags = (Flag.PAST_END,)
+        if begin < end:
+            oldest = queues.stored(view, begin)
+            if oldest is None:
+                flags = (*flags, Flag.UNREADABLE)
+        behind = max(end - begin, 0)
+        yield QueueLag(group, topic, queue_id, committed, pulled, least, end, behind, expired, oldest, flags)
 
 
 def _sum(group: str, topic: str, rows: list[QueueLag]) -> GroupLag:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.broker.batch_queue import BatchModel
-from reput.broker.files import Listing
+from reput.broker.files import Listing, segment_at
 from reput.broker.last_place import last_place
 from reput.broker.problem import Problem
 from reput.broker.queue import QueueModel
@@ -169,9 +169,8 @@ def _stands_at(snapshot: Snapshot, place: int) -> bool:
         SegmentGoneError, StoreError: the segment can't be read.
     """
     size = snapshot.segment_size
-    for segment in snapshot.log.files:
-        if segment.base <= place < segment.base + size:
-            data = map_segment(segment.path, size)
-            judged = judge(data, place - segment.base, dialect(None), check_crc=False)
-            return judged.kind is Kind.MESSAGE and judged.physical_offset == place
-    return False
+    segment = segment_at(snapshot.log.files, size, place)
+    if segment is None:
+        return False
+    judged = judge(map_segment(segment.path, size), place - segment.base, dialect(None), check_crc=False)
+    return judged.kind is Kind.MESSAGE and judged.physical_offset == place

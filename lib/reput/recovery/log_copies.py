@@ -7,6 +7,8 @@ that is mended, and the segment is kept as it was.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from reput.broker.files import StoreFile
@@ -73,14 +75,11 @@ class LogCopies:
         check_free(self._root, self._size, f"a copy of {segment.path.name}")
         files.make_dirs(copy.parent, self._owner)
         files.remove_tree(copy)
-        fd = files.create_file(copy, self._size, self._owner)
-        try:
+        with self._open(copy, self._owner) as fd:
             for at in range(0, self._size, _CHUNK):
                 chunk = data[at : at + _CHUNK]
                 if not is_zero(chunk):  # stays a hole
                     files.pwrite_all(fd, chunk.data, at)
-        finally:
-            files.system.close(fd)
         self._originals[copy] = segment.path
         return StoreFile(copy, segment.base)
 
@@ -90,11 +89,8 @@ class LogCopies:
         Raises:
             OutputError: it can't be written.
         """
-        fd = files.create_file(copy.path, self._size)
-        try:
+        with self._open(copy.path) as fd:
             files.pwrite_all(fd, data, position)
-        finally:
-            files.system.close(fd)
 
     def clear(self, copy: StoreFile, position: int) -> None:
         """Make a copy zero from a position up to its end.
@@ -102,9 +98,14 @@ class LogCopies:
         Raises:
             OutputError: it can't be written.
         """
-        fd = files.create_file(copy.path, self._size)
-        try:
+        with self._open(copy.path) as fd:
             files.zero(fd, position, self._size - position)
+
+    @contextmanager
+    def _open(self, path: Path, owner: Owner | None = None) -> Iterator[int]:
+        fd = files.create_file(path, self._size, owner)
+        try:
+            yield fd
         finally:
             files.system.close(fd)
 
@@ -115,12 +116,9 @@ class LogCopies:
             OutputError: the disk didn't take them.
         """
         for copy, original in self._originals.items():
-            fd = files.create_file(copy, self._size)
-            try:
+            with self._open(copy) as fd:
                 with files.reporting("can't set the file's time", copy):
                     facts = original.stat()
                     os.utime(fd, ns=(facts.st_atime_ns, facts.st_mtime_ns))
                 files.fsync_file(fd)
-            finally:
-                files.system.close(fd)
             files.fsync_dir(copy.parent)

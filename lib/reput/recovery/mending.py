@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from reput.broker.files import Listing
 from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot, take, type_problems
-from reput.config.evidence import Asked, Writes
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
@@ -27,7 +26,7 @@ from reput.job.plan import prepare
 from reput.job.run import stage
 from reput.job.summary import Summary, summarize
 from reput.recovery.log_copies import LogCopies
-from reput.recovery.loss import LOG_GONE, Loss
+from reput.recovery.losses import LOG_GONE, Loss
 from reput.recovery.mend_log import Change, mend_log
 from reput.recovery.plan import Plan, plan
 from reput.store import files
@@ -45,21 +44,6 @@ _MENDING = "mending"
 #: Problems of a start that a rebuild of queues and index takes away, wherever they are told.
 _DERIVED = frozenset({"empty-queue-file", "dispatch-never-ends", "queue-type"})
 _DERIVED_ROOTS = (*names.QUEUES, names.INDEX)
-
-
-@dataclass(frozen=True, slots=True)
-class MendOptions:
-    """What ``reput recover --apply`` is asked for.
-
-    Attributes:
-        store: the store; holds ``commitlog/`` unless broker.conf says otherwise.
-        broker_conf: the broker's own configuration file, None for what the store shows.
-        rocketmq_version: the release that is going to start, None for the one that the store shows.
-    """
-
-    store: Path
-    broker_conf: Path | None = None
-    rocketmq_version: str | None = None
 
 
 @dataclass(slots=True)
@@ -99,7 +83,7 @@ class Mended:
 
 
 def mend(
-    options: MendOptions,
+    options: RebuildOptions,
     start_spark: Callable[[], SparkSession],
     shown: Callable[[Plan], None] = lambda _plan: None,
     listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
@@ -109,6 +93,7 @@ def mend(
     A swap that was interrupted is finished first.
 
     Args:
+        options: those of a rebuild in place of all queues and the index.
         start_spark: gives the session; only called when queues and index have to be rebuilt.
         shown: is told the plan before anything is done.
         listener: gets the rebuild's progress and the bytes that there are in all.
@@ -118,10 +103,7 @@ def mend(
             command finishes.
     """
     settings = StoreSettings.load(
-        options.store,
-        options.broker_conf,
-        options.rocketmq_version,
-        asked=Asked(Writes.IN_PLACE),
+        options.store, options.broker_conf, options.rocketmq_version, asked=options.asked
     )
     snapshot = take(settings)
     if snapshot.holder is not None:
@@ -272,15 +254,12 @@ def _log_alone(mended: Mended, settings: StoreSettings) -> None:
 
 def _with_rebuild(
     mended: Mended,
-    options: MendOptions,
+    options: RebuildOptions,
     start_spark: Callable[[], SparkSession],
     listener: Callable[[Progress, int], None],
 ) -> None:
     started = time.perf_counter()
-    wanted = RebuildOptions(
-        store=options.store, broker_conf=options.broker_conf, rocketmq_version=options.rocketmq_version
-    )
-    with prepare(wanted) as rebuilding:
+    with prepare(options) as rebuilding:
         before = replace(rebuilding.journal.state)
         stage(rebuilding, start_spark, listener)
         staging, owner = rebuilding.root, rebuilding.owner or Owner.default()

@@ -2,7 +2,7 @@
 
 Whoever knows where a log ends asks here: ``reput check`` (:mod:`reput.recovery.check`), which looks for that
 end only if something seems to lead past it, and ``reput report``, which has read the log. Two others have the
-same names for other questions: the plan (:mod:`reput.recovery.plan`, :mod:`reput.recovery.index_losses`) asks
+same names for other questions: the plan (:mod:`reput.recovery.plan`, :mod:`reput.recovery.losses`) asks
 what is ahead of the log after a restart, verify (:mod:`reput.verify.checkpoint`) whether the checkpoint is
 ahead of the data.
 

@@ -10,11 +10,17 @@ from reput.broker.predict import Prediction, predict
 from reput.broker.snapshot import Snapshot
 from reput.config.dialect import Dialect
 from reput.format import names
-from reput.recovery.advice import steps_instead
-from reput.recovery.index_losses import index_gaps, index_losses
-from reput.recovery.log_losses import log_losses
-from reput.recovery.loss import DERIVED_GONE, LOG_GONE, Loss
-from reput.recovery.queue_losses import broken_queues, queue_losses
+from reput.next_command import next_command
+from reput.recovery.losses import (
+    DERIVED_GONE,
+    LOG_GONE,
+    Loss,
+    broken_queues,
+    index_gaps,
+    index_losses,
+    log_losses,
+    queue_losses,
+)
 from reput.recovery.survivors import left_from
 
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
@@ -23,6 +29,19 @@ _RATE_5 = 200_000_000
 #: Bytes of log that a plan reads unless all is asked for: what a 4.9 broker walks after a stop in good order,
 #: three segments of the default size.
 MOST_READ = 3 << 30
+#: What a rebuild of queues and index mends.
+_REBUILT = DERIVED_GONE | {
+    "units-missing",
+    "units-displaced",
+    "queue-begins-late",
+    "delay-tags-hashed",
+    "queue-ext-missing",
+    "index-missing",
+    "index-dropped",
+    "index-ahead",
+    "index-torn",
+    "checkpoint-ahead",
+}
 
 
 @dataclass(slots=True)
@@ -127,7 +146,7 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
         else:
             read += prediction.unread[1] - prediction.unread[0]
         result.seconds = read / result.rate
-    result.instead += steps_instead(prediction, [*result.losses, *result.unrepaired])
+    result.instead += _steps_instead(prediction, [*result.losses, *result.unrepaired])
     return result
 
 
@@ -164,3 +183,46 @@ def _ahead(prediction: Prediction) -> Iterator[Loss]:
         return
     text += ": after the next crash a start begins too late, and messages stay without units and keys"
     yield Loss("checkpoint-ahead", path, 0, 0, 0, text)
+
+
+def _steps_instead(prediction: Prediction, found: list[Loss]) -> list[str]:
+    """Steps, one a line, for what a restart loses or leaves broken; none is there twice."""
+    kinds = {loss.kind for loss in found}
+    steps = [problem.next_step for problem in prediction.problems]
+    steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in LOG_GONE]
+    by_hand = _by_hand(prediction, found, kinds)
+    if kinds - LOG_GONE:
+        apply = prediction.snapshot.settings.command("recover", "--apply")
+        steps.append(
+            f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."
+            + (" Or by hand:" if by_hand else "")
+        )
+    steps += by_hand
+    if prediction.unread is not None:
+        full = prediction.snapshot.settings.command("recover", "--plan", "--full")
+        steps.append(f"`{full}` reads the rest as well.")
+    if not steps:
+        steps.append("Nothing: this restart loses nothing that the walk can see.")
+    return list(dict.fromkeys(steps))
+
+
+def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list[str]:
+    steps = []
+    cut = sum(loss.count for loss in found if loss.kind in ("log-cut", "segment-deleted"))
+    if cut:
+        out = prediction.snapshot.settings.command("rebuild", "--out", "DIR")
+        steps.append(
+            f"Before the broker starts: `{out}` skips the damage and takes the {cut} messages behind "
+            "it, which the broker cuts off."
+        )
+    if kinds & _REBUILT:
+        in_place = prediction.snapshot.settings.command("rebuild", "--in-place")
+        steps.append(
+            f"With the broker stopped: `{in_place}` builds all queues and the index from the log; "
+            f"`{_undo(prediction)}` takes it back."
+        )
+    return steps
+
+
+def _undo(prediction: Prediction) -> str:
+    return next_command("undo", prediction.snapshot.settings.root)

@@ -9,7 +9,7 @@ from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot
 from reput.errors import Finding, ReputError
 from reput.recovery.check import past_end
-from reput.recovery.loss import LOG_GONE
+from reput.recovery.losses import LOG_GONE
 from reput.recovery.past_end import CHECKPOINT_AHEAD, INDEX_AHEAD, PAST_LOG_END
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Found
 from reput.words import counted

@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
-from reput.format import commitlog, javastring, properties
+from reput.format import commitlog, properties
 from reput.format.commitlog import (
     MAGIC_V1,
     PROPERTY_SEPARATOR,
@@ -25,8 +25,9 @@ from reput.scan.kernel import _integer, _topic
 from reput.scan.load import i32, i64, u8, u32
 from reput.scan.table import QueueTable
 
-_INNER_BASE = np.frombuffer(properties.INNER_BASE + b"\x01", np.uint8)
-_INNER_NUM = np.frombuffer(properties.INNER_NUM + b"\x01", np.uint8)
+#: The names with the separator behind them, as :func:`property_value` takes them.
+INNER_BASE = np.frombuffer(properties.INNER_BASE + b"\x01", np.uint8)
+INNER_NUM = np.frombuffer(properties.INNER_NUM + b"\x01", np.uint8)
 #: What Java reads where bytes aren't UTF-8; a topic with it may be spelled otherwise in a record.
 _REPLACED = "\ufffd".encode()
 
@@ -70,7 +71,7 @@ def record_fields(
     queues, topics = table.queues, table.topics
     fields = _fields(
         data, positions, queue_offsets, unit_queues, queues.topic, queues.queue_id, topics,
-        _INNER_BASE, _INNER_NUM,
+        INNER_BASE, INNER_NUM,
     )  # fmt: skip
     return RecordFields(*fields)
 
@@ -89,46 +90,6 @@ def fields_of_queue(
         for position in positions.tolist():
             table.intern_topic(commitlog.decode(data.data, position).topic)
     return record_fields(data, positions, queue_offsets, np.full(len(positions), queue, np.int32), table)
-
-
-def record_fields_slowly(
-    data: NDArray[np.uint8],
-    positions: NDArray[np.int64],
-    queue_offsets: NDArray[np.int64],
-    unit_queues: NDArray[np.int32],
-    table: QueueTable,
-) -> RecordFields:
-    """What :func:`record_fields` does, one record at a time."""
-    rows = []
-    before = (-1, -1)
-    units = zip(positions.tolist(), queue_offsets.tolist(), unit_queues.tolist(), strict=True)
-    for position, queue_offset, queue in units:
-        record = commitlog.decode(data.data, position)
-        values = properties.parse(record.properties)
-        base, count = values.get(properties.INNER_BASE), values.get(properties.INNER_NUM)
-        is_own = (
-            javastring.utf8(record.topic) == table.topic_names[table.queues.topic[queue]]
-            and record.queue_id == table.queues.queue_id[queue]
-            and (queue, position) != before
-        )
-        rows.append(
-            (
-                record.store_timestamp,
-                queue_offset if base is None or count is None else javastring.parse_integer(base, 64),
-                1 if base is None or count is None else javastring.parse_integer(count, 16),
-                is_own,
-                position + _size(data, position) - len(record.properties),
-                len(record.properties),
-            )
-        )
-        before = (queue, position)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(RecordFields._fields)
-    kinds = (np.int64, np.int64, np.int16, np.bool_, np.int64, np.int32)
-    return RecordFields(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
-
-
-def _size(data: NDArray[np.uint8], position: int) -> int:
-    return int.from_bytes(data[position : position + 4].tobytes(), "big")
 
 
 @njit(cache=CACHED, nogil=True)
@@ -165,8 +126,8 @@ def _fields(  # type: ignore[no-untyped-def]
         length[unit] = end - at
         base[unit] = queue_offsets[unit]
         count[unit] = 1
-        base_at, base_end = _value(data, at, end, inner_base)
-        num_at, num_end = _value(data, at, end, inner_num)
+        base_at, base_end = property_value(data, at, end, inner_base)
+        num_at, num_end = property_value(data, at, end, inner_num)
         if base_end > base_at and num_end > num_at:
             base[unit] = _integer(data, base_at, base_end, 64)[1]
             count[unit] = _integer(data, num_at, num_end, 16)[1]
@@ -174,7 +135,7 @@ def _fields(  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _begins(data, at, text):  # type: ignore[no-untyped-def]
+def begins(data, at, text):  # type: ignore[no-untyped-def]
     """Whether ``text`` stands at a place, all of which is in the data."""
     for byte in range(len(text)):  # noqa: SIM110 - what numba can't compile
         if u8(data, at + byte) != text[byte]:
@@ -183,7 +144,7 @@ def _begins(data, at, text):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _value(data, start, end, name):  # type: ignore[no-untyped-def]
+def property_value(data, start, end, name):  # type: ignore[no-untyped-def]
     """Where the last value of a property is that isn't empty; ``name`` ends in 0x01."""
     found = found_end = np.int64(0)
     at = start
@@ -191,7 +152,7 @@ def _value(data, start, end, name):  # type: ignore[no-untyped-def]
         entry_end = at
         while entry_end < end and u8(data, entry_end) != PROPERTY_SEPARATOR:
             entry_end += 1
-        if entry_end - at > len(name) and _begins(data, at, name):
+        if entry_end - at > len(name) and begins(data, at, name):
             found, found_end = at + len(name), entry_end
         at = entry_end + 1
     return found, found_end

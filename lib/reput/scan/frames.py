@@ -400,7 +400,14 @@ class FrameWalk:
 
     @classmethod
     def over(
-        cls, part: InSegment, data: NDArray[np.uint8], settings: StoreSettings, timestamp: int = 0
+        cls,
+        part: InSegment,
+        data: NDArray[np.uint8],
+        settings: StoreSettings,
+        timestamp: int = 0,
+        *,
+        position: int = 0,
+        entries: bool | None = None,
     ) -> Self:
         """A walk from a part's segment's first byte up to the part's end, by the store's settings.
 
@@ -409,6 +416,8 @@ class FrameWalk:
             data: the segment, uint8[segment_length].
             settings: the store's.
             timestamp: storeTimestamp of the record before the segment, ms.
+            position: where a frame begins, to begin with it instead.
+            entries: records may be in DLedger's entries; None for what the settings say.
         """
         view = data.data
 
@@ -423,8 +432,9 @@ class FrameWalk:
             last=part.last,
             topic_length_v2=settings.dialect.topic_length_v2,
             is_whole=is_whole,
+            position=position,
             timestamp=timestamp,
-            entries=settings.entries,
+            entries=settings.entries if entries is None else entries,
             largest_record=settings.largest_record,
         )
 

@@ -17,8 +17,6 @@ from reput.format import consumequeue, indexfile, names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.store.listing import entries_in
 
-"""Directories whose files have derivable names (``StorePathConfigHelper``, rocketmq-all-5.3.3)."""
-
 _CHUNK = 8 << 20
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reput.format import batchconsumequeue, consumequeue, names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
@@ -55,11 +56,18 @@ def last_file(directory: Path, file_size: int) -> LastFile | str:
     if isinstance(found, str):
         return found
     path, data, modified = found
-    length = _length_of_units(data)
-    if isinstance(length, str):
-        return length
-    last = np.frombuffer(data, _UNIT, 1, length - UNIT_LENGTH)["position"][0]
-    return LastFile(path, data[:length], (int(path.name) + length) // UNIT_LENGTH, int(last), modified)
+    units = np.frombuffer(data, _UNIT)
+    # What ConsumeQueue.recover takes for a unit; the blanks before a queue's first unit count, too.
+    is_unit = (units["position"] >= 0) & (units["size"] > 0)
+    blanks = 0
+    while data.startswith(PRE_BLANK, blanks * UNIT_LENGTH):
+        blanks += 1
+    count = _count(data, units, is_unit, blanks)
+    if isinstance(count, str):
+        return count
+    length = count * UNIT_LENGTH
+    after = (int(path.name) + length) // UNIT_LENGTH
+    return LastFile(path, data[:length], after, int(units[count - 1]["position"]), modified)
 
 
 def last_batch_file(directory: Path, file_size: int) -> LastFile | str:
@@ -79,17 +87,12 @@ def last_batch_file(directory: Path, file_size: int) -> LastFile | str:
     # What BatchConsumeQueue.recover takes for a unit.
     is_unit = (units["position"] >= 0) & (units["size"] > 0)
     is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
-    count = len(units) if is_unit.all() else int(is_unit.argmin())
-    length = count * _BATCH_UNIT.itemsize
-    if not count:
-        return "its last file doesn't begin with units"
-    if data.count(0, length) != len(data) - length:
-        return "its last file goes on behind its last unit"
-    if (np.diff(units["position"][:count].astype(np.int64)) < 0).any():
-        return "the units of its last file aren't in the log's order"
+    count = _count(data, units, is_unit)
+    if isinstance(count, str):
+        return count
     last = units[count - 1]
     after = int(last["base_offset"]) + int(last["batch_size"])
-    return LastFile(path, data[:length], after, int(last["position"]), modified)
+    return LastFile(path, data[: count * _BATCH_UNIT.itemsize], after, int(last["position"]), modified)
 
 
 def last_ext_file(directory: Path, file_size: int) -> tuple[Path, bytes] | None:
@@ -121,19 +124,14 @@ def _newest(directory: Path, file_size: int) -> tuple[Path, bytes, int] | str:
     return "it has no file with a unit"
 
 
-def _length_of_units(data: bytes) -> int | str:
-    """How many bytes the units take from the file's start on; else what is wrong with them."""
-    units = np.frombuffer(data, _UNIT)
-    # What ConsumeQueue.recover takes for a unit; the blanks before a queue's first unit count, too.
-    is_unit = (units["position"] >= 0) & (units["size"] > 0)
+def _count(data: bytes, units: NDArray[np.void], is_unit: NDArray[np.bool_], blanks: int = 0) -> int | str:
+    """How many units a file begins with, ``blanks`` among them; else what is wrong with them."""
     count = len(units) if is_unit.all() else int(is_unit.argmin())
-    blanks = 0
-    while data.startswith(PRE_BLANK, blanks * UNIT_LENGTH):
-        blanks += 1
+    length = count * units.itemsize
     if count <= blanks:
         return "its last file doesn't begin with units"
-    if data.count(0, count * UNIT_LENGTH) != len(data) - count * UNIT_LENGTH:
+    if data.count(0, length) != len(data) - length:
         return "its last file goes on behind its last unit"
     if (np.diff(units["position"][blanks:count].astype(np.int64)) < 0).any():
         return "the units of its last file aren't in the log's order"
-    return count * UNIT_LENGTH
+    return count

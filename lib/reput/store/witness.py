@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from reput.errors import ReputError, StoreError
 from reput.format import names
-from reput.store.unreadable import unreadable
+from reput.store.unreadable import reading, unreadable
 
 #: A record's header of fixed fields has 88 bytes: these tell records apart.
 _LENGTH = 128
@@ -136,17 +136,14 @@ class FileSeen(NamedTuple):
             SegmentGoneError: the file isn't there any more, or never was on this host.
             StoreError: this host reads something else.
         """
-        try:
-            with open(self.path, "rb") as file:
-                found = os.fstat(file.fileno()).st_size
-                if found != self.length:
-                    raise _other(self.path, None, f"{self.length} bytes, as on {self.host}", f"{found} bytes")
-                for stretch in self.stretches:
-                    here = os.pread(file.fileno(), len(stretch.data), stretch.at)
-                    if here != stretch.data:
-                        raise _differing(self.path, stretch, here, self.host)
-        except OSError as error:
-            raise unreadable("the file", self.path, error) from error
+        with reading(self.path, "the file") as descriptor:
+            found = os.fstat(descriptor).st_size
+            if found != self.length:
+                raise _other(self.path, None, f"{self.length} bytes, as on {self.host}", f"{found} bytes")
+            for stretch in self.stretches:
+                here = os.pread(descriptor, len(stretch.data), stretch.at)
+                if here != stretch.data:
+                    raise _differing(self.path, stretch, here, self.host)
 
 
 def file_seen(path: str, start: int, stop: int) -> FileSeen:
@@ -155,20 +152,13 @@ def file_seen(path: str, start: int, stop: int) -> FileSeen:
     Raises:
         SegmentGoneError, StoreError: it can't be read.
     """
-    try:
-        with open(path, "rb") as file:
-            places = {start, max(stop - _LENGTH, start)}
-            return FileSeen(
-                socket.gethostname(),
-                path,
-                os.fstat(file.fileno()).st_size,
-                tuple(
-                    Stretch(at, os.pread(file.fileno(), min(_LENGTH, stop - at), at).rstrip(b"\0"))
-                    for at in sorted(places)
-                ),
-            )
-    except OSError as error:
-        raise unreadable("the file", path, error) from error
+    places = {start, max(stop - _LENGTH, start)}
+    with reading(path, "the file") as descriptor:
+        stretches = tuple(
+            Stretch(at, os.pread(descriptor, min(_LENGTH, stop - at), at).rstrip(b"\0"))
+            for at in sorted(places)
+        )
+        return FileSeen(socket.gethostname(), path, os.fstat(descriptor).st_size, stretches)
 
 
 @contextmanager
@@ -266,7 +256,7 @@ def store_seen(root: Path, *, live: bool) -> StoreSeen:
                 if held is not None:
                     listed.append((str(place / queue), held))
                     chosen += [place / queue / one for one in {*held[:1], *held[-1:]}]
-    files = tuple(_whole(path) for path in chosen if path.is_file())
+    files = tuple(file_seen(str(path), 0, path.stat().st_size) for path in chosen if path.is_file())
     # What a live broker makes next is in no listing of now.
     return StoreSeen(socket.gethostname(), secrets.token_hex(16), tuple(listed), not live, files)
 
@@ -274,10 +264,6 @@ def store_seen(root: Path, *, live: bool) -> StoreSeen:
 def _some(found: Sequence[str]) -> Iterator[str]:
     step = max(len(found) / _MOST, 1.0)
     yield from (found[int(at * step)] for at in range(min(len(found), _MOST)))
-
-
-def _whole(path: Path) -> FileSeen:
-    return file_seen(str(path), 0, path.stat().st_size)
 
 
 def _listing(directory: str | Path) -> tuple[str, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 from reput.format import names
 from reput.store import files
@@ -32,12 +32,17 @@ class _Note:
             note = cls(**_facts(root / names.REPUT / cls.name))
         except TypeError:
             return None
-        return note if note.is_sound else None
+        kinds = get_type_hints(cls)
+        # JSON doesn't ensure that each value is of its type.
+        are_typed = all(
+            isinstance(value, kinds[name]) and "\0" not in str(value) for name, value in asdict(note).items()
+        )
+        return note if are_typed and note.is_sound else None
 
     @property
     def is_sound(self) -> bool:
-        """Whether each value is of its type, which JSON doesn't ensure."""
-        raise NotImplementedError
+        """Whether what its values say can be."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +62,6 @@ class RunNote(_Note):
     started_ms: int
     broker_conf: str | None = None
     metrics: str | None = None
-
-    @property
-    def is_sound(self) -> bool:
-        """See :attr:`_Note.is_sound`."""
-        return _are(int, self.pid, self.started_ms) and _are_texts(self.broker_conf, self.metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,11 @@ class TableNote(_Note):
 
     @property
     def is_sound(self) -> bool:
-        """See :attr:`_Note.is_sound`."""
-        numbers = (self.failures, self.last_success_ms or 0)
-        sound = _are(str, self.table) and _are(int, *numbers) and _are_texts(self.last_failure)
-        return sound and _is_place(self.table)
+        """Whether the table's directory is an absolute path that Delta Lake can take."""
+        try:
+            return Path(self.table).is_absolute() and bool(self.table.encode())
+        except UnicodeEncodeError:
+            return False
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -97,19 +98,3 @@ def _facts(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
-
-
-def _is_place(text: str) -> bool:
-    """Whether it is an absolute path that Delta Lake can take."""
-    try:
-        return Path(text).is_absolute() and bool(text.encode())
-    except UnicodeEncodeError:
-        return False
-
-
-def _are(kind: type, *values: object) -> bool:
-    return all(isinstance(value, kind) and (kind is not str or "\0" not in str(value)) for value in values)
-
-
-def _are_texts(*values: object) -> bool:
-    return all(value is None or _are(str, value) for value in values)

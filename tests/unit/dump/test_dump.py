@@ -18,12 +18,11 @@ from reput.config.settings import StoreSettings
 from reput.dump import commitlog as dump
 from reput.dump import following as following_module
 from reput.dump import places
-from reput.dump.commitlog import Blank, Block, Event, Reader, Unwritten
+from reput.dump.commitlog import Blank, Block, Event, Reader, Unwritten, body, row
 from reput.dump.damage import Damage
 from reput.dump.extent import LogExtent, of_log
 from reput.dump.following import follow
 from reput.dump.places import LogPlace
-from reput.dump.rows import body, row
 from reput.dump.wanted import Transaction, Wanted
 from reput.errors import LogWentBackError, StoreError, UnsupportedError
 from reput.format import commitlog, names, properties

@@ -16,13 +16,11 @@ from hypothesis import strategies as st
 from reput.cli.dump.nothing import in_queues
 from reput.config.settings import StoreSettings
 from reput.dump import checkpoint, consumequeue, index, places, reading
-from reput.dump.commitlog import Blank, Block, Reader
-from reput.dump.consumequeue import dump
+from reput.dump.commitlog import Blank, Block, Reader, body, row
+from reput.dump.consumequeue import dump, extent
 from reput.dump.damage import Damage
-from reput.dump.extent import of_queue
 from reput.dump.index import Chain, Entry, FileHead
 from reput.dump.queueevents import Event, QueueUnit, Run
-from reput.dump.rows import body, row
 from reput.dump.wanted import Wanted
 from reput.errors import ReputError, StoreError, UnsupportedError
 from reput.format import batchconsumequeue, consumequeueext, indexfile, javastring, names
@@ -252,7 +250,7 @@ def test_a_queue_begins_and_ends_with_units_that_lead_somewhere(files: list[list
         patched.setattr(reading, "_PIECE", 2)
         queue = queue_of(Path(directory), *(b"".join(parts[one] for one in file) for file in files if file))
         good = [number for number, one in enumerate(one for file in files for one in file) if one == "g"]
-        told = [of_queue(place) for place in places.queue_places(queue)] if any(files) else []
+        told = [extent(place) for place in places.queue_places(queue)] if any(files) else []
     assert told == ([(good[0], good[-1] + 1) if good else None] if any(files) else [])
 
 
@@ -287,7 +285,7 @@ def test_holes_of_a_queue_are_not_read(
 
     monkeypatch.setattr(reading, "read", counted)
     (place,) = places.queue_places(queue)
-    assert of_queue(place) == ((4, 9) if batches else (10_000, 20_001))
+    assert extent(place) == ((4, 9) if batches else (10_000, 20_001))
     assert 0 < sum(seen) <= 4 * 8192
 
 

@@ -18,11 +18,12 @@ from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job import undo
+from reput.job.options import RebuildOptions
 from reput.job.output_directory import staging_of
 from reput.recovery import mending
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.mend_log import mend_log, stand_ins
-from reput.recovery.mending import Mended, MendOptions, mend
+from reput.recovery.mending import Mended, mend
 from reput.recovery.plan import plan
 from reput.store import files
 from reput.store.ignored_features import ignored_features
@@ -45,7 +46,7 @@ class Case:
     """A golden store, and how it is mended."""
 
     store: GoldenStore
-    options: MendOptions
+    options: RebuildOptions
     last: Record
 
     @property
@@ -79,7 +80,7 @@ def case(tmp_path: Path) -> Case:
     last = Copy(store.root, int(str(store.config["mappedFileSizeCommitLog"])), 0).records()[-1]
     data = last.segment.read_bytes()[last.position : last.position + last.size // 2]
     damage.write(last.segment, last.position + last.size, data)
-    return Case(store, MendOptions(store.root, conf, store.version), last)
+    return Case(store, RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version), last)
 
 
 def without_kept(root: Path) -> dict[str, str]:

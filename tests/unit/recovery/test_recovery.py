@@ -36,7 +36,7 @@ from reput.format.indexfile import IndexHeader
 from reput.query import QueryStore
 from reput.recovery import check
 from reput.recovery.check import past_end, problems
-from reput.recovery.log_losses import messages_in
+from reput.recovery.losses import messages_in
 from reput.recovery.plan import Plan, plan
 from reput.scan import reference
 from reput.scan.reference import Frame, frame

@@ -189,7 +189,7 @@ def _show_log(
     follow: bool,
 ) -> bool:
     """Whether there was anything to show."""
-    from reput.dump import rows
+    from reput.dump import commitlog
     from reput.dump.commitlog import Block
     from reput.statistics.count import groups_of, total_of
     from reput.statistics.report import By
@@ -217,9 +217,9 @@ def _show_log(
                     tally.add(block.data, block.base, block.frames, block.rows)
                 elif not quiet:
                     for message in block.messages():
-                        held = rows.body(message) if body else {}
+                        held = commitlog.body(message) if body else {}
                         if lines.as_json:
-                            lines.put(json.dumps({**rows.row(message), **held}))
+                            lines.put(json.dumps({**commitlog.row(message), **held}))
                         else:
                             lines.put(message_line(message, held))
                     lines.flush()

@@ -11,8 +11,8 @@ from reput.cli.dump.lines import Countdown, dumping
 from reput.cli.dump.nothing import in_queues
 from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, in_order, queue_of
 from reput.cli.dump.text import queue_line
+from reput.config.log_places import absolute
 from reput.dump.damage import Damage
-from reput.dump.owning_store import store_of
 from reput.errors import SettingsError
 from reput.next_command import next_command
 
@@ -89,13 +89,15 @@ def consumequeue_command(
                 path=path,
                 expected="files of " + ", ".join(queue or ()),
                 found="none",
-                next_step=_in_the_log(places.absolute(path), queue or []),
+                next_step=_in_the_log(absolute(path), queue or []),
             )
         if not anything:
             lines.nothing(in_queues(asked, start, end), quiet=quiet)
 
 
 def _in_the_log(path: Path, queues: list[str]) -> str:
+    from reput.dump.places import store_of
+
     store = store_of(path)
     if store is None:
         return "A dump of the commit log finds messages that no queue leads to"

@@ -12,9 +12,9 @@ from reput.cli.dump.nothing import in_index
 from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, Since, Until, times_of, unclear
 from reput.cli.dump.text import index_line
 from reput.cli.output import settings_told
+from reput.config.log_places import absolute
 from reput.config.settings import StoreSettings
 from reput.dump.damage import Damage
-from reput.dump.owning_store import store_of
 from reput.errors import SettingsError
 
 EXAMPLES = """**Examples**
@@ -66,9 +66,11 @@ def index_command(
         begin, stop = times_of(since, until)
         from reput.dump import index, places
 
-        root = places.absolute(path)
+        root = absolute(path)
         alone = root if root.is_dir() else root.parent
-        settings = StoreSettings.load(store_of(root) or alone, broker_conf, rocketmq_version, dledger=True)
+        settings = StoreSettings.load(
+            places.store_of(root) or alone, broker_conf, rocketmq_version, dledger=True
+        )
         settings_told(settings.basis)
         most = Countdown(limit)
         anything = False

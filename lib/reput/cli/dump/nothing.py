@@ -81,9 +81,9 @@ def in_queues(queues: list[QueuePlace], start: int, end: int | None) -> Nothing:
     Raises:
         SegmentGoneError, StoreError: a file can't be read.
     """
-    from reput.dump.extent import of_queue
+    from reput.dump.consumequeue import extent
 
-    found = [one for one in map(of_queue, queues) if one is not None]
+    found = [one for one in map(extent, queues) if one is not None]
     several = len(queues) > 1
     names: dict[str, object] = {"queues": len(queues)}
     what, name = "queues", f"of {counted(len(queues), 'queue')}"

@@ -212,17 +212,13 @@ class Weighing:
         named = [key for key in sizes.settings if self._conf.entry(key) is not None]
         used = ", ".join(f"{key}={value}" for key, value in zip(sizes.settings, values, strict=True))
         used = used if named else f"{used}, {DEFAULT}"
-        self._contradictions.append(
-            Contradiction(
-                setting=", ".join(sizes.settings),
-                shown=str(sizes),
-                used=used if given else f"a broker.conf that says which {' and '.join(sizes.units)}",
-                next_step=_CONF,
-                by_conf=True,
-                given=given,
-                directory=directory,
-                hides=given or sizes.near is None,
-            )
+        self._contradict(
+            ", ".join(sizes.settings),
+            str(sizes),
+            used if given else f"a broker.conf that says which {' and '.join(sizes.units)}",
+            directory,
+            given=given,
+            hides=given or sizes.near is None,
         )
         if given:
             return values
@@ -236,33 +232,14 @@ class Weighing:
         if self._conf.path is None:
             self._assumed.append(text)
             return shown
-        self._contradictions.append(
-            Contradiction(
-                setting=key,
-                shown=text,
-                used=f"{key}={str(value).lower()}"
-                + ("" if self._conf.entry(key) is not None else f", {DEFAULT}"),
-                next_step=_CONF,
-                by_conf=True,
-                directory=directory,
-            )
-        )
+        default = "" if self._conf.entry(key) is not None else f", {DEFAULT}"
+        self._contradict(key, text, f"{key}={str(value).lower()}{default}", directory)
         return value
 
     def unknown(self, setting: str, why: str, directory: str) -> None:
         """What decides bytes here and can't be told from the store; nothing where broker.conf is given."""
         if self._conf.path is None:
-            self._contradictions.append(
-                Contradiction(
-                    setting=setting,
-                    shown=why,
-                    used=f"a broker.conf with {setting}",
-                    next_step=_CONF,
-                    by_conf=True,
-                    given=False,
-                    directory=directory,
-                )
-            )
+            self._contradict(setting, why, f"a broker.conf with {setting}", directory, given=False)
 
     def basis(self, root: Path) -> Basis:
         """All of it."""
@@ -280,28 +257,27 @@ class Weighing:
 
     def _release(self, rules: Dialect, version: str | None) -> None:
         release = self._evidence.release
-        if version is None:
-            if release.is_mixed:
-                self._mixed()
-            else:
-                self._said = release.told
-        elif not release.allows(rules):
+        if version is None and not release.is_mixed:
+            self._said = release.told
+        elif version is None or not release.allows(rules):
+            used = "the release whose files a run is to write" if version is None else f"RocketMQ {version}"
             self._contradictions.append(
                 Contradiction(
-                    "--rocketmq-version", str(release), f"RocketMQ {version}", _VERSION, by_conf=False
+                    "--rocketmq-version",
+                    str(release),
+                    used,
+                    _VERSION,
+                    by_conf=False,
+                    given=version is not None,
                 )
             )
 
-    def _mixed(self) -> None:
+    def _contradict(
+        self, setting: str, shown: str, used: str, directory: str, *, given: bool = True, hides: bool = False
+    ) -> None:
+        """The store speaks against what broker.conf says, or a broker.conf is needed; see Contradiction."""
         self._contradictions.append(
-            Contradiction(
-                "--rocketmq-version",
-                str(self._evidence.release),
-                "the release whose files a run is to write",
-                _VERSION,
-                by_conf=False,
-                given=False,
-            )
+            Contradiction(setting, shown, used, _CONF, True, given=given, directory=directory, hides=hides)
         )
 
 

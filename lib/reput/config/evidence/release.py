@@ -10,8 +10,11 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISDIR
+from typing import TypeVar
 
 from reput.config.dialect import DIALECTS, Dialect
 from reput.config.evidence.index import IndexEvidence
@@ -19,6 +22,8 @@ from reput.config.evidence.log import LogRecords
 from reput.format import names
 from reput.format.checkpoint import LENGTH
 from reput.store.unreadable import reading
+
+_T = TypeVar("_T")
 
 _MOST_JSON = 32 << 20
 _CHECKPOINT = struct.Struct(">6q")
@@ -173,14 +178,14 @@ def release(root: Path, index: IndexEvidence, log: LogRecords) -> tuple[Release,
     unread: list[str] = []
     marks = [*_of_index(index), *_of_checkpoint(root, log, unread), *_of_config(root, unread)]
     for name, first in _DIRECTORIES:
-        if (found := _stat(root / name, unread)) is not None and found.is_dir:
+        if (found := _stat(root / name, unread)) is not None and S_ISDIR(found.st_mode):
             marks.append(_since(first, f"{name}/ is there"))
     abort = _stat(root / names.ABORT, unread)
     backup = _stat(root / f"{names.ABORT}.bak", unread)
     if backup is not None:
         # 5.0.0 DefaultMessageStore.createTempFile: MixAll.string2File keeps the empty file that it replaces.
         marks.append(_since(_FIVE, "abort.bak is there"))
-    elif abort is not None and abort.size:
+    elif abort is not None and abort.st_size:
         marks.append(_since(_FIVE, "abort holds a process id"))
     has_run = _stat(root / names.CHECKPOINT, unread) is not None
     return Release(tuple(marks), lacks_five=has_run and backup is None and not unread), unread
@@ -260,28 +265,24 @@ def _range(first: int, last: int) -> str:
     return end if first == last else f"{begin} to {end}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    is_dir: bool
-    size: int
-
-
-def _stat(path: Path, unread: list[str]) -> _Found | None:
-    try:
-        facts = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        unread.append(f"{path.name} can't be read: {getattr(error, 'strerror', None) or error}")
-        return None
-    return _Found(path.is_dir(), facts.st_size)
+def _stat(path: Path, unread: list[str]) -> os.stat_result | None:
+    return _looked(path, path.stat, unread)
 
 
 def _bytes(path: Path, most: int, unread: list[str]) -> bytes | None:
     """Up to so many bytes of a file; None if missing, or none that can be read."""
-    try:
+
+    def read() -> bytes:
         with reading(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(most)
+
+    return _looked(path, read, unread)
+
+
+def _looked(path: Path, look: Callable[[], _T], unread: list[str]) -> _T | None:
+    """What a look at a path gives; None if missing, or if that can't be told."""
+    try:
+        return look()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:

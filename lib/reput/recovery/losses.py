@@ -1,0 +1,298 @@
+"""What a broker's restart takes away from log, queues and index, and what of them it leaves broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reput.broker.files import StoreFile
+from reput.broker.predict import LogCut, Prediction
+from reput.broker.record import Kind, judge
+from reput.broker.snapshot import Snapshot
+from reput.broker.units import Unreached
+from reput.broker.written import first_written
+from reput.errors import Fact
+from reput.format import commitlog, names, properties
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import file_length
+from reput.log.segments import map_segment
+from reput.log.walk_kernel import walk
+from reput.log.written import written_end
+from reput.recovery.survivors import first_whole, left_from, written_behind
+from reput.scan.reference import Frame, frame
+
+#: Problems of a load that stand for messages which nobody can bring back from what is there.
+LOG_GONE = frozenset({"missing-log-directory", "no-log", "missing-segments"})
+#: Problems of a load that a rebuild from the log takes away, although the broker starts with them.
+DERIVED_GONE = frozenset({"missing-queue-files", "index-length", "not-a-directory"})
+_MAGICS = (commitlog.MAGIC_V1, commitlog.MAGIC_V2)
+_MOST_LOOKED_AT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Loss(Fact):
+    """Something that the restart takes away, or leaves broken; docs/recovery.md lists the kinds.
+
+    Attributes:
+        offset, end: physical offsets in the log, or queueOffsets for a queue; half open.
+        count: messages, units or keys concerned.
+        text: the same for people.
+    """
+
+    offset: int
+    end: int
+    count: int
+    text: str
+
+    @property
+    def said(self) -> str:
+        """What is lost, or broken."""
+        return self.text
+
+
+def log_losses(prediction: Prediction) -> Iterator[Loss]:
+    """Cuts of segments that hold something, and segments that go."""
+    snapshot = prediction.snapshot
+    for cut in prediction.cuts:
+        segment = StoreFile(cut.path, cut.end - snapshot.segment_size)
+        position = cut.start - segment.base
+        last = not written_behind(snapshot, segment.base)
+        count, written = messages_in(snapshot, segment, position, left_from(prediction) if last else 0)
+        if not written:
+            continue  # made ahead of time, and nothing was written there
+        if not count and _is_closing(prediction, cut):
+            continue  # no segment follows it: the broker closes the segment again
+        if not count and last and not cut.deleted and _is_left_over(snapshot, segment, position):
+            continue
+        what = "the segment is deleted" if cut.deleted else "the log ends here"
+        yield Loss(
+            kind="segment-deleted" if cut.deleted else "log-cut",
+            path=str(cut.path),
+            offset=cut.start,
+            end=cut.end,
+            count=count,
+            text=f"{what}: {written} bytes with {count} whole messages from {cut.start} on are lost",
+        )
+
+
+def _is_closing(prediction: Prediction, cut: LogCut) -> bool:
+    size, settings = prediction.snapshot.segment_size, prediction.snapshot.settings
+    position = cut.start - (cut.end - size)
+    judged = judge(map_segment(cut.path, size), position, settings.dialect, check_crc=False)
+    return judged.kind is Kind.BLANK
+
+
+def _is_left_over(snapshot: Snapshot, segment: StoreFile, position: int) -> bool:
+    """Whether no record begins here, and whole ones lie behind, none of which is part of the log any more.
+
+    ``MappedFileQueue.truncateDirtyFiles`` moves a position back, and the bytes stay; what is written then
+    ends anywhere in them (rocketmq-all-4.9.7, 5.3.3).
+    """
+    data = map_segment(segment.path, snapshot.segment_size)
+    magic = data[position + commitlog.MAGIC : position + commitlog.MAGIC + 4].tobytes()
+    begins = int.from_bytes(magic, "big") in _MAGICS  # a record that was written in part
+    return not begins and first_whole(snapshot, segment, position, 0) >= 0
+
+
+def messages_in(snapshot: Snapshot, segment: StoreFile, position: int, not_before: int) -> tuple[int, int]:
+    """(whole messages from a position of a segment on, bytes up to the last of them).
+
+    Without one, the bytes are those up to the last that isn't zero.
+
+    Args:
+        not_before: storeTimestamp, ms, that the first message behind damage has at least.
+
+    Raises:
+        SegmentGoneError, StoreError: the segment can't be read.
+    """
+    size, v2 = snapshot.segment_size, snapshot.settings.dialect.topic_length_v2
+    data = map_segment(segment.path, size)
+    if first_written(segment, size, position) == size:
+        return 0, 0
+    count, start, end = 0, position, position
+    while position < size:
+        found = first_whole(snapshot, segment, position, not_before)
+        if found < 0:
+            break
+        walked = walk(data, segment.base, found, 0, v2, 0, size)
+        count, end = count + walked.records, walked.position
+        position = max(end, found + 1)
+    if not count:
+        with open(segment.path, "rb") as file:
+            end = written_end(file.fileno(), data, start)
+    return count, end - start
+
+
+def queue_losses(prediction: Prediction) -> Iterator[Loss]:
+    """Units that are cut off with the log."""
+    for (topic, queue_id), queue in sorted(prediction.queues.items()):
+        lost = (queue.recovered_end - queue.end) // UNIT_LENGTH
+        if lost > 0:
+            text = f"queue {topic}:{queue_id} is cut to {queue.max_offset}: {lost} units go"
+            places = queue.max_offset, queue.max_offset + lost
+            yield _loss(prediction, (topic, queue_id), "queue-cut", places, lost, text)
+    for (topic, queue_id), batch in sorted(prediction.batch_queues.items()):
+        lost = batch.recovered_max - batch.max_offset
+        if lost > 0:
+            text = f"batch queue {topic}:{queue_id} is cut to {batch.max_offset}: {lost} messages go"
+            places = batch.max_offset, batch.recovered_max
+            yield _loss(prediction, (topic, queue_id), "queue-cut", places, lost, text)
+
+
+def broken_queues(prediction: Prediction) -> Iterator[Loss]:
+    """What is wrong with queues after the restart, as far as its walk went through their messages."""
+    yield from _unreached(prediction)
+    yield from _beginning_late(prediction)
+    yield from _hashed(prediction)
+    yield from _without_ext(prediction)
+
+
+def _unreached(prediction: Prediction) -> Iterator[Loss]:
+    walked, end = prediction.walked, prediction.log_end
+    for one in (
+        *walked.unreached(prediction.queues, end),
+        *walked.unreached_batches(prediction.batch_queues, end),
+    ):
+        kind = "units-displaced" if one.displaced == one.count else "units-missing"
+        yield _loss(prediction, one.queue, kind, (one.first, one.last + 1), one.count, _unreached_text(one))
+
+
+def _beginning_late(prediction: Prediction) -> Iterator[Loss]:
+    """Queues that the start makes anew behind their first messages, some of which the log may still hold."""
+    if prediction.began_at is None:
+        return
+    unseen = prediction.began_at.base
+    if prediction.dispatched is not None:
+        unseen = min(unseen, prediction.dispatched.start)
+    start = prediction.snapshot.log.files[0].base
+    listings = {**prediction.snapshot.queues, **prediction.snapshot.batch_queues}
+    for queue, model in sorted(prediction.all_queues.items()):
+        listing = listings.get(queue)
+        if (listing is not None and listing.files) or model.min_offset <= 0 or unseen <= start:
+            continue
+        text = (
+            f"queue {queue[0]}:{queue[1]} has no file, and is made anew from queueOffset {model.min_offset} "
+            f"on, and messages before that may lie in {start} to {unseen} of the log, not walked"
+        )
+        yield _loss(prediction, queue, "queue-begins-late", (0, model.min_offset), 0, text)
+
+
+def _hashed(prediction: Prediction) -> Iterator[Loss]:
+    for (topic, queue_id), count in sorted(prediction.hashed.items()):
+        end = prediction.queues[topic, queue_id].max_offset
+        text = (
+            f"{count} units of {topic}:{queue_id} get the hash of the tags, not the deliver time: "
+            "those messages are delivered at once"
+        )
+        yield _loss(prediction, (topic, queue_id), "delay-tags-hashed", (end - count, end), count, text)
+
+
+def _without_ext(prediction: Prediction) -> Iterator[Loss]:
+    """Units whose record in consumequeue_ext is gone: the next records come to stand in their places."""
+    for (topic, queue_id), queue in sorted(prediction.queues.items()):
+        first, last, count = queue.without_ext()
+        if count:
+            yield Loss(
+                kind="queue-ext-missing",
+                path=str(names.queue_ext_directory(prediction.snapshot.settings.root, topic, queue_id)),
+                offset=first,
+                end=last + 1,
+                count=count,
+                text=f"{count} units of {topic}:{queue_id} ({first} to {last}) lead to no record: their "
+                "messages are given whatever their tags are, or by those of records that come there",
+            )
+
+
+def _unreached_text(one: Unreached) -> str:
+    topic, queue_id = one.queue
+    where = f"queueOffsets {one.first} to {one.last}, from {one.position} of the log on"
+    text = f"queue {topic}:{queue_id} doesn't lead to {one.count} messages ({where})"
+    return f"{text}; {one.displaced} of them stand in a wrong place" if one.displaced else text
+
+
+def _loss(
+    prediction: Prediction, queue: tuple[str, int], kind: str, places: tuple[int, int], count: int, text: str
+) -> Loss:
+    """What a queue loses, by the queueOffsets of its first place and after its last one."""
+    is_batch = queue in prediction.batch_queues
+    directory = names.batch_queue_directory if is_batch else names.queue_directory
+    return Loss(kind, str(directory(prediction.snapshot.settings.root, *queue)), *places, count, text)
+
+
+def index_losses(prediction: Prediction) -> Iterator[Loss]:
+    """Index files that are deleted, and whose keys the walk doesn't put again."""
+    headers = {entry.path: entry.header for entry in prediction.snapshot.index}
+    again = prediction.log_end if prediction.began_at is None else prediction.began_at.base
+    for path in prediction.index_dropped:
+        header = headers[path]
+        if header.begin_physical_offset >= again:
+            continue  # the walk puts its keys again
+        end = min(header.end_physical_offset + 1, again)
+        yield Loss(
+            kind="index-dropped",
+            path=str(path),
+            offset=header.begin_physical_offset,
+            end=end,
+            count=0,
+            text=f"the index file is deleted, for it may be unsafe; keys of messages before {end} stay away",
+        )
+
+
+def index_gaps(prediction: Prediction) -> Iterator[Loss]:
+    """Keys that the index doesn't lead to after the restart."""
+    settings = prediction.snapshot.settings
+    if not settings.message_index_enable or not prediction.segments:
+        return
+    yield from _torn_index_files(prediction)
+    files = [file for file in prediction.index.files if file.header.index_count > 1]
+    start, end = prediction.log_start, prediction.log_end
+    path = str(settings.root / names.INDEX)
+    if not files:
+        if end > start:
+            yield Loss("index-missing", path, start, end, 0, f"no key of {start} to {end} is indexed")
+        return
+    headers = [file.header for file in files]
+    missing = prediction.walked.unindexed(headers, end)
+    begin = headers[0].begin_physical_offset
+    first = _first_keyed(prediction, begin)
+    if first is not None and not (len(missing) and int(missing[0]) <= first):
+        text = f"no key of {first} to {begin} is indexed"
+        yield Loss("index-missing", path, first, begin, 0, text)
+    if len(missing):
+        low, high = int(missing[0]), int(missing[-1])
+        text = f"the keys of {len(missing)} messages from {low} to {high} aren't indexed"
+        yield Loss("index-missing", path, low, high + 1, len(missing), text)
+    # A broker compares new messages with its last file alone, and takes the one that lies just there.
+    late = headers[-1].end_physical_offset
+    if late > end:
+        text = f"the index ends at {late}, past the log's end: no new message below that will be indexed"
+        yield Loss("index-ahead", path, end, late, 0, text)
+
+
+def _torn_index_files(prediction: Prediction) -> Iterator[Loss]:
+    slots = prediction.snapshot.settings.max_hash_slot_num
+    dropped = set(prediction.index_dropped)
+    for entry in prediction.snapshot.index:
+        header = entry.header
+        if header.index_count > 1 and entry.path not in dropped:
+            used, length = file_length(slots, header.index_count), entry.length
+            if length < used:
+                text = f"the index file is filled up with zeros: {used - length} bytes of keys aren't there"
+                low, high = header.begin_physical_offset, header.end_physical_offset
+                yield Loss("index-torn", str(entry.path), low, high + 1, 0, text)
+
+
+def _first_keyed(prediction: Prediction, before: int) -> int | None:
+    """The first message of the first segment that has keys, if it lies before an offset."""
+    settings, segment = prediction.snapshot.settings, prediction.segments[0]
+    data = map_segment(segment.path, prediction.snapshot.segment_size).data
+    position = 0
+    for _ in range(_MOST_LOOKED_AT):
+        record = frame(data, segment.base, position, settings.dialect.topic_length_v2)
+        if not isinstance(record, Frame) or segment.base + position >= before:
+            return None
+        values = properties.parse(bytes(data[slice(*record.properties)]))
+        if values.get(properties.KEYS, b"").strip(b" ") or properties.UNIQ_KEY in values:
+            return segment.base + position
+        position += record.size
+    return None
