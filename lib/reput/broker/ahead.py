@@ -115,11 +115,6 @@ class Ahead:
         return piece
 
 
-def next_piece(position: int) -> int:
-    """Position of the next piece in a segment."""
-    return (position // PIECE + 1) * PIECE
-
-
 def _pieces(wanted: Range) -> list[int]:
     """Numbers of the pieces of a range in which something was written."""
     found: set[int] = set()

@@ -1,4 +1,4 @@
-"""Ctrl-C while Spark's JVM is called.
+"""The start of Spark, and Ctrl-C while its JVM is called.
 
 A Spark session sets its own handler (SparkContext._do_init in PySpark 4.2.0), which calls the JVM to have
 jobs cancelled. Mostly Ctrl-C comes while the main thread waits for an answer from there: then the second call
@@ -13,6 +13,13 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from reput.cli.output import ProgressDisplay
+from reput.spark.sessions import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @contextmanager
@@ -29,6 +36,20 @@ def as_before() -> Iterator[None]:
         yield
     finally:
         context.signal = signal  # type: ignore[attr-defined]
+
+
+def start_spark(
+    application: str, master: str | None, display: ProgressDisplay | None = None, *, delta: bool = False
+) -> SparkSession:
+    """The session of a command; ``delta``: with Delta Lake.
+
+    Raises:
+        ReputError: Spark can't run here.
+    """
+    if display is not None:
+        display.say("starting Spark")
+    with as_before():
+        return session(application, master, delta=delta)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -182,6 +182,16 @@ class StoreSettings:
         """The files below config/ that tasks read; each may be missing."""
         return self.topics_json, self.consumer_filter_json
 
+    @property
+    def queue_file_sizes(self) -> dict[str, tuple[str, int]]:
+        """By the directory of a kind of queues: the setting that gives its files' length, and the bytes."""
+        recovery = self.recovery
+        return {
+            names.CONSUME_QUEUE: ("mappedFileSizeConsumeQueue", self.consume_queue_file_size),
+            names.CONSUME_QUEUE_EXT: ("mappedFileSizeConsumeQueueExt", recovery.queue_ext_file_size),
+            names.BATCH_CONSUME_QUEUE: ("mapperFileSizeBatchConsumeQueue", recovery.batch_queue_file_size),
+        }
+
     def batch_topics(self) -> frozenset[str]:
         """Topics whose queues the broker makes as batch queues; none where topics.json can't be read."""
         if not self.dialect.recovery.switches_queue_types:

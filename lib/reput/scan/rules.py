@@ -44,7 +44,7 @@ class Rules(NamedTuple):
     largest_record: int = commitlog.LARGEST_RECORD
 
 
-def rules(settings: StoreSettings, *, index: bool = True, check_crc: bool = True) -> Rules:
+def rules(settings: StoreSettings, *, index: bool = True) -> Rules:
     """The rules of a store's settings and dialect; ``index`` False leaves the index keys out."""
     dialect = settings.dialect
     indexed = index and settings.message_index_enable
@@ -56,7 +56,7 @@ def rules(settings: StoreSettings, *, index: bool = True, check_crc: bool = True
         lmq_queue_zero=settings.enable_lmq,
         lmq_rejects_slash=dialect.lmq_rejects_slash,
         inner_batch=dialect.inner_batch_properties,
-        check_crc=check_crc,
+        check_crc=True,
         property_crc_only=settings.force_verify_prop_crc,
         delay_levels=np.array(settings.delay_levels_ms, dtype=np.int64),
         entries=settings.entries or None,
