@@ -77,7 +77,7 @@ class Rebuilt:
         queues: consume-queue files by their path below consumequeue/.
         index: index files in order.
         messages: how many records the log has.
-        odd: queues whose queueOffsets don't simply go on.
+        odd: queues whose queueOffsets don't simply ascend.
     """
 
     queues: dict[str, bytes] = field(default_factory=dict)

@@ -26,8 +26,7 @@ from reput.replay.runner import InlineRunner
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
 from reput.verify.against import compare_pair, prepare_pair
-from reput.verify.options import VerifyOptions
-from reput.verify.plan import prepare
+from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.report import Report
 from reput.verify.run import check
 from tests.golden.store import GoldenStore

@@ -12,8 +12,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
 from reput.replay.runner import InlineRunner
-from reput.verify.options import VerifyOptions
-from reput.verify.plan import prepare
+from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from tests.local import Store, rebuild_locally
 from tests.rebuilds import Command, broker_conf, golden

@@ -16,8 +16,7 @@ from reput.recovery.mending import mend
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.store.swap import KEPT
-from reput.verify.options import VerifyOptions
-from reput.verify.plan import prepare
+from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.report import Report
 from reput.verify.run import check
 from tests.compat.damage import Copy

@@ -12,8 +12,7 @@ from reput.format import names
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
 from reput.store.compare import compare
-from reput.verify.options import VerifyOptions
-from reput.verify.plan import prepare
+from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS

@@ -19,8 +19,7 @@ from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
 from reput.scan import kernel
 from reput.store.compare import compare
-from reput.verify.options import VerifyOptions
-from reput.verify.plan import prepare
+from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from tests.compat.compiled import instance
 from tests.compat.conf import conf_text

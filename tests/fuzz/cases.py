@@ -24,8 +24,7 @@ from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.source import messages
 from reput.verify.against import compare_pair, prepare_pair
-from reput.verify.options import VerifyOptions
-from reput.verify.plan import prepare
+from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.report import LOG as LOG_AREA
 from reput.verify.report import Report
 from reput.verify.run import check

@@ -49,8 +49,7 @@ from reput.source import messages
 from reput.source.options import NAMES, Options
 from reput.store import swap
 from reput.stream.spark_checkpoint import last_planned, planned_end
-from reput.verify.options import VerifyOptions
-from reput.verify.plan import prepare
+from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from reput.verify.units import units_of
 from reput.watch.note import RunNote, TableNote

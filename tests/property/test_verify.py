@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from reput.format import names
 from reput.replay.runner import InlineRunner
-from reput.verify.options import VerifyOptions
-from reput.verify.plan import prepare
+from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.report import Difference, Report
 from reput.verify.run import check
 from tests import slow_rebuild, slow_verify

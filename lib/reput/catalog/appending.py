@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from reput.catalog.options import CatalogOptions
@@ -40,8 +41,6 @@ class Appending:
     """Commits batches, one after the other.
 
     Args:
-        options: what to catalog.
-        settings: the store's.
         table: as it is before the first batch.
 
     Attributes:
@@ -65,11 +64,9 @@ class Appending:
         from reput.spark.runner import is_local
         from reput.spark.shared_output import shared_output
 
-        if is_local(spark.sparkContext):
-            self._append(spark, standing, end)
-            return
         # Executors write the files themselves, and Delta commits what they say that they have written.
-        with shared_output(self._options.table, None) as self._shared:
+        local = is_local(spark.sparkContext)
+        with nullcontext() if local else shared_output(self._options.table, None) as self._shared:
             self._append(spark, standing, end)
 
     def _append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.run import Catalog
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Watch(Protocol):
-    """Who is told how the table fares."""
+    """What reports the state of the table."""
 
     def succeeded(self) -> None:
         """After a step that brought the table up to date, and kept it up."""
@@ -36,11 +36,8 @@ class Watch(Protocol):
         """After a step that didn't."""
 
 
-class CatalogBeside:
-    """A table that follows a tail. A context manager: nobody else writes to the table meanwhile.
-
-    Args:
-        options: what to catalog.
+class CatalogBeside(Catalog):
+    """A table that follows a tail.
 
     Attributes:
         path: the table's directory.
@@ -50,8 +47,8 @@ class CatalogBeside:
     """
 
     def __init__(self, options: CatalogOptions) -> None:
+        super().__init__(options, is_told=True)
         self.path = options.table
-        self._catalog = Catalog(options, is_told=True)
         self._committed: Callable[[], int] = lambda: 0
         self._start_spark: Callable[[], SparkSession] | None = None
         self._watch: Watch | None = None
@@ -59,23 +56,11 @@ class CatalogBeside:
         self._thread = threading.Thread(target=self._run, name="reput-catalog", daemon=True)
         self._done: Cataloged | None = None
 
-    def __enter__(self) -> Self:
-        self._catalog.__enter__()
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
-        self._catalog.__exit__(kind, error, trace)
-
-    def check(self) -> None:
-        """See that table and log belong together; see :meth:`reput.catalog.run.Catalog.check`."""
-        self._catalog.check()
-
-    def reached(self) -> int:
-        """Physical offset up to which the table holds the log."""
-        return self._catalog.reached()
+        super().__exit__(kind, error, trace)
 
     def start(self, spark: SparkSession, committed: Callable[[], int], watch: Watch) -> None:
         """Begin to follow.
@@ -83,16 +68,12 @@ class CatalogBeside:
         Args:
             spark: a session with Delta Lake.
             committed: tells the physical offset up to which the tail has committed.
-            watch: is told what comes of each step.
+            watch: gets the result of each step.
         """
         self._committed = committed
         self._watch = watch
         self._start_spark = lambda: spark
         self._thread.start()
-
-    def went_back(self, offset: int) -> None:
-        """Take out what isn't in the log any more; see :meth:`reput.catalog.run.Catalog.went_back`."""
-        self._catalog.went_back(offset)
 
     def finish(self) -> Cataloged:
         """Bring the table up to where the tail has ended, and tell what came of all runs.
@@ -107,7 +88,7 @@ class CatalogBeside:
         done = self._advance()
         left = self._committed() - done.end
         if left > 0:
-            _LOG.warning("the table of messages is %d bytes of log behind; the next run goes on", left)
+            _LOG.warning("the table of messages is %d bytes of log behind; the next run continues", left)
         return done
 
     def _end(self) -> None:
@@ -119,7 +100,7 @@ class CatalogBeside:
         while not self._stop.wait(EVERY_SECONDS):
             try:
                 self._catch_up()
-            except Exception as error:  # noqa: BLE001 - whatever it is: the tail goes on, and so must the thread
+            except Exception as error:  # noqa: BLE001 - whatever it is: the tail continues, and so must the thread
                 _LOG.warning("the table of messages stays behind: %s", error)
 
     def _catch_up(self) -> None:
@@ -134,7 +115,7 @@ class CatalogBeside:
         if self._start_spark is None or self._watch is None:
             raise ValueError("it was not started")
         try:
-            done = self._catalog.advance(self._start_spark, self._committed, MOST_BYTES)
+            done = self.advance(self._start_spark, self._committed, MOST_BYTES)
         except Exception as error:
             self._watch.failed(error)
             raise

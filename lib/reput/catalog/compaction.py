@@ -22,11 +22,7 @@ _NOTE = "clustered.json"
 
 
 class Clustered:
-    """The files that were clustered.
-
-    Args:
-        directory: where the note lies.
-    """
+    """The files that were clustered."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _NOTE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reput.config.evidence import Basis
@@ -13,14 +13,13 @@ class CatalogOptions:
     """What to catalog.
 
     Attributes:
-        store: the store.
         table: the Delta table's directory, on a file system that all see; made when missing.
         broker_conf: the broker's file, None for what the store shows.
         rocketmq_version: the release that wrote the store, None for the one that the store shows.
         bodies: the table has bodies, too.
         max_bytes_per_trigger: log bytes in one commit.
         optimize: compact and cluster the days that are due.
-        allow_gap: go on although the table's last message isn't in the log any more, because it has expired.
+        allow_gap: continue although the table's last message has expired from the log.
     """
 
     store: Path
@@ -66,19 +65,16 @@ class Cataloged:
 
     def then(self, later: Cataloged) -> Cataloged:
         """This run and a later one as one."""
-        return Cataloged(
-            table=later.table,
+        return replace(
+            later,
             start=min(self.start, later.start),
-            end=later.end,
             expired=self.expired + later.expired,
             removed=self.removed + later.removed,
             removed_after=self.removed_after + later.removed_after,
             added=self.added + later.added,
-            messages=later.messages,
             commits=self.commits + later.commits,
             clustered=tuple(sorted({*self.clustered, *later.clustered})),
             seconds=self.seconds + later.seconds,
-            basis=later.basis,
         )
 
     def to_dict(self) -> dict[str, object]:

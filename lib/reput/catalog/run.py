@@ -43,7 +43,6 @@ def catalog(options: CatalogOptions, start_spark: Callable[[], SparkSession]) ->
     """Bring a table up to the log's end.
 
     Args:
-        options: what to catalog.
         start_spark: makes a session with Delta Lake (``reput.spark.session(..., delta=True)``); only called
             when nothing that can be seen without it speaks against the run.
 
@@ -56,7 +55,7 @@ def catalog(options: CatalogOptions, start_spark: Callable[[], SparkSession]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Where a run goes on from, as long as table and log are what they were, but for what the log has gained.
+    """Where a run continues, as long as table and log are what they were, but for what the log has gained.
 
     Attributes:
         standing: that.
@@ -73,7 +72,6 @@ class Catalog:
     """A table that is brought up to date once or often. A context manager: nobody else writes meanwhile.
 
     Args:
-        options: what to catalog.
         is_told: whoever brings it up to date calls :meth:`went_back` when the log did. Table and log are then
             compared once, and not each time that the log was written to meanwhile.
 
@@ -175,10 +173,7 @@ class Catalog:
             OutputError: the table can't be written.
             SparkError: Spark failed.
         """
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        from reput.spark.sessions import spark_error
+        from reput.spark.sessions import converting_spark_errors
 
         began = time.monotonic()
         self._table.refresh()
@@ -202,12 +197,10 @@ class Catalog:
         if end is not None and most is not None:
             end = min(end, start + most)
         run = Appending(self._options, self._settings, self._table)
-        try:
+        with converting_spark_errors(self._options.table):
             if end is None or cursor is None or cursor < end:
                 run.append(start_spark(), standing, end)
             clustered = self._cluster(start_spark) if self._options.optimize else ()
-        except (PySparkException, Py4JError, ConnectionError) as error:
-            raise spark_error(error, self._options.table) from None
         self._table.refresh()
         messages = self._table.messages
         after = self._next(standing) if run.commits else replace(standing, gone_from=None, expired=0)
@@ -250,7 +243,7 @@ class Catalog:
         return self._is_told or _stamps(log) == known.log
 
     def _next(self, before: Standing) -> Standing:
-        """What the next run goes on from, after one that began with ``before`` and has committed."""
+        """Where the next run continues, after one that began with ``before`` and has committed."""
         last = self._table.last()
         if last is None:  # the log has no message yet
             return Standing(before.after, before.begin)

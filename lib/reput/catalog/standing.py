@@ -44,7 +44,7 @@ _OLDER_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a run goes on from.
+    """Where a run continues.
 
     Attributes:
         after: messages with a greater physicalOffset are missing in the table, once what is gone is out.
@@ -74,8 +74,6 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
     ends before the table's messages, or that holds others in their places, has gone back.
 
     Args:
-        table: as it is.
-        settings: the store's.
         allow_gap: whether messages behind the table's last one may have expired.
 
     Raises:
@@ -115,7 +113,7 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
 
 @dataclass(slots=True)
 class _Compared:
-    """What table and log have in common at their ends; each a physicalOffset, None without such a message.
+    """What table and log have in common in a range; each a physicalOffset, None without such a message.
 
     Attributes:
         is_known: both hold a message.
@@ -129,21 +127,47 @@ class _Compared:
     common: int | None = None
     missing: int | None = None
 
-    def add(self, window: _Window) -> None:
-        """Take a window in that ends where the one before it began."""
-        self.is_known |= window.is_known
-        if window.strange is not None:
-            self.strange, self.common, self.missing = window.strange, window.last_common, window.first_gone
+    @classmethod
+    def of(cls, held: pa.Table, found: pa.Table) -> _Compared:
+        """What the messages of table and log have in common in one range of physical offsets."""
+        same = _same_start(held, found)
+        last_same = int(_values(held, _PLACE)[same - 1]) if same else None
+        held, found = held.slice(same), found.slice(same)
+        places, in_log = _values(held, _PLACE), _values(found, _PLACE)
+        sizes, log_sizes = _values(held, _SIZE), _values(found, _SIZE)
+        at = np.searchsorted(places, in_log)
+        known = at < len(places)
+        for name in KNOWN_BY:
+            known[known] = _values(held, name)[at[known]] == _values(found, name)[known]
+        is_known = same > 0 or bool(known.any())
+        # Of the messages that aren't the same, those that lie over one of the table's.
+        over = np.searchsorted(places + sizes, in_log, "right")
+        lies_over = ~known & (over < len(places))
+        lies_over[lies_over] = places[over[lies_over]] < (in_log + log_sizes)[lies_over]
+        strange = int(places[over[lies_over][0]]) if lies_over.any() else None
+        if strange is not None:
+            known &= in_log < strange
+        both = in_log[known]
+        common = int(both[-1]) if len(both) else last_same
+        lacking = places[~np.isin(places, in_log)]
+        behind = lacking[lacking > (-1 if common is None else common)]
+        return cls(is_known, strange, common, int(behind[0]) if len(behind) else None)
+
+    def add(self, before: _Compared) -> None:
+        """Take in a range that ends where this one begins."""
+        self.is_known |= before.is_known
+        if before.strange is not None:
+            self.strange, self.common, self.missing = before.strange, before.common, before.missing
         elif self.common is None:
-            self.common = window.last_common
-            self.missing = self.missing if window.first_gone is None else window.first_gone
+            self.common = before.common
+            self.missing = self.missing if before.missing is None else before.missing
 
 
 def _compare(table: Table, settings: StoreSettings, log: CommitLog, last: int, lead: int) -> _Compared:
     """Hold the end of a table, whose last message the log doesn't begin behind, against the log."""
 
-    def window(low: int, high: int) -> _Window:
-        return _Window(table.between(low, high), _in_log(settings, log, low, high, lead))
+    def window(low: int, high: int) -> _Compared:
+        return _Compared.of(table.between(low, high), _in_log(settings, log, low, high, lead))
 
     doubtful = _last_begun(log).base
     found = _Compared()
@@ -181,43 +205,6 @@ def _is_blank(settings: StoreSettings, log: CommitLog, place: int) -> bool:
     data = map_segment(segment.path, segment.length).data
     found = frame(data, segment.base, place - segment.base, settings.dialect.topic_length_v2, log.entries)
     return found is Status.BLANK
-
-
-class _Window:
-    """The messages of table and log in one range of physical offsets.
-
-    Attributes:
-        is_known: both hold a message.
-        strange: physicalOffset of the table's first message that another one of the log lies over; None
-            without one.
-        last_common: of the last message before it that both hold; None without one.
-        first_gone: of the first message of the table behind ``last_common`` that the log lacks; None without
-            one.
-    """
-
-    def __init__(self, held: pa.Table, found: pa.Table) -> None:
-        same = _same_start(held, found)
-        last_same = int(_values(held, _PLACE)[same - 1]) if same else None
-        held, found = held.slice(same), found.slice(same)
-        places, in_log = _values(held, _PLACE), _values(found, _PLACE)
-        sizes, log_sizes = _values(held, _SIZE), _values(found, _SIZE)
-        at = np.searchsorted(places, in_log)
-        known = at < len(places)
-        for name in KNOWN_BY:
-            known[known] = _values(held, name)[at[known]] == _values(found, name)[known]
-        self.is_known = same > 0 or bool(known.any())
-        # Of the messages that aren't the same, those that lie over one of the table's.
-        over = np.searchsorted(places + sizes, in_log, "right")
-        lies_over = ~known & (over < len(places))
-        lies_over[lies_over] = places[over[lies_over]] < (in_log + log_sizes)[lies_over]
-        self.strange = int(places[over[lies_over][0]]) if lies_over.any() else None
-        if self.strange is not None:
-            known &= in_log < self.strange
-        common = in_log[known]
-        self.last_common = int(common[-1]) if len(common) else last_same
-        lacking = places[~np.isin(places, in_log)]
-        behind = lacking[lacking > (-1 if self.last_common is None else self.last_common)]
-        self.first_gone = int(behind[0]) if len(behind) else None
 
 
 def _same_start(held: pa.Table, found: pa.Table) -> int:

@@ -111,16 +111,13 @@ class Table:
 
     def files(self) -> list[File]:
         """The files of this version."""
-        if self._files is None:
-            self._files = self._listed()
-        return self._files
-
-    def _listed(self) -> list[File]:
         if self._delta is None:
             return []
+        if self._files is not None:
+            return self._files
         with self._reported("read"):
             actions = pa.table(self._delta.get_add_actions(flatten=True)).to_pylist()
-        return [
+        self._files = [
             File(
                 path=each["path"],
                 day=each[f"partition.{DAY}"],
@@ -130,6 +127,7 @@ class Table:
             )
             for each in actions
         ]
+        return self._files
 
     @property
     def messages(self) -> int:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from reput.cli.app import REFUSED, app, start_spark
+from reput.cli.app import app, start_spark
 from reput.cli.output import Output, ProgressDisplay, summary_lines, told
-from reput.errors import ReputError
-
-DIFFERENT = 1
+from reput.errors import SettingsError
 
 _EXAMPLES = """**Examples**
 
     reput demo
 
-Keep the store and what was rebuilt of it:
+Keep the store and what was rebuilt of it in a directory that you choose:
 
     reput demo --dir /tmp/shop
 """
@@ -36,27 +35,30 @@ def demo_command(
 ) -> None:
     """Rebuild a store that a real broker wrote, and count the bytes that differ from the broker's own files.
 
+    Without --dir the store and what was rebuilt are kept in a new directory among the temporary files.
+
     Exit code 0: none. 1: some. 2: the rebuild failed.
     """
     from reput.demo import VERSION, run
 
-    with tempfile.TemporaryDirectory(prefix="reput-demo-") as scratch:
-        place = directory or Path(scratch)
-        try:
-            place.mkdir(parents=True, exist_ok=directory is None)
-            with ProgressDisplay() as display:
-                summary, comparison = run(
-                    place,
-                    lambda: start_spark("reput demo", master),
-                    lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
-                )
-        except FileExistsError:
-            told(ReputError("the directory exists", path=place, next_step="Choose a new one"))
-            raise typer.Exit(REFUSED) from None
-        except ReputError as error:
-            told(error)
-            raise typer.Exit(REFUSED) from None
-    facts = {"differing_bytes": comparison.differing_bytes, "differences": comparison.differences}
+    with Output(as_json) as output:
+        if directory is None:
+            directory = Path(tempfile.mkdtemp(prefix="reput-demo-"))
+        else:
+            try:
+                directory.mkdir(parents=True)
+            except FileExistsError:
+                raise SettingsError(
+                    "the directory exists", path=directory, next_step="Choose a new one"
+                ) from None
+        told(f"unpacking a store that RocketMQ {VERSION} wrote into {directory}")
+        told("making its consume queues and index files anew, from its commit log alone")
+        with ProgressDisplay() as display:
+            summary, comparison = run(
+                directory,
+                lambda: start_spark("reput demo", master, display),
+                lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+            )
     lines = [
         *summary_lines(summary),
         f"Compared with the files that the broker of RocketMQ {VERSION} wrote itself:",
@@ -64,6 +66,12 @@ def demo_command(
         f"  {comparison.index_files} index files, {comparison.index_bytes:,} bytes",
         f"  {comparison.differing_bytes:,} bytes differ",
         *(f"    {difference}" for difference in comparison.differences),
+        f"Try next: reput report {shlex.quote(str(summary.store))} -o report.html",
+        f"Remove it all: rm -r {shlex.quote(str(directory))}",
     ]
-    Output(as_json).put({**summary.to_dict(), **facts}, lines)
-    raise typer.Exit(DIFFERENT if comparison.differing_bytes else 0)
+    facts = {
+        **summary.to_dict(),
+        "differing_bytes": comparison.differing_bytes,
+        "differences": comparison.differences,
+    }
+    output.end(1 if comparison.differing_bytes else 0, facts, lines)

@@ -10,6 +10,7 @@ import io
 import textwrap
 from collections.abc import Mapping
 from datetime import UTC
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +54,6 @@ class Chart:
         shares: matplotlib's ``sharex``, ``sharey``, ``width_ratios`` or ``height_ratios``.
 
     Attributes:
-        title: the finding.
-        figure: matplotlib's.
         axes: row by row.
 
     Raises:
@@ -179,14 +178,20 @@ def grid(axes: Axes, which: str = "y") -> None:
     axes.tick_params(which="both", length=0)
 
 
-def _matplotlib() -> Any:
+def of_notebook_extra(name: str, problem: str, expected: str) -> Any:
+    """A module that comes with reput's extra ``notebook``.
+
+    Raises:
+        ReputError: it isn't installed; it tells ``problem`` and ``expected``.
+    """
     try:
-        import matplotlib
+        return import_module(name)
     except ImportError as error:
         raise ReputError(
-            "charts need matplotlib",
-            expected="the package matplotlib, which comes with reput's extra `notebook`",
-            found=str(error),
-            next_step="pip install 'reput[notebook]'",
+            problem, expected=expected, found=str(error), next_step="pip install 'reput[notebook]'"
         ) from error
-    return matplotlib
+
+
+def _matplotlib() -> Any:
+    expected = "the package matplotlib, which comes with reput's extra `notebook`"
+    return of_notebook_extra("matplotlib", "charts need matplotlib", expected)

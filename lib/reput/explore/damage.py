@@ -61,10 +61,10 @@ def tear_index(store: Store) -> Damage:
         raise StoreError("there are no index files", path=store.root / names.INDEX, expected="at least one")
     path = found[len(found) // 2]
     header = indexfile.IndexHeader.decode(path.read_bytes()[: indexfile.HEADER_LENGTH])
-    entries = indexfile.HEADER_LENGTH + store.settings().max_hash_slot_num * indexfile.SLOT_LENGTH
     first = header.index_count // 2
     count = header.index_count - first
-    _overwrite(path, entries + first * indexfile.ENTRY_LENGTH, bytes(count * indexfile.ENTRY_LENGTH))
+    at = indexfile.file_length(store.settings().max_hash_slot_num, first)
+    _overwrite(path, at, bytes(count * indexfile.ENTRY_LENGTH))
     torn = f"its last {count:,} of {header.index_count - 1:,} entries are zeros"
     return Damage(f"{names.INDEX}/{path.name} is torn: {torn}")
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reput.errors import ReputError
+from reput.explore.charts import of_notebook_extra
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -111,16 +111,8 @@ def is_stale(notebook: NotebookNode) -> bool:
 
 
 def _nbclient() -> Any:
-    try:
-        import nbclient
-    except ImportError as error:
-        raise ReputError(
-            "notebooks can't be run here",
-            expected="the packages nbclient and ipykernel, which come with reput's extra `notebook`",
-            found=str(error),
-            next_step="pip install 'reput[notebook]'",
-        ) from error
-    return nbclient
+    expected = "the packages nbclient and ipykernel, which come with reput's extra `notebook`"
+    return of_notebook_extra("nbclient", "notebooks can't be run here", expected)
 
 
 def main(words: list[str]) -> None:

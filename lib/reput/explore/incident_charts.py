@@ -66,9 +66,13 @@ def reach_chart(stages: pd.DataFrame) -> Chart:
     """How many messages and keys can be reached at each stage of an incident.
 
     Args:
-        stages: a row a stage, named by its index; the first is the store as it was. ``messages``, ``keys``.
+        stages: a row a stage, named by its index: the first is the store as it was, the third a broker's
+            restart, the last one the repair. ``messages``, ``keys``.
     """
-    chart = Chart(reach_title(stages), (8.4, 1.5 + 0.45 * len(stages)), columns=2, shares={"sharey": True})
+    messages = stages["messages"]
+    broker, repaired = (messages.iloc[0] - messages.iloc[at] for at in (2, -1))
+    title = f"After a restart consumers would miss {broker:,} messages; after the repair, {repaired:,}"
+    chart = Chart(title, (8.4, 1.5 + 0.45 * len(stages)), columns=2, shares={"sharey": True})
     colours = [GREY, ORANGE, RED, *[GREEN] * len(stages)]
     what = {"messages": "messages that consumers get", "keys": "keys that find their message"}
     for axes, column in zip(chart.axes, what, strict=True):
@@ -84,13 +88,6 @@ def reach_chart(stages: pd.DataFrame) -> Chart:
         grid(axes, "x")
     chart.axes[0].set_yticks(range(len(stages)), list(stages.index))
     return chart
-
-
-def reach_title(stages: pd.DataFrame) -> str:
-    """The title of the chart of stages: the third is a broker's restart, the last one the repair."""
-    messages = stages["messages"]
-    broker, repaired = (messages.iloc[0] - messages.iloc[at] for at in (2, -1))
-    return f"After a restart consumers would miss {broker:,} messages; after the repair, {repaired:,}"
 
 
 def _gone(before: pd.DataFrame, now: pd.DataFrame) -> pd.DataFrame:

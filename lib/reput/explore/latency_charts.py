@@ -38,7 +38,9 @@ def latency_chart(percentiles: pd.DataFrame, latencies: pd.DataFrame, ticks: pd.
         latencies: see :func:`reput.explore.latency.latencies`.
         ticks: see :attr:`reput.explore.replay.Replay.ticks`.
     """
-    chart = Chart(latency_title(latencies))
+    half, most = latencies["ms"].quantile([0.5, 0.99])
+    within = f"within {half:,.0f} ms, 99% within {most:,.0f} ms"
+    chart = Chart(f"Half of {len(latencies):,} messages were committed {within}")
     axes = chart.axes[0]
     subtitle(
         axes, "from a message's storeTimestamp to its batch's commit in the ledger, ms, by second of storing"
@@ -57,14 +59,6 @@ def latency_chart(percentiles: pd.DataFrame, latencies: pd.DataFrame, ticks: pd.
     return chart
 
 
-def latency_title(latencies: pd.DataFrame) -> str:
-    """The title of the chart of latencies."""
-    half, most = latencies["ms"].quantile([0.5, 0.99])
-    return (
-        f"Half of {len(latencies):,} messages were committed within {half:,.0f} ms, 99% within {most:,.0f} ms"
-    )
-
-
 def batch_chart(batches: pd.DataFrame, ticks: pd.DataFrame) -> Chart:
     """How many messages each batch took.
 
@@ -73,7 +67,11 @@ def batch_chart(batches: pd.DataFrame, ticks: pd.DataFrame) -> Chart:
         ticks: see :attr:`reput.explore.replay.Replay.ticks`.
     """
     shown = batches[batches["messages"] > 0]
-    chart = Chart(batch_title(batches))
+    seconds = (batches["committed"].max() - batches["committed"].min()).total_seconds()
+    rate = (len(batches) - 1) / seconds if seconds else 0.0
+    low, half, high = batches["messages"].quantile([0, 0.5, 1])
+    each = f"of {half:,.0f} messages in the median: {low:,.0f} up to {high:,.0f}"
+    chart = Chart(f"{rate:,.1f} batches a second, {each}")
     axes = chart.axes[0]
     subtitle(axes, "messages in a batch, when it was committed; each dot is a batch")
     at = shown["committed"].dt.tz_localize(None)
@@ -88,16 +86,6 @@ def batch_chart(batches: pd.DataFrame, ticks: pd.DataFrame) -> Chart:
     return chart
 
 
-def batch_title(batches: pd.DataFrame) -> str:
-    """The title of the chart of batches."""
-    seconds = (batches["committed"].max() - batches["committed"].min()).total_seconds()
-    rate = (len(batches) - 1) / seconds if seconds else 0.0
-    low, half, high = batches["messages"].quantile([0, 0.5, 1])
-    return (
-        f"{rate:,.1f} batches a second, of {half:,.0f} messages in the median: {low:,.0f} up to {high:,.0f}"
-    )
-
-
 def stage_chart(stages: pd.DataFrame) -> Chart:
     """How a batch's time is spent.
 
@@ -105,7 +93,9 @@ def stage_chart(stages: pd.DataFrame) -> Chart:
         stages: see :func:`reput.explore.tailing.stages`.
     """
     shown = stages[stages["ms"] >= 0.005]
-    chart = Chart(stage_title(stages), (8.4, 1.4 + 0.34 * max(len(shown), 1)))
+    most = f"{stages['share'].iloc[0]:.0%} of that is {stages.index[0]}"
+    title = f"A batch takes {stages['ms'].sum():,.0f} ms in the mean; {most}"
+    chart = Chart(title, (8.4, 1.4 + 0.34 * max(len(shown), 1)))
     axes = chart.axes[0]
     subtitle(axes, "a batch's time by stage, ms in the mean, by the tail's own metrics")
     axes.barh(range(len(shown)), shown["ms"], color=BLUE, height=0.65)
@@ -119,12 +109,6 @@ def stage_chart(stages: pd.DataFrame) -> Chart:
     return chart
 
 
-def stage_title(stages: pd.DataFrame) -> str:
-    """The title of the chart of stages."""
-    most = f"{stages['share'].iloc[0]:.0%} of that is {stages.index[0]}"
-    return f"A batch takes {stages['ms'].sum():,.0f} ms in the mean; {most}"
-
-
 def throughput_chart(ticks: pd.DataFrame, batches: pd.DataFrame, samples: pd.DataFrame) -> Chart:
     """What was written and what was committed in each second, and what was waiting.
 
@@ -135,8 +119,12 @@ def throughput_chart(ticks: pd.DataFrame, batches: pd.DataFrame, samples: pd.Dat
     """
     written = _by_second(ticks["time"], ticks["messages"])
     done = _by_second(batches["committed"], batches["messages"])
-    shares = {"sharex": True, "height_ratios": [2, 1]}
-    chart = Chart(throughput_title(ticks, batches, samples), (8.4, 4.6), rows=2, shares=shares)
+    late = samples["reput_lag_seconds"].max() * 1000
+    behind = int(ticks["end"].max() - batches["end"].max())
+    kept = "The tail kept up with" if behind <= 0 else f"The tail is {behind:,} bytes behind at"
+    seen = f"none was seen to wait for over {late:,.0f} ms"
+    title = f"{kept} {written.max():,.0f} messages/s; {seen}"
+    chart = Chart(title, (8.4, 4.6), rows=2, shares={"sharex": True, "height_ratios": [2, 1]})
     above, below = chart.axes
     subtitle(above, "messages a second")
     above.step(written.index, written, where="post", color=GREY, label="stored", linewidth=3, alpha=0.6)
@@ -154,16 +142,6 @@ def throughput_chart(ticks: pd.DataFrame, batches: pd.DataFrame, samples: pd.Dat
     grid(below)
     utc(below)
     return chart
-
-
-def throughput_title(ticks: pd.DataFrame, batches: pd.DataFrame, samples: pd.DataFrame) -> str:
-    """The title of the chart of throughput."""
-    written = _by_second(ticks["time"], ticks["messages"])
-    late = samples["reput_lag_seconds"].max() * 1000
-    behind = int(ticks["end"].max() - batches["end"].max())
-    kept = "The tail kept up with" if behind <= 0 else f"The tail is {behind:,} bytes behind at"
-    seen = f"none was seen to wait for over {late:,.0f} ms"
-    return f"{kept} {written.max():,.0f} messages/s; {seen}"
 
 
 def _by_second(at: pd.Series, messages: pd.Series) -> pd.Series:

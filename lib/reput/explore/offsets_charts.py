@@ -81,7 +81,11 @@ def traffic_chart(traffic: pd.DataFrame) -> Chart:
     Args:
         traffic: see :func:`reput.explore.traffic.traffic`.
     """
-    chart = Chart(traffic_title(traffic))
+    total = traffic.sum(axis=1)
+    first = traffic.columns[0]
+    most = f"{traffic[first].sum() / max(total.sum(), 1e-9):.0%} of all is {short(first)}"
+    peak = f"{total.max():,.0f} messages/s at {total.idxmax():%H:%M:%S} UTC"
+    chart = Chart(f"Traffic peaked at {peak}; {most}")
     axes = chart.axes[0]
     shown = _few_topics(traffic)
     width = _width(traffic)
@@ -107,16 +111,6 @@ def traffic_chart(traffic: pd.DataFrame) -> Chart:
     utc(axes)
     grid(axes)
     return chart
-
-
-def traffic_title(traffic: pd.DataFrame) -> str:
-    """The title of the chart of traffic."""
-    total = traffic.sum(axis=1)
-    peak, when = total.max(), total.idxmax()
-    first = traffic.columns[0]
-    share = traffic[first].sum() / max(total.sum(), 1e-9)
-    most = f"{share:.0%} of all is {short(first)}"
-    return f"Traffic peaked at {peak:,.0f} messages/s at {when:%H:%M:%S} UTC; {most}"
 
 
 def lag_chart(groups: pd.DataFrame, lags: pd.DataFrame) -> Chart:
@@ -181,7 +175,10 @@ def size_chart(sizes: pd.DataFrame) -> Chart:
         sizes: see :func:`reput.explore.traffic.sizes`.
     """
     own = sizes[~sizes["topic"].map(is_system)]
-    chart = Chart(size_title(own if len(own) else sizes))
+    told = own if len(own) else sizes
+    p50, p99 = quantiles(told["size"].to_numpy(), told["messages"].to_numpy(), (0.5, 0.99))
+    least = f"Half of all messages have up to {p50:,} bytes, 99% up to {p99:,}"
+    chart = Chart(f"{least}, the largest {told['size'].max():,}")
     axes = chart.axes[0]
     subtitle(axes, "share of a topic's messages up to a size in the log; a broker's own topics left out")
     order = own.groupby("topic")["messages"].sum().sort_values(ascending=False).index[:_MOST_TOPICS]
@@ -199,13 +196,6 @@ def size_chart(sizes: pd.DataFrame) -> Chart:
     legend(axes)
     grid(axes)
     return chart
-
-
-def size_title(sizes: pd.DataFrame) -> str:
-    """The title of the chart of sizes."""
-    p50, p99 = quantiles(sizes["size"].to_numpy(), sizes["messages"].to_numpy(), (0.5, 0.99))
-    largest = sizes["size"].max()
-    return f"Half of all messages have up to {p50:,} bytes, 99% up to {p99:,}, the largest {largest:,}"
 
 
 def gap_chart(gaps: pd.DataFrame) -> Chart:

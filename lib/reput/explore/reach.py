@@ -128,8 +128,7 @@ def _entries(paths: Sequence[Path], store: Store) -> pd.DataFrame:
         data = path.read_bytes()
         count = indexfile.IndexHeader.decode(data).index_count
         first = np.frombuffer(data, ">i4", slots, indexfile.HEADER_LENGTH)
-        start = indexfile.HEADER_LENGTH + slots * indexfile.SLOT_LENGTH
-        found = np.frombuffer(data, _ENTRY, offset=start)[:count]
+        found = np.frombuffer(data, _ENTRY, offset=indexfile.file_length(slots, 0))[:count]
         found = found[chained(first, found["previous"])]
         parts.append(pd.DataFrame({name: found[name].astype(np.int64) for name in ("hash", "position")}))
     empty = pd.DataFrame({"hash": [], "position": []}, dtype=np.int64)

@@ -37,9 +37,6 @@ class Tail:
     Args:
         workspace: gets the output, and what the tail prints on stderr.
         store: the store to follow.
-
-    Attributes:
-        out: the output.
     """
 
     def __init__(self, workspace: Workspace, store: Store) -> None:

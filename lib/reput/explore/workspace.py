@@ -57,9 +57,6 @@ class Workspace:
 
     Args:
         directory: an empty one to use instead; it stays.
-
-    Attributes:
-        root: the directory.
     """
 
     def __init__(self, directory: Path | None = None) -> None:

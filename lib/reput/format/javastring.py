@@ -88,8 +88,10 @@ def utf16_units(data: bytes) -> list[int]:
 
 def decode(data: bytes) -> str:
     """``new String(data, UTF_8)`` as a Python string."""
-    units = utf16_units(data)
-    return b"".join(unit.to_bytes(2, "big") for unit in units).decode("utf-16-be")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return b"".join(unit.to_bytes(2, "big") for unit in utf16_units(data)).decode("utf-16-be")
 
 
 def utf8(data: bytes) -> bytes:
@@ -97,11 +99,7 @@ def utf8(data: bytes) -> bytes:
 
     Other bytes only where these aren't UTF-8: then several spellings are one string.
     """
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return decode(data).encode()
-    return data
+    return decode(data).encode()
 
 
 def hash_code(data: bytes, start: int = 0) -> int:

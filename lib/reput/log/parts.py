@@ -64,7 +64,7 @@ def cut(log: CommitLog, start: int, end: int, part_bytes: int, exact_start: int 
 
 
 def next_place(log: CommitLog, offset: int) -> int:
-    """``offset``, or where the log goes on after a gap that it lies in; ``offset`` past the log's end."""
+    """``offset``, or where the log continues after a gap that it lies in; ``offset`` past the log's end."""
     for segment in log.segments:
         if offset < segment.base + segment.length:
             return max(offset, segment.base)

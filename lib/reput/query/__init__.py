@@ -3,9 +3,8 @@
 from reput.query.keys import KeyHit, Verdict
 from reput.query.message import Message
 from reput.query.msgid import MessageId
-from reput.query.pull import Found, Pulled, Status
+from reput.query.pull import Found, Pulled, Status, TagFilter
 from reput.query.store import ById, QueryStore
-from reput.query.tags import TagFilter
 from reput.query.times import Boundary
 
 __all__ = [

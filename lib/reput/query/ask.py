@@ -9,9 +9,8 @@ from reput.format.commitlog import LMQ_PREFIX
 from reput.query.keys import MOST_OFFSETS, Verdict
 from reput.query.message import Batch, Message
 from reput.query.msgid import MessageId
-from reput.query.pull import MOST_MESSAGES, Found, Status
+from reput.query.pull import MOST_MESSAGES, Found, Status, TagFilter
 from reput.query.store import ALWAYS, QueryStore
-from reput.query.tags import TagFilter
 from reput.query.times import Boundary
 
 #: After these a consumer continues at the next offset that the broker names.
@@ -28,7 +27,6 @@ class Shown:
     """A message of an answer.
 
     Attributes:
-        message: the message.
         verdict: whether it really is what was queried.
         remark: the verdict in words; None if it is.
     """
@@ -165,8 +163,6 @@ def by_queue(
     """Messages of a queue.
 
     Args:
-        store: the store.
-        topic, queue_id: which queue.
         at: queue offset.
         count: how many from there on, as a consumer gets them; None without an expression: just this one. A
             batch queue may give more, since its messages come in whole batches.
@@ -177,12 +173,7 @@ def by_queue(
         StoreError: a file can't be read.
     """
     if count is None and expression is None:
-        pulled = store.pull(topic, queue_id, at, 1)
-        own = [one for one in pulled.found if one.has(at)]
-        status, taken = pulled.status, own
-        if status is Status.FOUND and not own:
-            status = Status.MESSAGE_WAS_REMOVING
-        following, missing_at = pulled.next_begin_offset, pulled.missing_at
+        status, taken, following, missing_at = _just(store, topic, queue_id, at)
     else:
         status, taken, following, missing_at = _consumed(store, topic, queue_id, at, count or 1, expression)
     queue = store.queue(topic, queue_id)
@@ -232,15 +223,11 @@ def by_time(
     }
     if not queue.exists:
         return Answer(False, "there is no such queue", facts)
-    pulled = store.pull(topic, queue_id, offset, 1)
-    own = [one for one in pulled.found if one.has(offset)]
+    status, own, _, missing_at = _just(store, topic, queue_id, offset)
     shown = _in_place(topic, queue_id, own, batches=queue.holds_batches)
     if shown:
         return _leading(facts, shown)
-    status = Status.MESSAGE_WAS_REMOVING if pulled.found else pulled.status
-    reason = _reason(store, status, pulled.missing_at)
-    if own:
-        reason = "no whole message is where the queue points"
+    reason = _reason(store, status, missing_at) if not own else "no whole message is where the queue points"
     why = f"a broker answers with queueOffset {offset}, but {reason}"
     return Answer(False, f"{why}; {held(queue.min_offset, queue.max_offset)}", facts)
 
@@ -250,6 +237,17 @@ def held(min_offset: int, max_offset: int) -> str:
     if min_offset >= max_offset:
         return f"the queue holds no message, the next one gets {max_offset}"
     return f"the queue holds {min_offset} to {max_offset - 1}"
+
+
+def _just(
+    store: QueryStore, topic: str, queue_id: int, at: int
+) -> tuple[Status, list[Found], int, int | None]:
+    """The unit with the message at a queue offset, and no other; as :func:`_consumed` says it."""
+    pulled = store.pull(topic, queue_id, at, 1)
+    own = [one for one in pulled.found if one.has(at)]
+    is_other = pulled.status is Status.FOUND and not own
+    status = Status.MESSAGE_WAS_REMOVING if is_other else pulled.status
+    return status, own, pulled.next_begin_offset, pulled.missing_at
 
 
 def _consumed(

@@ -7,28 +7,29 @@ getOffsetInQueueByTime, binarySearchRight, rollNextFile (rocketmq-all-5.0.0, 5.3
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import takewhile
 
-from reput.broker.batch_queue import BatchFile, BatchModel
-from reput.broker.files import listed
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.broker.batch_queue import BatchModel
+from reput.broker.files import Listing, listed
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import names
-from reput.format.batchconsumequeue import UNIT, UNIT_LENGTH
+from reput.format.batchconsumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import place_of
 from reput.query.queue import WHAT, Unit, check_listing
 from reput.store.unreadable import unreadable
 
 _SETTING = "mapperFileSizeBatchConsumeQueue"
-_POSITION, _SIZE, _TAGS, _TIME, _BASE, _MESSAGES = range(6)
+_TIME, _BASE = "timestamp", "base_offset"
 
 
 class BatchQueueView:
     """A batch queue as a broker has it once it has loaded these files.
 
     Args:
-        settings: the store's.
         topic, queue_id: which queue; it may have no files.
         log_start: physical offset where the log begins.
 
@@ -56,12 +57,10 @@ class BatchQueueView:
         listing = listed([self._directory], file_size, settings.dialect.recovery, _SETTING)
         check_listing(listing)
         try:
-            model = BatchModel(listing.files, file_size)
-            model.recover()
-            model.correct_min(log_start)
+            model = recovered(settings, listing, log_start)
         except OSError as error:
             raise unreadable(WHAT, self._directory, error) from error
-        self._files = [_Units(file) for file in model.files]
+        self._files = [file.counting for file in model.files]
         self.min_offset, self.max_offset = model.min_offset, model.max_offset
 
     @property
@@ -92,10 +91,14 @@ class BatchQueueView:
         file = self._file(_BASE, queue_offset)
         if file is None or not len(file):
             return None
-        at = _floor(file.base, len(file), queue_offset)
+        at = _floor(file[_BASE], queue_offset)
         if at < 0:
             return None
-        units = (file.unit(number) for number in range(at, len(file)))
+        stored = (unit.tolist() for unit in file[at:])
+        units = (
+            Unit(base, messages, position, size, tags)
+            for position, size, tags, _time, base, messages, *_ in stored
+        )
         return list(takewhile(lambda unit: unit.queue_offset - queue_offset < span, units))
 
     def offset_by_time(self, timestamp: int, *, lower: bool) -> int:
@@ -111,72 +114,59 @@ class BatchQueueView:
         Returns:
             -1 where a broker finds none.
         """
-        file = self._file(_TIME, timestamp) or (self._files[0] if self._files else None)
+        file = self._file(_TIME, timestamp)
+        if file is None or not len(file):
+            file = self._files[0] if self._files else None
         if file is None or not len(file):
             return -1
-        last = len(file) - 1
-        if timestamp >= file.time(last):
-            return file.base(last)
-        at = _first_of(file.time, last, timestamp, lower=lower)
-        return -1 if at < 0 else file.base(at)
+        times, bases = file[_TIME], file[_BASE]
+        if timestamp >= times[-1]:
+            return int(bases[-1])
+        at = _first_of(times, timestamp, lower=lower)
+        return -1 if at < 0 else int(bases[at])
 
-    def _file(self, column: int, value: int) -> _Units | None:
+    def _file(self, column: str, value: int) -> NDArray[np.void] | None:
         """The file that begins at a value or nearest before it; the last file is checked first."""
         last = self._files[-1] if self._files else None
-        if last is not None and len(last) and last.field(0, column) <= value:
+        if last is not None and len(last) and last[column][0] <= value:
             return last
         # Of two files that begin with equal values the cache holds the later one.
-        starts = {file.field(0, column): file for file in self._files if len(file)}
+        starts = {int(file[column][0]): file for file in self._files if len(file)}
         return starts.get(max((start for start in starts if start <= value), default=value))
 
 
-class _Units:
-    """The valid units of one file."""
-
-    def __init__(self, file: BatchFile) -> None:
-        self._data = file.units.view("u1").data
-        self._count = file.wrote // UNIT_LENGTH
-
-    def __len__(self) -> int:
-        return self._count
-
-    def field(self, number: int, column: int) -> int:
-        return int(UNIT.unpack_from(self._data, number * UNIT_LENGTH)[column])
-
-    def base(self, number: int) -> int:
-        return self.field(number, _BASE)
-
-    def time(self, number: int) -> int:
-        return self.field(number, _TIME)
-
-    def unit(self, number: int) -> Unit:
-        fields = UNIT.unpack_from(self._data, number * UNIT_LENGTH)
-        return Unit(fields[_BASE], fields[_MESSAGES], fields[_POSITION], fields[_SIZE], fields[_TAGS])
+def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> BatchModel:
+    """As :func:`reput.query.queue.recovered`, of a batch queue."""
+    model = BatchModel(listing.files, settings.recovery.batch_queue_file_size)
+    model.recover()
+    model.correct_min(log_start)
+    return model
 
 
-def _floor(value: Callable[[int], int], count: int, target: int) -> int:
+def _floor(values: NDArray[np.int64], target: int) -> int:
     """``binarySearch``: the number of the last unit with this value or a lesser one; -1 without one."""
-    left, right = 0, count - 1
+    left, right = 0, len(values) - 1
     while left <= right:
         middle = (left + right) // 2
-        found = value(middle)
+        found = values[middle]
         if found == target:
             return middle
         if found > target:
             right = middle - 1
         elif middle == left:
-            return middle + 1 if middle + 1 < count and value(middle + 1) <= target else middle
+            goes_on = middle + 1 < len(values) and values[middle + 1] <= target
+            return middle + 1 if goes_on else middle
         else:
             left = middle
     return -1
 
 
-def _first_of(value: Callable[[int], int], last: int, target: int, *, lower: bool) -> int:
+def _first_of(values: NDArray[np.int64], target: int, *, lower: bool) -> int:
     """``binarySearchRight``, as in the broker: ``lower`` finds the first unit of at least this value."""
-    left, right = 0, last
+    left, right = 0, len(values) - 1
     while left <= right:
         middle = (left + right) // 2
-        found = value(middle)
+        found = values[middle]
         if middle == right:
             return middle if found >= target else -1
         if middle == left:

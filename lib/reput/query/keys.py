@@ -16,7 +16,7 @@ from reput.broker.files import in_order, number
 from reput.broker.index import read_header
 from reput.errors import SettingsError, StoreError
 from reput.format import indexfile, javastring, names
-from reput.store.unreadable import unreadable
+from reput.store.unreadable import reading, unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,8 +48,6 @@ class KeyHit:
     """An offset that the index gave.
 
     Attributes:
-        physical_offset: the offset.
-        verdict: whether it has the key.
         message: the message there; None when it is gone.
     """
 
@@ -71,17 +69,13 @@ class _File:
 class IndexReader:
     """The index files of a store as they are when this is created; for one query.
 
-    Args:
-        settings: the store's.
-
     Raises:
         StoreError: a file can't be read, or is longer than broker.conf says, or all are shorter.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
         self._slots = settings.max_hash_slot_num
-        self._tags_indexed = settings.dialect.index_tags
-        self._dialect = settings.dialect.name
         self._verify = settings.command("verify")
         length = indexfile.file_length(self._slots, settings.max_index_num)
         self._files: list[_File] = []
@@ -139,37 +133,33 @@ class IndexReader:
         return found
 
     def _type(self, index_type: str) -> str:
-        if index_type != TAG_TYPE or not self._tags_indexed:
+        if index_type != TAG_TYPE or not self._settings.dialect.index_tags:
             raise SettingsError(
                 "there is no such index",
                 expected=f"{TAG_TYPE}: tags, from 5.4 on",
-                found=f"{index_type} of {self._dialect}",
+                found=f"{index_type} of {self._settings.dialect.name}",
             )
         return index_type
 
     def _select(self, file: _File, key_hash: int, begin: int, end: int, most: int, found: list[int]) -> None:
-        try:
-            with open(file.path, "rb", buffering=0) as opened:
-                fd = opened.fileno()
-                slot = indexfile.HEADER_LENGTH + key_hash % self._slots * indexfile.SLOT_LENGTH
-                (ordinal,) = _SLOT.unpack(_pread(fd, _SLOT.size, slot))
-                # After the slot: a running broker counts an entry once its slot points to it, and a slot that
-                # points past the count is invalid.
-                header = read_header(file.path)
-                if header.index_count <= 1:
-                    return
-                steps = header.index_count + 1
-                while 0 < ordinal <= header.index_count and len(found) < most:
-                    steps -= 1
-                    if steps < 0:
-                        raise StoreError(
-                            "a chain of the index is a loop",
-                            path=file.path,
-                            next_step=f"Run `{self._verify}`, which says how to repair it",
-                        )
-                    ordinal = self._entry(fd, header, ordinal, key_hash, begin, end, found)
-        except OSError as error:
-            raise unreadable(_WHAT, file.path, error) from error
+        with reading(file.path, _WHAT) as fd:
+            slot = indexfile.HEADER_LENGTH + key_hash % self._slots * indexfile.SLOT_LENGTH
+            (ordinal,) = _SLOT.unpack(_pread(fd, _SLOT.size, slot))
+            # After the slot: a running broker counts an entry once its slot points to it, and a slot that
+            # points past the count is invalid.
+            header = read_header(file.path)
+            if header.index_count <= 1:
+                return
+            steps = header.index_count + 1
+            while 0 < ordinal <= header.index_count and len(found) < most:
+                steps -= 1
+                if steps < 0:
+                    raise StoreError(
+                        "a chain of the index is a loop",
+                        path=file.path,
+                        next_step=f"Run `{self._verify}`, which says how to repair it",
+                    )
+                ordinal = self._entry(fd, header, ordinal, key_hash, begin, end, found)
 
     def _entry(
         self,
@@ -196,9 +186,6 @@ def look_up(log: LogReader, offsets: list[int], topic: str, key: str, *, tags: b
     """The messages that the index gave, in log order, each with whether the key really is its own.
 
     Args:
-        log: the log.
-        offsets: what the index gave.
-        topic, key: what was queried.
         tags: the key is a tag.
 
     Raises:

@@ -7,12 +7,14 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reput.errors import StoreError
 from reput.format import commitlog, innerbatch, javastring, properties
 from reput.query.msgid import MessageId
-from reput.query.tags import TagFilter
+
+if TYPE_CHECKING:
+    from reput.query.pull import TagFilter
 
 _COMPRESSED = 0x1  # MessageSysFlag.COMPRESSED_FLAG
 _COMPRESSION_TYPE = 0x700  # MessageSysFlag.COMPRESSION_TYPE_COMPARATOR
@@ -25,12 +27,7 @@ _MOST_BODY = 1 << 30  # bytes that a compressed body may become
 
 
 class Batch(NamedTuple):
-    """The messages in a record, by its properties.
-
-    Attributes:
-        base_offset: queueOffset of the first one.
-        messages: how many they are.
-    """
+    """The messages in a record, by its properties: queueOffset of the first one, and how many they are."""
 
     base_offset: int
     messages: int
@@ -86,7 +83,7 @@ class Message:
     @cached_property
     def topic(self) -> str:
         """The topic."""
-        return _text(self.record.topic)
+        return javastring.decode(self.record.topic)
 
     @cached_property
     def properties(self) -> dict[str, str]:
@@ -291,18 +288,11 @@ def _unpacked(data: bytes, kind: str) -> Iterator[bytes]:
 
 
 def _properties(data: bytes) -> dict[str, str]:
-    return {_text(name): _text(value) for name, value in properties.pairs(data)}
+    return {javastring.decode(name): javastring.decode(value) for name, value in properties.pairs(data)}
 
 
 def _keys(values: dict[str, str]) -> tuple[str, ...]:
     return tuple(word for word in values.get("KEYS", "").split(" ") if word)
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return javastring.decode(data)
 
 
 def _host(host: tuple[str, int]) -> str:

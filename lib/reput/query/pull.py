@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from reput.errors import SettingsError
+from reput.format import javastring
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.query.tags import TagFilter
 
 if TYPE_CHECKING:
     from reput.config.dialect import Queries
@@ -26,8 +27,53 @@ if TYPE_CHECKING:
 _MOST_BYTES = 256 << 10
 MOST_MESSAGES = 32
 _SCAN_LIMIT = 16_000
+_ALL = "*"
+# What String.trim removes: every character up to the space.
+_JAVA_WHITE = "".join(map(chr, range(0x21)))
 
-_EVERYTHING = TagFilter()
+
+@dataclass(frozen=True, slots=True)
+class TagFilter:
+    """Which messages a subscription wants: ``*``, or tags with ``||`` between them.
+
+    Source: ``FilterAPI.buildSubscriptionData``, ``DefaultMessageFilter.isMatchedByConsumeQueue``,
+    ``PullAPIWrapper.processPullResult`` (rocketmq-all-4.9.7, 5.3.3).
+
+    Attributes:
+        tags: the tags; None for all messages.
+        codes: their hashes.
+    """
+
+    tags: frozenset[str] | None = None
+    codes: frozenset[int] = frozenset()
+
+    @classmethod
+    def parse(cls, expression: str | None) -> TagFilter:
+        """Parse an expression; None, an empty one and ``*`` mean all messages.
+
+        Raises:
+            SettingsError: it names no tag.
+        """
+        if not expression or expression == _ALL:
+            return cls()
+        words = {word.strip(_JAVA_WHITE) for word in expression.split("||")} - {""}
+        if not words:
+            raise SettingsError(
+                "the tag expression names no tag", expected="'*', 'A' or 'A || B'", found=repr(expression)
+            )
+        hashes = (javastring.hash_code(word.encode("utf-8", "replace")) for word in words)
+        return cls(frozenset(words), frozenset(hashes))
+
+    def wants_code(self, tags_code: int | None) -> bool:
+        """The broker's check of a unit: whether its hash fits. One that can't be read does."""
+        if self.tags is None or tags_code is None:
+            return True
+        code = tags_code & 0xFFFF_FFFF
+        return (code - (1 << 32) if code >> 31 else code) in self.codes
+
+    def wants(self, tags: str | None) -> bool:
+        """The client's check of a message from the broker: whether its tag is one of those."""
+        return self.tags is None or (tags is not None and tags in self.tags)
 
 
 class Status(Enum):
@@ -95,14 +141,11 @@ def pull(
     rules: Queries,
     offset: int,
     wanted: int,
-    tags: TagFilter = _EVERYTHING,
+    tags: TagFilter,
 ) -> Pulled:
     """Ask for messages.
 
     Args:
-        log: the log.
-        queue: the queue.
-        rules: the release's.
         offset: queue offset of the first.
         wanted: how many at most; a broker gives no more than 32, nor more than 256 KiB, but always one unit,
             with all messages in it.

@@ -21,7 +21,7 @@ from reput.errors import StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD, HEAD_LENGTH, place_of
-from reput.store.unreadable import unreadable
+from reput.store.unreadable import reading, unreadable
 
 #: What can't be read, in errors.
 WHAT = "the queue"
@@ -50,7 +50,6 @@ class QueueView:
     """A queue as a broker has it once it has loaded these files.
 
     Args:
-        settings: the store's.
         topic, queue_id: which queue; it may have no files.
         log_start: physical offset where the log begins.
 
@@ -76,10 +75,8 @@ class QueueView:
         self._directory = names.queue_directory(settings.root, topic, queue_id)
         listing = listed([self._directory], self.file_size, rules, "mappedFileSizeConsumeQueue")
         check_listing(listing)
-        model = QueueModel(listing.files, self.file_size)
         try:
-            model.recover()
-            model.correct_min(log_start, searches=rules.searches_min_offset)
+            model = recovered(settings, listing, log_start)
         except OSError as error:
             raise unreadable(WHAT, self._directory, error) from error
         self.files = tuple(model.files)
@@ -142,7 +139,6 @@ class QueueView:
         """Units of one file, from the one at a queue offset on.
 
         Args:
-            queue_offset: its.
             span: how many at most.
 
         Returns:
@@ -158,6 +154,21 @@ class QueueView:
         return [Unit(queue_offset + number, 1, *fields) for number, fields in enumerate(found.tolist())]
 
 
+def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> QueueModel:
+    """A queue as a broker has it once it has loaded its files.
+
+    Args:
+        log_start: physical offset where the log begins.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    model = QueueModel(listing.files, settings.consume_queue_file_size)
+    model.recover()
+    model.correct_min(log_start, searches=settings.dialect.recovery.searches_min_offset)
+    return model
+
+
 class QueueExt:
     """The units of one queue in consumequeue_ext, which units in its consume queue point to.
 
@@ -166,10 +177,6 @@ class QueueExt:
 
     Source: ``ConsumeQueueExt.get``, ``CqExtUnit.read``, ``MappedFileQueue.findMappedFileByOffset``
     (rocketmq-all-4.9.7, 5.3.3).
-
-    Args:
-        settings: the store's.
-        topic, queue_id: which queue.
     """
 
     def __init__(self, settings: StoreSettings, topic: str, queue_id: int) -> None:
@@ -199,11 +206,8 @@ class QueueExt:
 
     def _read(self, path: Path, position: int) -> int | None:
         try:
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
+            with reading(path) as descriptor:
                 data = os.pread(descriptor, HEAD_LENGTH, position)
-            finally:
-                os.close(descriptor)
         except FileNotFoundError:
             return None  # expired just now
         except OSError as error:

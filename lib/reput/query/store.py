@@ -17,9 +17,8 @@ from reput.query.keys import MOST_OFFSETS, IndexReader, KeyHit, look_up
 from reput.query.log import LogReader
 from reput.query.message import Message
 from reput.query.msgid import MessageId
-from reput.query.pull import Pulled, pull
+from reput.query.pull import Pulled, TagFilter, pull
 from reput.query.queue import QueueView
-from reput.query.tags import TagFilter
 from reput.query.times import Boundary, offset_by_time
 from reput.store.unreadable import check_store
 
@@ -47,9 +46,6 @@ class QueryStore:
 
     Of a live store the log and the index are seen as they are at each query, a queue as it was at the first
     query of it.
-
-    Args:
-        settings: the store's.
 
     Raises:
         StoreError: there is no store, or no log in it.

@@ -43,8 +43,6 @@ def offset_by_time(
     or later. For a batch queue see :meth:`reput.query.batch.BatchQueueView.offset_by_time`.
 
     Args:
-        log: the log.
-        queue: the queue.
         dialect: the release's rules.
         timestamp: ms.
         boundary: LOWER when None.

@@ -95,7 +95,7 @@ def mend(
         options: those of a rebuild in place of all queues and the index.
         start_spark: gives the session; only called when queues and index have to be rebuilt.
         shown: is told the plan before anything is done.
-        listener: is told the rebuild's progress and the bytes that there are in all.
+        listener: gets the rebuild's progress and the bytes that there are in all.
 
     Raises:
         ReputError: refused or failed. What was there before is unchanged, or a swap is pending that the same

@@ -101,17 +101,15 @@ class _Scale:
         )
         left = _STUB if any(one.kind == EXPIRED for one in stretches) else 0.0
         per_byte = (WIDE - left) / max(sum(lengths), 1.0)
-        self._starts: list[int] = []
         self.pieces: list[tuple[int, int, float, float]] = []
         x = 0.0
         for one, length in zip(stretches, lengths, strict=True):
             wide = _STUB if one.kind == EXPIRED else length * per_byte
-            self._starts.append(one.start)
             self.pieces.append((one.start, one.end, x, x + wide))
             x += wide
 
     def x(self, offset: int) -> float:
-        number = bisect_right(self._starts, offset) - 1
+        number = bisect_right(self.pieces, offset, key=lambda piece: piece[0]) - 1
         if number < 0:
             return 0.0
         start, end, low, high = self.pieces[number]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from reput.broker.problem import Problem
@@ -51,13 +51,22 @@ def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
     ]
     stops = sum(problem.stops for problem in snapshot.problems)
     if stops:
-        answer, level = f"no: {counted(stops, 'thing')} to see to first", BROKEN
-    elif found:
-        answer = f"it starts, with {counted(len(found), 'finding')}"
-        level = BROKEN if any(one.level == BROKEN for one in found) else ATTENTION
+        answer = f"no: {counted(stops, 'thing')} to see to first"
     else:
-        answer, level = "it starts, and finds nothing odd", SOUND
-    return Check(CHECK, asks, True, level, answer, len(found)), found
+        odd = f"with {counted(len(found), 'finding')}" if found else "and finds nothing odd"
+        answer = f"it starts, {odd}"
+    return told(CHECK, asks, answer, found), found
+
+
+def told(name: str, asks: str, answer: str, found: Sequence[Found]) -> Check:
+    """What was run, and what came of it."""
+    return Check(name, asks, True, worst(found) or SOUND, answer, len(found))
+
+
+def worst(found: Iterable[Found]) -> str | None:
+    """The level of the worst finding; None without one."""
+    levels = {one.level for one in found}
+    return BROKEN if BROKEN in levels else ATTENTION if levels else None
 
 
 def _is_loss(problem: Problem, snapshot: Snapshot) -> bool:
@@ -130,10 +139,7 @@ def verified(report: Report, asks: str, *, log_known: bool) -> tuple[Check, list
     looked = f"{counted(report.messages, 'message')}, {counted(report.units, 'unit')}"
     looked += f" and {counted(report.index_entries, 'key')} compared"
     answer = f"{looked}: {counted(len(found), 'finding')}" if found else f"{looked}: all as the log says"
-    level = SOUND
-    if found:
-        level = BROKEN if any(one.level == BROKEN for one in found) else ATTENTION
-    return Check(VERIFY, asks, True, level, answer, len(found)), found
+    return told(VERIFY, asks, answer, found), found
 
 
 def _range(area: str, topic: str | None, queue_id: int | None, first: int, end: int) -> str:

@@ -103,7 +103,6 @@ class SegmentFacts:
     """A segment.
 
     Attributes:
-        path: the file.
         base: physical offset of its first byte.
         length: bytes of the file that belong to the log.
         messages: whole messages that begin in it; None where the log wasn't read.

@@ -14,27 +14,38 @@ from typing import TYPE_CHECKING, TypeVar
 
 import reput
 from reput.broker.files import Listing
-from reput.broker.snapshot import Snapshot, take
+from reput.broker.snapshot import IndexEntry, Snapshot, take
 from reput.config.settings import StoreSettings
-from reput.errors import Finding, ReputError, StoreError
+from reput.errors import ReputError, StoreError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
+from reput.lag import Flag, lag
 from reput.log.end import LogEnd
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.next_command import next_command
 from reput.report import shown
-from reput.report.checks import CHECK, LOG, QUEUES, VERIFY, checked, findings_of, unreadable, verified
-from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Found, IndexFile
-from reput.report.groups import group_lag
+from reput.report.checks import (
+    CHECK,
+    LOG,
+    QUEUES,
+    VERIFY,
+    checked,
+    findings_of,
+    told,
+    unreadable,
+    verified,
+    worst,
+)
+from reput.report.facts import ATTENTION, BROKEN, Check, Facts, GroupLag, IndexFile
 from reput.report.log_map import log_facts
 from reput.report.log_scan import LogScan, scan_log
 from reput.report.queue_findings import answer
 from reput.report.queues import QueuesSeen, queue_facts
 from reput.report.tally import Tally
 from reput.report.verdict import verdict
+from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
-from reput.store.swap import is_pending
-from reput.verify.plan import may_be_running
+from reput.verify.plan import may_be_running, refuse_half_replaced
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -44,11 +55,16 @@ if TYPE_CHECKING:
 _AHEAD_MS = 86_400_000
 
 _T = TypeVar("_T")
+_FLAGS = {
+    Flag.EXPIRED: "messages expired unread",
+    Flag.PAST_END: "offset past the queue's end",
+    Flag.NO_QUEUE: "no such queue",
+    Flag.UNREADABLE: "next message can't be read",
+    Flag.NOT_COMMITTED: "never committed",
+}
 _STARTS = "Does a broker load this store and start?"
 
 Say = Callable[[str], None]
-#: Is told bytes of the log and messages that were read, and how many bytes there are.
-Listener = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +102,8 @@ def gather(
 
     Args:
         verify: verifies it; None where that isn't asked for.
-        say: is told what is being done.
-        listener: is told how far the log was read.
+        say: gets what is being done.
+        listener: gets how far the log was read.
 
     Raises:
         ReputError: there is no store, the settings can't be read, or it is of a kind that reput can't read.
@@ -95,12 +111,7 @@ def gather(
     started = time.perf_counter()
     now = int(time.time() * 1000) if options.at is None else options.at
     settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version, dledger=True)
-    if is_pending(settings.root):
-        raise StoreError(
-            "a rebuild in place was interrupted while it replaced files: the store is a mixture",
-            path=settings.root,
-            next_step="Run the rebuild again, which finishes that first",
-        )
+    refuse_half_replaced(settings.root)
     say("looking at the store")
     facts = Facts(
         store=str(settings.root),
@@ -149,7 +160,8 @@ class _Gathering:
             )
         looked, seen = seen is not None, seen or QueuesSeen()
         facts.queues, facts.queue_totals = seen.rows, seen.totals
-        facts.index = [_index_file(snapshot, number) for number in range(len(snapshot.index))]
+        room = settings.max_index_num - 1
+        facts.index = [_index_file(entry, room) for entry in snapshot.index]
         if log is not None:
             facts.log = self._attempt(
                 "the map of the commit log", lambda: log_facts(snapshot, log, scan, seen, end=end)
@@ -158,7 +170,8 @@ class _Gathering:
             facts.topics, facts.traffic, facts.sizes = shown.traffic(scan)
         self._log_check(log, scan)
         self._queue_check(scan, seen, looked=looked)
-        facts.lag = self._attempt("the consumers' lag", lambda: group_lag(settings, self._say, facts.made_at))
+        self._say("looking at consumers")
+        facts.lag = self._attempt("the consumers' lag", lambda: _group_lag(settings, facts.made_at))
         self._verify(verify)
         for name in ignored_features(settings.root):
             facts.not_seen.append(f"{name}: the commit log alone doesn't hold it, and reput doesn't read it")
@@ -211,10 +224,12 @@ class _Gathering:
         )
         return nothing, False
 
+    def _not_run(self, name: str, asks: str, why: str) -> None:
+        self._facts.checks.append(Check(name, asks, False, None, why))
+
     def _check(self, snapshot: Snapshot) -> None:
         if self._settings.dledger is not None:
-            why = "it doesn't know commit logs that DLedger writes"
-            self._facts.checks.append(Check(CHECK, _STARTS, False, None, why))
+            self._not_run(CHECK, _STARTS, "it doesn't know commit logs that DLedger writes")
             return
         try:
             check, found = checked(snapshot, _STARTS)
@@ -241,12 +256,8 @@ class _Gathering:
 
     def _log_check(self, log: CommitLog | None, scan: LogScan | None) -> None:
         asks = "Is every byte of the commit log understood, and every CRC right?"
-        if scan is not None:
-            found: list[Finding] = scan.findings
-        elif log is not None:
-            found = list(log.findings)
-        else:
-            found = []
+        read = log if scan is None else scan
+        found = () if read is None else read.findings
         # A gap between segments, say, is known from the check.
         known = {(one.kind, one.path) for one in self._facts.findings}
         rows = [one for one in findings_of(LOG, found) if (one.kind, one.path) not in known]
@@ -255,11 +266,11 @@ class _Gathering:
             why = "its messages weren't read"
             if log is not None and not self._options.read_log:
                 why += " (--no-log); gaps between segments are looked for all the same"
-            self._facts.checks.append(Check(LOG, asks, False, _worst(rows), why, len(rows)))
+            self._facts.checks.append(Check(LOG, asks, False, worst(rows), why, len(rows)))
             return
         answer = f"{counted(scan.messages, 'message')} read"
         answer += f", {counted(len(rows), 'finding')}" if rows else ", nothing is damaged"
-        self._facts.checks.append(Check(LOG, asks, True, _worst(rows) or SOUND, answer, len(rows)))
+        self._facts.checks.append(told(LOG, asks, answer, rows))
 
     def _queue_check(self, scan: LogScan | None, seen: QueuesSeen, *, looked: bool) -> None:
         asks = "Do the queues and the index end where the log does, by their last offsets?"
@@ -271,26 +282,25 @@ class _Gathering:
         elif self._running:
             why = "a broker may be writing: what it adds meanwhile can't be told from a difference"
         if why is not None:
-            self._facts.checks.append(Check(QUEUES, asks, False, None, why))
+            self._not_run(QUEUES, asks, why)
             return
         found = seen.findings
         # The check has told what leads past the log's end, too; here every unit that does is counted.
-        told = {one.kind for one in found}
-        others = [one for one in self._facts.findings if one.source != CHECK or one.kind not in told]
+        again = {one.kind for one in found}
+        others = [one for one in self._facts.findings if one.source != CHECK or one.kind not in again]
         self._facts.findings = [*others, *found]
-        level = _worst(found) or SOUND
-        self._facts.checks.append(Check(QUEUES, asks, True, level, answer(seen.rows, found), len(found)))
+        self._facts.checks.append(told(QUEUES, asks, answer(seen.rows, found), found))
 
     def _verify(self, verify: Callable[[], Report] | None) -> None:
         asks = "Is every unit of the queues and every entry of the index as the log says?"
         if verify is None:
-            self._facts.checks.append(Check(VERIFY, asks, False, None, "not asked for (--verify)"))
+            self._not_run(VERIFY, asks, "not asked for (--verify)")
             return
         self._say("verifying")
         try:
             report = verify()
         except ReputError as error:
-            self._facts.checks.append(Check(VERIFY, asks, False, None, f"it failed: {error}"))
+            self._not_run(VERIFY, asks, f"it failed: {error}")
             self._facts.not_seen.append(f"what `reput verify` would say: {error}")
             return
         scanned = any(one.name == LOG and one.ran for one in self._facts.checks)
@@ -301,22 +311,42 @@ class _Gathering:
         self._facts.not_seen += [str(note) for note in report.not_checked]
 
 
-def _worst(found: list[Found]) -> str | None:
-    levels = {one.level for one in found}
-    return BROKEN if BROKEN in levels else ATTENTION if levels else None
-
-
-def _index_file(snapshot: Snapshot, number: int) -> IndexFile:
-    entry = snapshot.index[number]
+def _index_file(entry: IndexEntry, room: int) -> IndexFile:
     header = entry.header
     keys = max(header.index_count - 1, 0)
     return IndexFile(
         name=entry.path.name,
         keys=keys,
-        room=snapshot.settings.max_index_num - 1,
+        room=room,
         first_time=header.begin_timestamp if keys else None,
         last_time=header.end_timestamp if keys else None,
         start=header.begin_physical_offset,
         end=header.end_physical_offset,
         bytes=entry.length,
     )
+
+
+def _group_lag(settings: StoreSettings, now: int) -> list[GroupLag]:
+    """A row for each group and topic, the greatest lag first.
+
+    Args:
+        now: the moment of the report, ms.
+
+    Raises:
+        ReputError: there are no committed offsets, or they or the queues can't be read.
+    """
+    return [
+        GroupLag(
+            group=one.group,
+            topic=one.topic,
+            queues=one.queues,
+            lag=one.lag,
+            expired=one.expired,
+            oldest_stored=one.oldest_stored,
+            notes=tuple(
+                f"{_FLAGS.get(flag, str(flag))}: {number:,} of {one.queues:,} queues"
+                for flag, number in one.flags.items()
+            ),
+        )
+        for one in lag(settings, now=now).groups
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from reput.broker.begin import begin
 from reput.broker.snapshot import Snapshot
@@ -34,9 +35,9 @@ _BAD_MESSAGES = frozenset({"bad-crc", "bad-property-crc", "bad-delay", "bad-inne
 
 
 def log_facts(
-    snapshot: Snapshot, log: CommitLog | None, scan: LogScan | None, seen: QueuesSeen, *, end: int
-) -> LogFacts | None:
-    """The map of a log; None without one.
+    snapshot: Snapshot, log: CommitLog, scan: LogScan | None, seen: QueuesSeen, *, end: int
+) -> LogFacts:
+    """The map of a log.
 
     Args:
         log: without segments at its end that nothing was written to.
@@ -46,18 +47,15 @@ def log_facts(
     Raises:
         SegmentGoneError, StoreError: a segment can't be read.
     """
-    if log is None:
-        return None
     every = discover(snapshot.settings).segments
     allocated = every[-1].base + every[-1].length
     reached = end if scan is None else scan.end
-    segments = tuple(_segment(segment, scan) for segment in every)
     return LogFacts(
         start=log.start,
         end=reached,
         allocated=allocated,
         segment_size=log.segment_size,
-        segments=segments,
+        segments=tuple(_segment(segment, scan) for segment in every),
         stretches=tuple(_stretches(every, log.segment_size, scan, reached)),
         reaches=tuple(_reaches(snapshot, log, scan, seen)),
         read=scan is not None,
@@ -67,15 +65,10 @@ def log_facts(
 
 
 def _segment(segment: Segment, scan: LogScan | None) -> SegmentFacts:
-    read = None if scan is None else scan.segments.get(segment.base)
-    return SegmentFacts(
-        path=os.fspath(segment.path),
-        base=segment.base,
-        length=segment.length,
-        messages=None if scan is None else 0 if read is None else read.messages,
-        first_time=None if read is None else read.first_time,
-        last_time=None if read is None else read.last_time,
-    )
+    found = SegmentFacts(os.fspath(segment.path), segment.base, segment.length)
+    if scan is None:
+        return found
+    return replace(scan.segments.get(segment.base, replace(found, messages=0)), length=segment.length)
 
 
 def _stretches(segments: Iterable[Segment], size: int, scan: LogScan | None, end: int) -> Iterator[Stretch]:
@@ -154,6 +147,6 @@ def _reaches(snapshot: Snapshot, log: CommitLog, scan: LogScan | None, seen: Que
             "the last message with a key in the last index file",
         )
     if snapshot.starts and snapshot.log.files and snapshot.settings.dledger is None:
-        with suppress(StoreError):  # a segment that the scan has told of, or that has just expired
+        with suppress(StoreError):  # a segment that the scan has reported, or that has just expired
             first = snapshot.log.files[begin(snapshot, seen.end)].base
             yield Reach("next start", first, None, "a broker that starts now walks the log from here on")

@@ -8,7 +8,7 @@ counts them all the same, as messages that the log holds. Nothing grows with the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event
@@ -21,15 +21,14 @@ from reput.errors import Finding
 from reput.log.parts import part_of
 from reput.log.segments import CommitLog, map_segment
 from reput.replay.chain import Chain, ScannedPart
+from reput.report.facts import SegmentFacts
 from reput.report.tally import Tally
 from reput.scan import output
 from reput.scan.frames import Frames, FrameWalk, frames
 from reput.scan.part import Part, PartOutcome, scan_part
 from reput.scan.rules import rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-
-#: Is told bytes of the log and messages that were read, and how many bytes there are.
-Listener = Callable[[int, int, int], None]
+from reput.statistics.count import Listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +46,6 @@ class InLog:
     next: int
     last_time: int
     regular: bool
-
-
-@dataclass(frozen=True, slots=True)
-class InSegment:
-    """What was read of a segment.
-
-    Attributes:
-        messages: that begin in it.
-        bytes: of these.
-        first_time, last_time: storeTimestamp of the first and the last, ms; None without one.
-    """
-
-    messages: int
-    bytes: int
-    first_time: int | None
-    last_time: int | None
 
 
 @dataclass(slots=True)
@@ -83,7 +66,7 @@ class LogScan:
     messages: int = 0
     bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
-    segments: dict[int, InSegment] = field(default_factory=dict)
+    segments: dict[int, SegmentFacts] = field(default_factory=dict)
     queues: dict[tuple[str, int], InLog] = field(default_factory=dict)
 
     @property
@@ -104,7 +87,6 @@ def scan_log(
 
     Args:
         end: a live log is read up to its end at the moment of the start.
-        tally: counts.
 
     Raises:
         SegmentGoneError, StoreError: a segment can't be read.
@@ -132,12 +114,14 @@ def scan_log(
                 for chunk in scan_part(part, data, scan_rules, table, out, outcome):
                     at = int(chunk.counts[output.LAST_POSITION]) - segment.base
                     listener(done + at, result.messages + int(chunk.counts[output.MESSAGES]), total)
-                in_segment = counted.result()
+                messages, size, first, last_time = counted.result()
             finally:
                 ended.set()
-            result.segments[segment.base] = in_segment
-            result.messages += in_segment.messages
-            result.bytes += in_segment.bytes
+            result.segments[segment.base] = SegmentFacts(
+                os.fspath(segment.path), segment.base, segment.length, messages, first, last_time
+            )
+            result.messages += messages
+            result.bytes += size
             # Of the whole segment: messages without unit and keys make no chunk.
             taken, last = int(out.counts[output.MESSAGES]), int(out.counts[output.LAST_TIMESTAMP])
             chain.judge(ScannedPart(part, outcome, taken, last))
@@ -156,8 +140,12 @@ def _count(
     block: Frames,
     tally: Tally,
     ended: Event,
-) -> InSegment:
-    """Count the messages of a segment; ends early when the scan beside it has failed."""
+) -> tuple[int, int, int | None, int | None]:
+    """Count the messages of a segment; ends early when the scan beside it has failed.
+
+    Returns:
+        How many, bytes of these, storeTimestamp of the first and of the last one, ms.
+    """
     stop = part.end - part.base
     walk = FrameWalk.over(part, data, settings, part.after_timestamp)
     messages = size = 0
@@ -170,7 +158,7 @@ def _count(
             last = int(block.store_timestamp[rows - 1])
         if ended.is_set():
             break
-    return InSegment(messages, size, first, last)
+    return messages, size, first, last
 
 
 def _queues(table: QueueTable) -> dict[tuple[str, int], InLog]:

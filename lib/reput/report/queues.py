@@ -1,7 +1,7 @@
 """The queues of a store: where each begins and ends, whether it goes as far as the log, or past its end.
 
 The offsets are those that a broker finds when it loads the files (:mod:`reput.recovery`), the same that
-consumers are told.
+consumers get.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from reput.errors import ReputError, SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.segments import CommitLog
+from reput.query import batch, queue
 from reput.query.log import LogReader
 from reput.recovery.past_end import left_by_a_cut, units_past
 from reput.report.facts import Found, QueueFacts, QueueTotals
@@ -55,16 +56,11 @@ def queue_facts(
         scan: None where the log wasn't read.
         running: a broker may add to log and queues meanwhile, so that none is called behind or ahead.
     """
-    reader = None
-    if log is not None and scan is None:
-        reader = LogReader(snapshot.settings)
-    past = None if scan is None or running else _log_end(scan)
-    looking = _Looking(snapshot, 0 if log is None else log.start, scan, reader, past)
-    rows = list(looking.rows())
-    rows.sort(key=lambda row: (row.topic, row.queue_id))
+    looking = _Looking(snapshot, log, scan, None if scan is None or running else _log_end(scan))
+    rows = sorted(looking.rows(), key=lambda row: (row.topic, row.queue_id))
     seen = QueuesSeen(rows, _totals(rows), looking.end)
-    if past is not None:
-        seen.findings = [*behind(snapshot, rows), *past_end(snapshot, rows, past)]
+    if looking.past is not None:
+        seen.findings = [*behind(snapshot, rows), *past_end(snapshot, rows, looking.past)]
     return seen
 
 
@@ -78,21 +74,20 @@ def _log_end(scan: LogScan) -> int:
 
 
 class _Looking:
-    """Goes over the queues."""
+    """Goes over the queues.
+
+    Args:
+        past: the physical offset that nothing leads past; None where that isn't looked at.
+    """
 
     def __init__(
-        self,
-        snapshot: Snapshot,
-        log_start: int,
-        scan: LogScan | None,
-        reader: LogReader | None,
-        past: int | None,
+        self, snapshot: Snapshot, log: CommitLog | None, scan: LogScan | None, past: int | None
     ) -> None:
         self._snapshot = snapshot
-        self._log_start = log_start
+        self._log_start = 0 if log is None else log.start
         self._scan = scan
-        self._reader = reader
-        self._past = past
+        self._reader = LogReader(snapshot.settings) if log is not None and scan is None else None
+        self.past = past
         self._after_cut = (
             scan is not None and past is not None and left_by_a_cut(snapshot, past, scan.last_time)
         )
@@ -102,95 +97,46 @@ class _Looking:
     def rows(self) -> Iterator[QueueFacts]:
         """One for each queue that has files, or messages in the log."""
         in_log = dict(self._scan.queues) if self._scan is not None else {}
-        for queue, listing in self._snapshot.queues.items():
-            yield self._plain(queue, listing, in_log.pop(queue, None))
-        for queue, listing in self._snapshot.batch_queues.items():
-            yield self._batch(queue, listing, in_log.pop(queue, None))
+        for of, listing in self._snapshot.queues.items():
+            yield self._row(of, "plain", listing, in_log.pop(of, None))
+        for of, listing in self._snapshot.batch_queues.items():
+            yield self._row(of, "batch", listing, in_log.pop(of, None))
         for (topic, queue_id), known in in_log.items():
             kind = "batch" if topic in self._batch_topics else "plain"
             yield QueueFacts(
                 topic, queue_id, kind, None, None, 0, 0, known.messages, known.next, known.last_time
             )
 
-    def _plain(self, queue: Queue, listing: Listing, known: InLog | None) -> QueueFacts:
-        settings = self._snapshot.settings
-        size = settings.consume_queue_file_size
-        problem, least, most, last_time, past = _why_unloadable(listing), None, None, None, None
+    def _row(self, of: Queue, kind: str, listing: Listing, known: InLog | None) -> QueueFacts:
+        settings, is_batch = self._snapshot.settings, kind == "batch"
+        size = settings.recovery.batch_queue_file_size if is_batch else settings.consume_queue_file_size
+        least = most = past = last_time = behind = uncompared = None
+        problem = _why_unloadable(listing)
+        if problem is None and is_batch and size % BATCH_UNIT:
+            problem = f"files of {size} bytes hold no whole number of units"
         if problem is None and listing.files:
             try:
-                model = QueueModel(listing.files, size)
-                model.recover()
-                model.correct_min(self._log_start, searches=settings.dialect.recovery.searches_min_offset)
+                load = batch.recovered if is_batch else queue.recovered
+                model: QueueModel | BatchModel = load(settings, listing, self._log_start)
                 least, most = model.min_offset, model.max_offset
+                if is_batch:
+                    least = max(least, 0)
                 self.end = max(self.end, model.max_physical)
-                past = self._units_past(model)
-                if known is None and self._reader is not None:
+                if self.past is not None:
+                    past = units_past(model, self.past, after_cut=self._after_cut)
+                if known is None:
                     last_time = self._last_time(model)
             except IndexError:
                 problem = _ODD_FILES  # such as one that begins between two units
             except (OSError, ValueError, StartFailsError, ReputError) as error:
                 problem = str(error)
-        return self._row(queue, "plain", listing, size, (least, most, past), known, last_time, problem)
-
-    def _units_past(self, model: QueueModel | BatchModel) -> int | None:
-        return None if self._past is None else units_past(model, self._past, after_cut=self._after_cut)
-
-    def _last_time(self, model: QueueModel) -> int | None:
-        """Of the message of the last unit, ms."""
-        file = next((file for file in reversed(model.files) if file.wrote), None)
-        if file is None or file.path is None or self._reader is None:
-            return None
-        with open(file.path, "rb") as data:
-            data.seek(file.wrote - UNIT_LENGTH)
-            unit = data.read(UNIT_LENGTH)
-        if len(unit) < UNIT_LENGTH:
-            return None
-        offset, length, _tags = UNIT.unpack(unit)
-        time = self._reader.store_timestamp(offset, length)
-        return time if time > 0 else None
-
-    def _batch(self, queue: Queue, listing: Listing, known: InLog | None) -> QueueFacts:
-        size = self._snapshot.settings.recovery.batch_queue_file_size
-        problem, least, most, last_time, past = _why_unloadable(listing), None, None, None, None
-        if problem is None and size % BATCH_UNIT:
-            problem = f"files of {size} bytes hold no whole number of units"
-        if problem is None and listing.files:
-            try:
-                model = BatchModel(listing.files, size)
-                model.recover()
-                model.correct_min(self._log_start)
-                least, most = max(model.min_offset, 0), model.max_offset
-                self.end = max(self.end, model.max_physical)
-                past = self._units_past(model)
-                full = next((file for file in reversed(model.files) if len(file.counting)), None)
-                if full is not None:
-                    last_time = int(full.counting[-1]["timestamp"])
-            except IndexError:
-                problem = _ODD_FILES
-            except (OSError, ValueError, ReputError) as error:
-                problem = str(error)
-        return self._row(queue, "batch", listing, size, (least, most, past), known, last_time, problem)
-
-    def _row(
-        self,
-        queue: Queue,
-        kind: str,
-        listing: Listing,
-        size: int,
-        offsets: tuple[int | None, int | None, int | None],
-        known: InLog | None,
-        last_time: int | None,
-        problem: str | None,
-    ) -> QueueFacts:
-        least, most, past = offsets
-        behind, uncompared = None, None
-        if self._past is not None and most is not None:
+        if self.past is not None and most is not None:
             uncompared = _uncompared(kind, known)
             if uncompared is None and known is not None:
                 behind = max(known.next - most, 0)
         return QueueFacts(
-            topic=queue[0],
-            queue_id=queue[1],
+            topic=of[0],
+            queue_id=of[1],
             kind=kind,
             min_offset=least,
             max_offset=most,
@@ -204,6 +150,23 @@ class _Looking:
             uncompared=uncompared,
             problem=problem,
         )
+
+    def _last_time(self, model: QueueModel | BatchModel) -> int | None:
+        """Of the message of the last unit, ms."""
+        if isinstance(model, BatchModel):
+            full = next((file for file in reversed(model.files) if len(file.counting)), None)
+            return None if full is None else int(full.counting[-1]["timestamp"])
+        file = next((file for file in reversed(model.files) if file.wrote), None)
+        if file is None or file.path is None or self._reader is None:
+            return None
+        with open(file.path, "rb") as data:
+            data.seek(file.wrote - UNIT_LENGTH)
+            unit = data.read(UNIT_LENGTH)
+        if len(unit) < UNIT_LENGTH:
+            return None
+        offset, length, _tags = UNIT.unpack(unit)
+        time = self._reader.store_timestamp(offset, length)
+        return time if time > 0 else None
 
 
 def _uncompared(kind: str, known: InLog | None) -> str | None:

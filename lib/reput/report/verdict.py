@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
-from reput.report.checks import CHECK, LOG, QUEUES, VERIFY
+from reput.report.checks import CHECK, LOG, QUEUES, VERIFY, worst
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Verdict
 from reput.words import counted
 
@@ -21,8 +21,7 @@ def verdict(facts: Facts, command: Callable[..., str], verify_next: Sequence[str
         verify_next: what a verification says is to be run next.
     """
     checks = {check.name: check for check in facts.checks}
-    levels = {one.level for one in facts.findings}
-    level = BROKEN if BROKEN in levels else ATTENTION if levels or facts.log is None else SOUND
+    level = worst(facts.findings) or (ATTENTION if facts.log is None else SOUND)
     return Verdict(
         level,
         _headline(facts, checks, level),

@@ -38,13 +38,18 @@ def pieces(
 
 
 #: Spark's timestamps, and Python's, run from the year 1 to 9999; ms.
-LEAST_MS, MOST_MS = -62_135_596_800_000, 253_402_300_799_999
+_LEAST_MS, _MOST_MS = -62_135_596_800_000, 253_402_300_799_999
 _MICROSECONDS = 1000
+
+
+def are_timestamps(times: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which times, ms, are timestamps to Spark: bool[times]."""
+    return (_LEAST_MS <= times) & (times <= _MOST_MS)
 
 
 def timestamps(times: NDArray[np.int64], present: NDArray[np.bool_] | None = None) -> pa.Array:
     """A column of instants from ms; null where not ``present``, and where it is no timestamp to Spark."""
-    fits = (LEAST_MS <= times) & (times <= MOST_MS)
+    fits = are_timestamps(times)
     if present is not None:
         fits &= present
     return numbers(np.where(fits, times, 0) * _MICROSECONDS, pa.timestamp("us", tz="UTC"), fits)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: One row for each part of the log: the fields of :class:`reput.log.parts.LogPart` in their order, then
-#: those of :class:`reput.source.message_count.Counted`.
+#: those of :class:`reput.source.commitlog.Counted`.
 PART_COLUMNS: Mapping[str, str] = {
     "path": "string",
     "base": "bigint",

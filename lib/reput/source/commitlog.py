@@ -11,8 +11,9 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -22,11 +23,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from reput.errors import LogWentBackError, SegmentGoneError, SettingsError
+from reput.errors import LogWentBackError, SegmentGoneError, SettingsError, StoreError
 from reput.format import dledger
+from reput.format.commitlog import store_timestamp
+from reput.log import walk
 from reput.log.parts import LogPart, batch_end, cut, next_place
 from reput.log.segments import CommitLog, Segment, discover, map_segment
-from reput.source import stores, where
+from reput.scan.status import Status
+from reput.source import where
 from reput.source.columns import (
     MESSAGE_COLUMNS,
     MESSAGE_FILTERS,
@@ -36,11 +40,9 @@ from reput.source.columns import (
     chosen,
     spark_schema,
 )
-from reput.source.filters import FilteredReader, Range, Wanted
+from reput.source.filters import ALL, FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, Options
-from reput.source.rate import Rate
 from reput.source.read_statistics import ReadStatistics, reported
-from reput.source.segment_times import first_time, segments_within
 from reput.spark import worker_daemon
 from reput.store.witness import Witness, missing, naming_host, witness
 
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
     from reput.log.end import LogEnd
     from reput.log.live import LiveLog
-    from reput.source.message_count import Counted
 
 _LOG = logging.getLogger(__name__)
 _OFFSET = "offset"
@@ -62,6 +63,10 @@ _WAIT_SECONDS = 0.1
 _SETTLE_SECONDS = 2.5
 #: With a limited rate, a batch takes what there is or at least this part of a second's worth.
 _LEAST_OF_SECOND = 10
+#: Bytes of a record and its entry's header that tell its time, at the most.
+_HEAD = 144
+#: Going over the headers of so many bytes takes some milliseconds.
+_MOST_COUNTED = 32 << 20
 
 #: For ``spark.read.format`` and ``spark.readStream.format``.
 NAME = "rocketmq-commitlog"
@@ -80,6 +85,9 @@ class CommitLogDataSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = Options.parse(dict(options))
+        is_messages = self._options.content == MESSAGES
+        self._columns = MESSAGE_COLUMNS if is_messages else PART_COLUMNS
+        self._filters: Mapping[str, str] = MESSAGE_FILTERS if is_messages else {}
         self._where = where.parse(self._options.shared.where, self._filters)
 
     @classmethod
@@ -104,23 +112,21 @@ class CommitLogDataSource(DataSource):
         store = STORE_COLUMN if self._options.content == MESSAGES else {}
         return chosen(schema, {**self._columns, **store})
 
-    @property
-    def _filters(self) -> Mapping[str, str]:
-        return MESSAGE_FILTERS if self._options.content == MESSAGES else {}
 
-    @property
-    def _columns(self) -> Mapping[str, str]:
-        return MESSAGE_COLUMNS if self._options.content == MESSAGES else PART_COLUMNS
+class Counted(NamedTuple):
+    """What a part holds; None where it isn't known.
+
+    Attributes:
+        messages: records that begin in it.
+        first_timestamp: the first one's storeTimestamp, ms.
+    """
+
+    messages: int | None = None
+    first_timestamp: int | None = None
 
 
 class _Plan:
-    """What both readers do with a store: find its log's segments and end, cut ranges into partitions, read.
-
-    Args:
-        options: the source's.
-        settings: the store's.
-        names: the columns.
-    """
+    """What both readers do with a store: find its log and the end, cut ranges into partitions, read."""
 
     def __init__(self, options: Options, settings: StoreSettings, names: tuple[str, ...]) -> None:
         self._options = options
@@ -132,11 +138,6 @@ class _Plan:
     def __getstate__(self) -> dict[str, object]:
         # Tasks get the reader, too; what it remembers of the log's end is the planner's alone.
         return {**self.__dict__, "_log_end": None, "_live": None}
-
-    @property
-    def start_offset(self) -> int | None:
-        """The option."""
-        return self._options.start_offset
 
     def start(self, log: CommitLog) -> int:
         """Where reading begins.
@@ -171,9 +172,7 @@ class _Plan:
         """What :meth:`end` says; not looked for when nothing of the log's last part is wanted.
 
         Args:
-            log: the log.
             kept: its segments that are wanted.
-            reads: where to count what is read.
         """
         if not kept:
             return log.start
@@ -187,11 +186,6 @@ class _Plan:
             return end
         end = log.end if self._options.end_offset is None else self.end(log)
         return min(end, kept[-1].base + kept[-1].length)
-
-    @property
-    def store(self) -> str:
-        """The store's directory."""
-        return str(self._settings.root)
 
     @property
     def live(self) -> LiveLog:
@@ -214,11 +208,9 @@ class _Plan:
         """A partition a part for messages, one for all parts else: those are a few bytes each.
 
         Args:
-            log: the log.
             start, end: physical offsets.
             kept: the segments that are wanted; None for all.
             wanted: which messages; None for all.
-            reads: where to count what is read.
         """
         if start < min(log.start, end):
             _LOG.warning(
@@ -228,7 +220,7 @@ class _Plan:
                 start,
             )
         options = self._options
-        parts = list(cut(log, start, end, options.part_bytes, options.start_offset))
+        parts = list(cut(log, start, end, options.shared.part_bytes, options.start_offset))
         if kept is not None:
             paths = {str(segment.path) for segment in kept}
             parts = [part for part in parts if part.path in paths]
@@ -255,9 +247,7 @@ class _Plan:
         """A partition's rows. Spark makes an empty partition up when there are none.
 
         Args:
-            partition: one of :meth:`partitions`.
             wanted: which messages; None for all.
-            reads: where to count what is read.
             follows: a segment that has expired since it was planned is left out, and said.
         """
         if isinstance(partition, _MessagePartition):
@@ -281,18 +271,15 @@ class _Plan:
             yield _part_rows(parts, self._counted(parts), self._names)
 
     def _counted(self, parts: list[LogPart]) -> list[Counted]:
-        from reput.source.message_count import Counted, count
-
         if not self._options.live:
             return [Counted()] * len(parts)
-        return [count(part, self._settings) for part in parts]
+        return [_count(part, self._settings) for part in parts]
 
 
 class _MessagePartition(InputPartition):
     """A part whose messages are to be read, and what the planner read there.
 
     Attributes:
-        part: the part.
         store: which of several stores it is of.
         newest: the log's last segment, which doesn't expire.
         host: where the query is planned.
@@ -334,21 +321,14 @@ class _BatchReader(FilteredReader):
     def __init__(
         self, options: Options, names: tuple[str, ...], filters: Mapping[str, str], asked: Wanted
     ) -> None:
-        super().__init__(filters, asked, takes=options.shared.push_filters)
-        self._shared = options.shared
+        super().__init__(options.shared, filters, asked)
         self._plans = [_Plan(options, settings, names) for settings in options.shared.stores]
 
     def partitions(self) -> Sequence[InputPartition]:
         """From startOffset or the log's start to endOffset or its last whole record, of each store."""
         with reported(self._shared.read_report, tasks=0) as reads:
-            wanted = tuple(
-                (number, plan)
-                for number, plan in enumerate(self._plans)
-                if self.wanted.wants_text("store", plan.store)
-            )
-            planned = stores.each(wanted, lambda one: self._planned(one[1], reads), skips=self._shared.skips)
             found = []
-            for (number, _), partitions in planned:
+            for number, partitions in self.of_each_store(lambda one: self._planned(self._plans[one], reads)):
                 for partition in partitions:
                     if isinstance(partition, _MessagePartition):
                         partition.store = number
@@ -381,23 +361,21 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         self._plan = _Plan(options, options.shared.stores[0], names)
         self._wanted = asked
-        self._max_bytes = options.max_bytes_per_trigger
-        self._has_end = options.end_offset is not None
-        self._is_live = options.live
-        self._stop_file = options.stop_file
+        self._options = options
         self._rate = None if options.max_bytes_per_second is None else Rate(options.max_bytes_per_second)
         self._fixed_end: int | None = None
         self._seen: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """startOffset, or the first segment's first byte; 0 while a live log has no segment."""
-        if self._is_live and self._plan.live.segments() is None:
-            return {_OFFSET: self._plan.start_offset or 0}
+        if self._options.live and self._plan.live.segments() is None:
+            return {_OFFSET: self._options.start_offset or 0}
         return {_OFFSET: self._plan.start(self._plan.discover())}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """maxBytesPerTrigger, or everything."""
-        return ReadAllAvailable() if self._max_bytes is None else ReadMaxBytes(self._max_bytes)
+        most = self._options.max_bytes_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxBytes(most)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """The end of the next micro-batch: of the last whole record, or as far as ``limit`` and rate allow.
@@ -424,7 +402,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end: what is written from now on is for the next run."""
-        if self._is_live:
+        if self._options.live:
             self._fixed_end = self._plan.live.settle(_SETTLE_SECONDS)
         else:
             self._fixed_end = self._plan.end(self._plan.discover())
@@ -438,7 +416,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start[_OFFSET] >= end[_OFFSET]:
             return []
         # Segments that a broker has made ahead of time are no successors of the one that it writes.
-        log = self._plan.live.written(end[_OFFSET]) if self._is_live else None
+        log = self._plan.live.written(end[_OFFSET]) if self._options.live else None
         if log is None:
             log = self._plan.discover()
         return self._plan.partitions(log, start[_OFFSET], end[_OFFSET])
@@ -453,11 +431,11 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _look(self, begin: int) -> tuple[CommitLog, int] | None:
         """The log and its end; None while a live log has no segment."""
-        if not self._is_live:
+        if not self._options.live:
             log = self._plan.discover()
             end = self._plan.end(log)
             self._seen = {_OFFSET: end}
-            if end < begin and not self._has_end:
+            if end < begin and self._options.end_offset is None:
                 raise _shrunk(log, begin, end)
             return log, end
         live = self._plan.live
@@ -484,7 +462,78 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return end
 
     def _is_stopped(self) -> bool:
-        return self._stop_file is not None and self._stop_file.exists()
+        stop_file = self._options.stop_file
+        return stop_file is not None and stop_file.exists()
+
+
+def first_time(log: CommitLog, segment: Segment, reads: ReadStatistics) -> int | None:
+    """The storeTimestamp, ms, of the record that a segment begins with; None if it begins with none.
+
+    Raises:
+        SegmentGoneError, StoreError: the segment can't be read.
+    """
+    reads.files += 1
+    reads.passed += min(_HEAD, segment.length)
+    time = walk.first_time(segment, topic_length_v2=True, entries=log.entries)
+    return time if time is not None and time > 0 else None
+
+
+def segments_within(log: CommitLog, wanted: Wanted, slack_ms: int, reads: ReadStatistics) -> list[Segment]:
+    """The segments that can hold a wanted message.
+
+    Records are taken to lie between the first record of their segment and that of the next one, give and
+    take ``slack_ms``. Where first records themselves go back further than that, times tell nothing.
+
+    Raises:
+        StoreError: a segment can't be read.
+    """
+    if wanted.is_nothing:
+        return []
+    offsets, times = wanted.range_of("physicalOffset"), wanted.range_of("storeTimestamp")
+    spans = [(segment.base, segment.base + segment.length - 1) for segment in log.segments]
+    kept = [offsets.clip(*span) is not None for span in spans]
+    if times != ALL and any(kept):
+        firsts = [first_time(log, segment, reads) for segment in log.segments]
+        known = [time for time in firsts if time is not None]
+        if all(other >= one - slack_ms for one, other in pairwise(known)):
+            before: int | None = None
+            # Up to the next segment's first record; where that isn't known, there is no bound.
+            for at, (first, after) in enumerate(zip(firsts, [*firsts[1:], None], strict=True)):
+                before = before if first is None else first
+                low = times.low if before is None else before - slack_ms
+                high = times.high if after is None else after + slack_ms
+                kept[at] &= times.clip(low, high) is not None
+    return [segment for segment, is_kept in zip(log.segments, kept, strict=True) if is_kept]
+
+
+class Rate:
+    """How much may be read by now: bytes a second, with a second's worth in hand at most.
+
+    Args:
+        bytes_per_second: at least 1.
+        clock: seconds that only go up.
+    """
+
+    def __init__(self, bytes_per_second: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._left = float(bytes_per_second)
+        self._at = clock()
+
+    def available(self) -> int:
+        """Bytes that may be taken now; below 0 while what was taken ahead is being made up for."""
+        now = self._clock()
+        self._left = min(self._left + (now - self._at) * self.bytes_per_second, float(self.bytes_per_second))
+        self._at = now
+        return int(self._left)
+
+    def take(self, size: int) -> None:
+        """Count ``size`` bytes as taken."""
+        self._left -= size
+
+    def seconds_until(self, size: int) -> float:
+        """How long until ``size`` bytes, or as many as can ever be in hand, may be taken."""
+        return max(min(size, self.bytes_per_second) - self.available(), 0) / self.bytes_per_second
 
 
 def _clipped(parts: list[LogPart], offsets: Range, lead: int) -> Iterator[LogPart]:
@@ -493,6 +542,29 @@ def _clipped(parts: list[LogPart], offsets: Range, lead: int) -> Iterator[LogPar
         span = offsets.clip(part.start, part.end - 1 + lead)
         if span is not None:
             yield part._replace(start=max(part.start, span[0] - lead), end=min(part.end, span[1] + 1))
+
+
+def _count(part: LogPart, settings: StoreSettings) -> Counted:
+    """Go over a part's frames, for Spark's own progress: nothing else goes by it.
+
+    It is counted where the part's row is made: in a task whose result a tail collects beside its own work on
+    the batch, so that no batch waits for it. Unknown if it is large or damaged, or cut within a record.
+    """
+    if part.end - part.start > _MOST_COUNTED:
+        return Counted()
+    from reput.log import walk_kernel
+
+    start, stop = part.start - part.base, part.end - part.base
+    try:
+        data = map_segment(part.path, part.segment_length)[:stop]
+    except StoreError:
+        return Counted()  # whoever takes the part says so
+    v2 = settings.dialect.topic_length_v2
+    walked = walk_kernel.walk(data, part.base, start, stop, v2, 0, len(data), settings.entries)
+    if not walked.records or (walked.position < stop and walked.status != Status.BLANK):
+        return Counted()
+    first = dledger.record_at(data.data, start) if settings.entries else start
+    return Counted(walked.records, store_timestamp(data.data, first))
 
 
 def _part_rows(parts: list[LogPart], counted: list[Counted], names: tuple[str, ...]) -> pa.RecordBatch:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from reput.source import stores, where
+from reput.source import where
 from reput.source.columns import (
     INDEX_COLUMNS,
     INDEX_FILTERS,
@@ -45,54 +45,51 @@ _R = TypeVar("_R", bound=Sized)
 worker_daemon.hide_closed_connections_of_planner()
 
 
-class ConsumeQueueDataSource(DataSource):
-    """Consume queues of stores: a row a unit. docs/source.md lists the options.
+class _FilesDataSource(DataSource):
+    """What a broker derived of stores' logs, file by file. docs/source.md lists the options.
 
     Raises:
         SettingsError: an option can't be used.
         UnsupportedError: the store uses a feature that reput doesn't read.
     """
+
+    _NAME: ClassVar[str]
+    _COLUMNS: ClassVar[Mapping[str, str]]
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for ``spark.read.format``."""
+        return cls._NAME
+
+    def schema(self) -> StructType:
+        """All columns."""
+        return spark_schema(self._COLUMNS)
+
+
+class ConsumeQueueDataSource(_FilesDataSource):
+    """Consume queues of stores: a row a unit."""
+
+    _NAME, _COLUMNS = QUEUES, QUEUE_COLUMNS
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = QueueOptions.parse(dict(options))
         self._where = where.parse(self._options.shared.where, QUEUE_FILTERS)
 
-    @classmethod
-    def name(cls) -> str:
-        """The name for ``spark.read.format``."""
-        return QUEUES
-
-    def schema(self) -> StructType:
-        """All columns."""
-        return spark_schema(QUEUE_COLUMNS)
-
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader; ``schema`` may name some of the columns."""
         return _QueueReader(self._options, chosen(schema, QUEUE_COLUMNS), self._where)
 
 
-class IndexDataSource(DataSource):
-    """Index files of stores: a row an entry. docs/source.md lists the options.
+class IndexDataSource(_FilesDataSource):
+    """Index files of stores: a row an entry."""
 
-    Raises:
-        SettingsError: an option can't be used.
-        UnsupportedError: the store uses a feature that reput doesn't read.
-    """
+    _NAME, _COLUMNS = INDEX, INDEX_COLUMNS
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = Shared.parse(dict(options))
         self._where = where.parse(self._options.where, INDEX_FILTERS)
-
-    @classmethod
-    def name(cls) -> str:
-        """The name for ``spark.read.format``."""
-        return INDEX
-
-    def schema(self) -> StructType:
-        """All columns."""
-        return spark_schema(INDEX_COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch reader; ``schema`` may name some of the columns."""
@@ -115,26 +112,13 @@ def _count(seen: FileSeen, reads: ReadStatistics) -> None:
 
 
 class _FilesReader(FilteredReader, Generic[_R]):
-    """Reads ranges of files, those that are there when the query is planned.
-
-    Args:
-        shared: which stores, and what else all sources are told.
-        columns: those whose filters can be decided, with their types.
-        asked: what the option ``where`` asks for.
-    """
-
-    def __init__(self, shared: Shared, columns: Mapping[str, str], asked: Wanted) -> None:
-        super().__init__(columns, asked, takes=shared.push_filters)
-        self._shared = shared
+    """Reads ranges of files, those that are there when the query is planned."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges of about ``partBytes`` bytes together."""
         shared = self._shared
         with reported(shared.read_report, tasks=0) as reads:
-            wanted = tuple(
-                settings for settings in shared.stores if self.wanted.wants_text("store", str(settings.root))
-            )
-            planned = stores.each(wanted, lambda one: list(self._ranges(one, reads)), skips=shared.skips)
+            planned = self.of_each_store(lambda one: list(self._ranges(shared.stores[one], reads)))
             found = (one for _, ranges in planned for one in ranges)
             return [_SeenPartition(ranges, reads) for ranges in gathered(found, shared.part_bytes)]
 

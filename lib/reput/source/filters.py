@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,14 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from reput.source import stores
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
+
+    from reput.source.options import Shared
+
+_Made = TypeVar("_Made")
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -74,13 +80,13 @@ class Range:
 
     def holds(self, values: NDArray[np.integer]) -> NDArray[np.bool_]:
         """For each value whether it is one of these: bool[values]."""
+        least, most = int(np.iinfo(values.dtype).min), int(np.iinfo(values.dtype).max)
         if self.among is not None:
-            within = [value for value in self.among if _fits(value, values.dtype)]
+            within = [value for value in self.among if least <= value <= most]
             return np.isin(values, np.array(within, values.dtype))
-        least, most = np.iinfo(values.dtype).min, np.iinfo(values.dtype).max
         if self.low > self.high or self.low > most or self.high < least:
             return np.zeros(len(values), np.bool_)
-        return (values >= max(self.low, int(least))) & (values <= min(self.high, int(most)))
+        return (values >= max(self.low, least)) & (values <= min(self.high, most))
 
 
 NOTHING = Range(0, -1)
@@ -144,19 +150,34 @@ class Wanted:
 
 
 class FilteredReader(DataSourceReader):
-    """A batch reader that takes filters: those of the option ``where``, and Spark's if it is told to.
+    """A batch reader that takes filters: those of the option ``where``, and Spark's if asked to.
 
     Args:
+        shared: which stores, and the other common options. With ``pushFilters`` Spark's filters are
+            taken, too, where ``spark.sql.python.filterPushdown.enabled`` is on. PySpark 4.2.0 then reads for
+            other queries on the same frame what it has planned for this one
+            (``PythonDataSourceV2.setReadInfo``): nobody should take filters without having been asked to.
         columns: those whose filters can be decided, with their types.
         where: what is wanted from the start.
-        takes: Spark's filters are taken, too, where ``spark.sql.python.filterPushdown.enabled`` is on.
-            PySpark 4.2.0 then reads for other queries on the same frame what it has planned for this one
-            (``PythonDataSourceV2.setReadInfo``): nobody should take filters without having been asked to.
     """
 
-    def __init__(self, columns: Mapping[str, str], where: Wanted, *, takes: bool) -> None:
-        self._decided = columns if takes else {}
+    def __init__(self, shared: Shared, columns: Mapping[str, str], where: Wanted) -> None:
+        self._shared = shared
+        self._decided = columns if shared.push_filters else {}
         self.wanted = where
+
+    def of_each_store(self, make: Callable[[int], _Made]) -> Iterator[tuple[int, _Made]]:
+        """What can be made of each store that may hold a wanted row, by its number.
+
+        Raises:
+            ReputError: as :func:`reput.source.stores.each` says.
+        """
+        numbers = tuple(
+            number
+            for number, settings in enumerate(self._shared.stores)
+            if self.wanted.wants_text("store", str(settings.root))
+        )
+        return stores.each(numbers, make, skips=self._shared.skips)
 
     @property
     def pushFilters(self) -> Callable[[Sequence[Filter]], Iterator[Filter]]:  # noqa: N802
@@ -233,8 +254,3 @@ def _integer(value: object, is_time: bool) -> int | None:
         known = isinstance(value, datetime) and value.tzinfo is not None
         return (value - _EPOCH) // _MICROSECOND if known and isinstance(value, datetime) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _fits(value: int, kind: np.dtype[np.integer]) -> bool:
-    limits = np.iinfo(kind)
-    return int(limits.min) <= value <= int(limits.max)

@@ -15,10 +15,10 @@ from reput.broker.files import Entry, in_order, number
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import indexfile, names
-from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
+from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, IndexHeader
 from reput.source import arrow
 from reput.source.columns import INDEX_COLUMNS, arrow_schema
-from reput.source.filters import ALL, Range, Wanted
+from reput.source.filters import ALL, Wanted
 from reput.source.ranges import opened, stretches
 from reput.source.read_statistics import ReadStatistics
 from reput.store.unreadable import check_store
@@ -26,7 +26,6 @@ from reput.store.unreadable import check_store
 _ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
 _MS = 1000
 _WHAT = "an index file"
-_AS_TIMESTAMP = Range(arrow.LEAST_MS, arrow.MOST_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,6 @@ class EntryRange:
     """Some entries of one file.
 
     Attributes:
-        path: the file.
         store: the store's directory.
         slots: how many the file has.
         begin_timestamp: the header's, ms.
@@ -51,8 +49,7 @@ class EntryRange:
     @property
     def span(self) -> tuple[int, int]:
         """The entries' bytes in the file, half open."""
-        start = HEADER_LENGTH + self.slots * SLOT_LENGTH
-        return start + self.first * ENTRY_LENGTH, start + self.last * ENTRY_LENGTH
+        return indexfile.file_length(self.slots, self.first), indexfile.file_length(self.slots, self.last)
 
     @property
     def weight(self) -> int:
@@ -66,11 +63,8 @@ def ranges(
     """The entries of a store that can be wanted, by the files' names and headers.
 
     Args:
-        settings: the store's.
-        wanted: which entries.
         slack_ms: how far entries may be older or newer than what a header says.
         part_bytes: no range has more bytes.
-        reads: where to count what was read.
 
     Raises:
         StoreError: a file can't be read, has a header that no broker writes, or isn't as long as the store's
@@ -93,7 +87,7 @@ def ranges(
         with opened(entry.path, _WHAT, reads) as descriptor:
             header = _header(descriptor, entry, settings)
             # A rolled file's first entry counts its seconds from the end of the file before.
-            lead = HEADER_LENGTH + slots * SLOT_LENGTH + FIRST_ORDINAL * ENTRY_LENGTH
+            lead = indexfile.file_length(slots, FIRST_ORDINAL)
             first = np.frombuffer(os.pread(descriptor, ENTRY_LENGTH, lead).ljust(ENTRY_LENGTH, b"\0"), _ENTRY)
             reads.passed += HEADER_LENGTH + ENTRY_LENGTH
         if _can_hold(header, int(first["seconds"][0]), wanted, slack_ms):
@@ -114,16 +108,13 @@ def read(
     """The wanted entries of a range, in their order.
 
     Args:
-        part: the range.
-        columns: their names.
         wanted: which entries; its columns are those of :data:`reput.source.columns.INDEX_FILTERS`.
-        reads: where to count what was read.
 
     Raises:
         StoreError: the file can't be read.
     """
     schema = arrow_schema(columns, INDEX_COLUMNS)
-    start = HEADER_LENGTH + part.slots * SLOT_LENGTH
+    start = indexfile.file_length(part.slots, 0)
     with opened(part.path, _WHAT, reads) as descriptor:
         for ordinal, entries in stretches(descriptor, _ENTRY, part.first, part.last, start, reads):
             ordinals = np.arange(ordinal, ordinal + len(entries), dtype=np.int32)
@@ -184,7 +175,7 @@ def _fits(part: EntryRange, entries: NDArray[np.void], wanted: Wanted) -> NDArra
         fits &= wanted.ranges["physicalOffset"].holds(entries["position"].astype(np.int64))
     if "storeTimestamp" in wanted.columns:
         times = _times(part, entries)
-        fits &= wanted.range_of("storeTimestamp").holds(times) & _AS_TIMESTAMP.holds(times)
+        fits &= wanted.range_of("storeTimestamp").holds(times) & arrow.are_timestamps(times)
     return fits
 
 

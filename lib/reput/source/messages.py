@@ -23,7 +23,7 @@ from reput.log.segments import map_segment
 from reput.scan.frames import ENTRIES, Frames, FrameWalk, frames, gather
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
-from reput.source.filters import Range, Wanted
+from reput.source.filters import Wanted
 from reput.source.read_statistics import ReadStatistics
 from reput.store.witness import Witness, check
 
@@ -44,10 +44,8 @@ def read(
 
     Args:
         part: the range; the segment is walked from its first byte, so that ``start`` may be any offset.
-        settings: the store's.
         names: the columns, ``store`` among them if it is wanted.
         wanted: which messages, by the columns of :data:`reput.source.columns.MESSAGE_FILTERS`; None for all.
-        reads: where to count what was read.
         seen: what the planner read of the part; None doesn't ask.
 
     Raises:
@@ -123,7 +121,7 @@ def _kept(block: _Block, wanted: Wanted) -> NDArray[np.int64] | None:
     if "physicalOffset" in wanted.ranges:
         kept &= wanted.ranges["physicalOffset"].holds(block.column("position") + block.base)
     if "storeTimestamp" in wanted.columns:
-        kept &= _AS_TIMESTAMP.holds(block.column("store_timestamp"))
+        kept &= arrow.are_timestamps(block.column("store_timestamp"))
     if "topic" in wanted.texts and kept.any():
         topics = _topic(block).dictionary_encode()
         fits = np.array([topic in wanted.texts["topic"] for topic in topics.dictionary.to_pylist()], np.bool_)
@@ -132,7 +130,6 @@ def _kept(block: _Block, wanted: Wanted) -> NDArray[np.int64] | None:
 
 
 _NUMBERS = {"queueId": "queue_id", "queueOffset": "queue_offset", "storeTimestamp": "store_timestamp"}
-_AS_TIMESTAMP = Range(arrow.LEAST_MS, arrow.MOST_MS)
 
 
 def _number(name: str) -> Callable[[_Block], pa.Array]:
@@ -175,22 +172,6 @@ def _topic(block: _Block) -> pa.Array:
     return _texts(block, block.column("topic"), block.column("topic_length"))
 
 
-def _store(block: _Block) -> pa.Array:
-    return arrow.repeated(block.store, block.rows)
-
-
-def _physical_offset(block: _Block) -> pa.Array:
-    return arrow.numbers(block.column("position") + block.base)
-
-
-def _size(block: _Block) -> pa.Array:
-    return arrow.numbers(block.column("size").astype(np.int32))
-
-
-def _body(block: _Block) -> pa.Array:
-    return _pieces(block, pa.binary(), "body")
-
-
 def _properties(block: _Block) -> pa.Array:
     found = block.frames
     ends, entries = _entries(block)
@@ -231,7 +212,7 @@ def _texts(
     """Pieces of the log as strings; null where ``present`` is False."""
     offsets, raw = block.gather(starts, lengths)
     if not _are_utf8(offsets, raw):
-        texts = [_decode(raw[start:end].tobytes()) for start, end in pairwise(offsets)]
+        texts = [javastring.decode(raw[start:end].tobytes()) for start, end in pairwise(offsets)]
         return arrow.strings(texts, present)
     return arrow.pieces(pa.string(), offsets, raw, present)
 
@@ -249,20 +230,13 @@ def _are_utf8(offsets: NDArray[np.int32], raw: NDArray[np.uint8]) -> bool:
     return not bool(np.any(raw[begins] & 0xC0 == 0x80))
 
 
-def _decode(raw: bytes) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return javastring.decode(raw)
-
-
 _COLUMNS: dict[str, Callable[[_Block], pa.Array]] = {
-    "store": _store,
+    "store": lambda block: arrow.repeated(block.store, block.rows),
     "topic": _topic,
     "queueId": _number("queue_id"),
     "queueOffset": _number("queue_offset"),
-    "physicalOffset": _physical_offset,
-    "size": _size,
+    "physicalOffset": lambda block: arrow.numbers(block.column("position") + block.base),
+    "size": lambda block: arrow.numbers(block.column("size").astype(np.int32)),
     "storeTimestamp": _timestamp("store_timestamp"),
     "bornTimestamp": _timestamp("born_timestamp"),
     "bornHost": _host("born_host"),
@@ -276,5 +250,5 @@ _COLUMNS: dict[str, Callable[[_Block], pa.Array]] = {
     "keys": _property("keys"),
     "uniqKey": _property("unique_key"),
     "properties": _properties,
-    "body": _body,
+    "body": lambda block: _pieces(block, pa.binary(), "body"),
 }

@@ -52,7 +52,7 @@ _LONG_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all sources are told.
+    """The options that all sources have.
 
     Attributes:
         stores: the settings of each store, at least one.
@@ -79,7 +79,6 @@ class Shared:
         """The options of a ``.load()`` that all sources have; names in any case.
 
         Args:
-            options: all of them.
             names: of the options that this source has besides.
             dledger: commit logs that DLedger writes will do.
 
@@ -113,7 +112,7 @@ class Options:
     """What to read of a commit log, and how.
 
     Attributes:
-        shared: which stores, and what else all sources are told.
+        shared: which stores, and the other options that all sources have.
         store_column: messages have the column ``store``, too.
         content: ``messages`` or ``parts``.
         start_offset: physical offset where the first record to read begins, None for the log's start.
@@ -134,11 +133,6 @@ class Options:
     max_bytes_per_second: int | None = None
     live: bool = False
     stop_file: Path | None = None
-
-    @property
-    def part_bytes(self) -> int:
-        """Bytes of log in one part."""
-        return self.shared.part_bytes
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
@@ -191,7 +185,7 @@ class QueueOptions:
     """What to read of consume queues.
 
     Attributes:
-        shared: which stores, and what else all sources are told.
+        shared: which stores, and the other options that all sources have.
         blanks: places without a message's unit are rows, too.
     """
 

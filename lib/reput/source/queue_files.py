@@ -28,7 +28,6 @@ class UnitRange:
     """Some units of one file.
 
     Attributes:
-        path: the file.
         store: the store's directory.
         topic: the queue's, as text.
         queue_id: the queue's.
@@ -65,8 +64,6 @@ def ranges(
     """The units of a store that can be wanted, by topic, queueId and place.
 
     Args:
-        settings: the store's.
-        wanted: which units.
         part_bytes: no range has more bytes.
         blanks: places without a unit are wanted, too: it has to be known where a queue ends.
         reads: where files that were opened are counted.
@@ -82,21 +79,13 @@ def ranges(
             blanks and any(wanted.wants_text("kind", other) for other in (PRE_BLANK, HOLE, DAMAGED))
         )
         if wants_kind:
-            yield from _of_kind(
-                settings.root, settings.root / directory, wanted, part_bytes, blanks, reads, kind == BATCH
-            )
+            for queue in _queues(settings.root, directory, wanted, is_batch=kind == BATCH):
+                yield from _of_queue(queue, wanted, part_bytes, blanks, reads)
 
 
-def _of_kind(
-    root: Path,
-    directory: Path,
-    wanted: Wanted,
-    part_bytes: int,
-    blanks: bool,
-    reads: ReadStatistics,
-    is_batch: bool,
-) -> Iterator[UnitRange]:
-    for topic in in_order(directory):
+def _queues(root: Path, name: str, wanted: Wanted, *, is_batch: bool) -> Iterator[UnitRange]:
+    """A range of no units of each queue of a kind that can be wanted; its path is the queue's directory."""
+    for topic in in_order(root / name):
         text = os.fsencode(topic.path.name).decode("utf-8", "replace")
         if not topic.is_dir or not wanted.wants_text("topic", text):
             continue
@@ -109,37 +98,26 @@ def _of_kind(
             # Only these know a time.
             if "storeTimestamp" in wanted.columns and not (is_batch or has_ext):
                 continue
-            yield from _of_queue(
-                queue.path,
-                UnitRange(
-                    path="",
-                    store=str(root),
-                    topic=text,
-                    queue_id=queue_id,
-                    is_batch=is_batch,
-                    base=0,
-                    first=0,
-                    last=0,
-                    goes_on=False,
-                    ext=str(ext) if has_ext else None,
-                    weight=0,
-                ),
-                wanted,
-                part_bytes,
-                blanks,
-                reads,
+            yield UnitRange(
+                path=str(queue.path),
+                store=str(root),
+                topic=text,
+                queue_id=queue_id,
+                is_batch=is_batch,
+                base=0,
+                first=0,
+                last=0,
+                goes_on=False,
+                ext=str(ext) if has_ext else None,
+                weight=0,
             )
 
 
 def _of_queue(
-    directory: Path, queue: UnitRange, wanted: Wanted, part_bytes: int, blanks: bool, reads: ReadStatistics
+    queue: UnitRange, wanted: Wanted, part_bytes: int, blanks: bool, reads: ReadStatistics
 ) -> Iterator[UnitRange]:
     unit = batchconsumequeue.UNIT_LENGTH if queue.is_batch else consumequeue.UNIT_LENGTH
-    found = [
-        (base, entry)
-        for entry in in_order(directory)
-        if not entry.is_dir and (base := names.parse_offset_name(entry.path.name)) is not None
-    ]
+    found = based_files(Path(queue.path))
     with_data = [base for base, entry in found if blanks and _has_data(entry, reads)]
     most = max(part_bytes // unit, 1)
     for base, entry in found:
@@ -170,6 +148,15 @@ def _of_queue(
                 goes_on=any(other > base for other in with_data),
                 weight=weight * (stop - at) // (last - first),
             )
+
+
+def based_files(directory: Path) -> list[tuple[int, Entry]]:
+    """The files whose names say where they begin: (byte offset of the first byte, file), in order."""
+    return [
+        (base, entry)
+        for entry in in_order(directory)
+        if not entry.is_dir and (base := names.parse_offset_name(entry.path.name)) is not None
+    ]
 
 
 def _queue_id(entry: Entry) -> int | None:

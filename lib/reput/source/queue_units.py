@@ -11,14 +11,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from reput.broker.files import in_order
-from reput.format import batchconsumequeue, consumequeue, consumequeueext, names
+from reput.format import batchconsumequeue, consumequeue, consumequeueext
 from reput.format.consumequeue import PRE_BLANK_SIZE
 from reput.log.segments import map_segment
 from reput.source import arrow
 from reput.source.columns import QUEUE_COLUMNS, arrow_schema
-from reput.source.filters import Range, Wanted
-from reput.source.queue_files import BATCH, DAMAGED, HOLE, PLAIN, PRE_BLANK, UnitRange
+from reput.source.filters import Wanted
+from reput.source.queue_files import BATCH, DAMAGED, HOLE, PLAIN, PRE_BLANK, UnitRange, based_files
 from reput.source.ranges import BATCH as BATCH_UNITS
 from reput.source.ranges import opened, stretches
 from reput.source.read_statistics import ReadStatistics
@@ -36,10 +35,7 @@ def read(
     """The wanted units of a range, in the order of the file.
 
     Args:
-        part: the range.
-        names_: the columns.
         wanted: which units; its columns are those of :data:`reput.source.columns.QUEUE_FILTERS`.
-        reads: where to count what was read.
         blanks: places without a unit are rows, too, up to the queue's last unit.
 
     Raises:
@@ -150,11 +146,7 @@ class _Ext:
     """A queue's files in consumequeue_ext: ``ConsumeQueueExt.get``, ``CqExtUnit.read``."""
 
     def __init__(self, directory: Path, reads: ReadStatistics) -> None:
-        found = [
-            (base, entry)
-            for entry in in_order(directory)
-            if not entry.is_dir and (base := names.parse_offset_name(entry.path.name)) is not None
-        ]
+        found = based_files(directory)
         self._bases = np.array([base for base, _ in found], np.int64)
         self._entries = [entry for _, entry in found]
         self._data: dict[int, NDArray[np.uint8]] = {}
@@ -221,8 +213,7 @@ def _rows(part: UnitRange, ordinal: int, units: NDArray[np.void], *, blanks: boo
     if not part.is_batch:
         is_blank = (units["position"] == 0) & (units["size"] == PRE_BLANK_SIZE) & (units["tags"] == 0)
         kind = np.where(is_blank, _NUMBER[PRE_BLANK], kind)
-    is_zero = ~units.view(np.uint8).reshape(len(units), -1).any(axis=1)
-    kind = np.where(is_zero, _NUMBER[HOLE], kind)
+    kind = np.where(_are_written(units), kind, _NUMBER[HOLE])
     rows = _Rows(part, part.base + ordinal + np.arange(len(units), dtype=np.int64), units, kind)
     return rows if blanks else rows.kept(kind <= _NUMBER[BATCH])
 
@@ -240,11 +231,8 @@ def _fits(rows: _Rows, wanted: Wanted) -> NDArray[np.bool_]:
         fits &= rows.is_message & wanted.range_of("physicalOffset").holds(rows.field("position", np.int64))
     if "storeTimestamp" in wanted.columns:
         times, known = rows.store_timestamp
-        fits &= known & _AS_TIMESTAMP.holds(times) & wanted.range_of("storeTimestamp").holds(times)
+        fits &= known & arrow.are_timestamps(times) & wanted.range_of("storeTimestamp").holds(times)
     return fits
-
-
-_AS_TIMESTAMP = Range(arrow.LEAST_MS, arrow.MOST_MS)
 
 
 def _column(rows: _Rows, name: str, ext: _Ext | None) -> pa.Array:
@@ -315,7 +303,12 @@ def _end_of_units(
     """After the last unit of a file, from ``first`` on, that isn't all zeros; ``first`` if there is none."""
     end = first
     for ordinal, units in stretches(descriptor, kind, first, length, 0, reads):
-        is_written = units.view(np.uint8).reshape(len(units), -1).any(axis=1)
-        if is_written.any():
-            end = ordinal + int(np.flatnonzero(is_written)[-1]) + 1
+        written = np.flatnonzero(_are_written(units))
+        if len(written):
+            end = ordinal + int(written[-1]) + 1
     return end
+
+
+def _are_written(units: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which units aren't all zeros, bool[units]."""
+    return np.asarray(units.view(np.uint8).reshape(len(units), -1).any(axis=1), np.bool_)

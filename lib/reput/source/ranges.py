@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from reput.source.read_statistics import ReadStatistics
 from reput.store.holes import extents
-from reput.store.unreadable import unreadable
+from reput.store.unreadable import reading
 
 #: Pieces in one batch of rows.
 BATCH = 1 << 16
@@ -60,22 +60,14 @@ def opened(path: str | Path, what: str, reads: ReadStatistics) -> Iterator[int]:
     """A file's descriptor, for reading.
 
     Args:
-        path: the file.
         what: what is read, for the error.
-        reads: where it is counted.
 
     Raises:
         SegmentGoneError, StoreError: it can't be opened, or the block can't read it.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
+    with reading(path, what) as descriptor:
         reads.files += 1
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise unreadable(what, path, error) from error
+        yield descriptor
 
 
 def stretches(

@@ -36,11 +36,6 @@ class ReadStatistics:
     copied: int = 0
     rows: int = 0
 
-    def add(self, other: ReadStatistics) -> None:
-        """Add another's counts to these."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
-
 
 @contextmanager
 def reported(directory: Path | None, *, tasks: int) -> Iterator[ReadStatistics]:
@@ -62,7 +57,7 @@ def reported(directory: Path | None, *, tasks: int) -> Iterator[ReadStatistics]:
 
 def total(directory: str | Path) -> ReadStatistics:
     """The counts of all planners and tasks that reported into a directory so far."""
-    found = ReadStatistics()
-    for path in Path(directory).glob(f"*{_SUFFIX}"):
-        found.add(ReadStatistics(**json.loads(path.read_text(encoding="utf-8"))))
-    return found
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in Path(directory).glob(f"*{_SUFFIX}")]
+    return ReadStatistics(
+        **{one.name: sum(counts[one.name] for counts in found) for one in fields(ReadStatistics)}
+    )

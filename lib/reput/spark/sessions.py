@@ -300,6 +300,25 @@ def spark_error(error: BaseException, *places: Path) -> SparkError:
     )
 
 
+@contextmanager
+def converting_spark_errors(*places: Path) -> Iterator[None]:
+    """Tell what Spark raises in the block as :func:`spark_error` does.
+
+    Args:
+        places: what Spark writes to besides its own temporary files.
+
+    Raises:
+        SparkError: in place of what Spark raised.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise spark_error(error, *places) from None
+
+
 def scratch_places() -> list[Path]:
     """Where Spark keeps shuffled data, and Python its temporary files, on this host."""
     spark = os.environ.get("SPARK_LOCAL_DIRS") or JAVA_TEMPORARY

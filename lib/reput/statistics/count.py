@@ -34,7 +34,7 @@ _LISTEN_SECONDS = 0.2
 _HOUR_MS = 3_600_000
 _Key = tuple[bytes | None, bytes | int | None] | None
 
-#: Is told bytes of the log and messages that were read, and how many bytes there are.
+#: Gets bytes of the log and messages that were read, and how many bytes there are.
 Listener = Callable[[int, int, int], None]
 
 
@@ -89,13 +89,11 @@ def count(
     Of a live log, what is there at the beginning is read.
 
     Args:
-        settings: the store's.
-        by: what they are grouped by.
         topic: only messages of this topic.
         span: only messages of a range or a time.
         threads: as many as there are processors, up to 8, when None.
         most_groups: as many get a row, those that come later share one.
-        listener: is told a few times a second how far it is.
+        listener: gets, a few times a second, how far it is.
 
     Raises:
         StoreError: there is no log, or a segment can't be read.
@@ -112,7 +110,8 @@ def count(
         name: value for name, value in (("since", span.since), ("until", span.until)) if value is not None
     }
     wanted = None if topic is None else topic.encode("utf-8", "surrogateescape")
-    number = max(min(threads or _processors(), len(segments)), 1)
+    processors = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+    number = max(min(threads or processors, len(segments)), 1)
     workers = [_Worker(Tally(by, wanted, most=most_groups, **bounds)) for _ in range(number)]
     counted = _count_all(settings, log, segments, (start, end), workers, listener)
     tallies = [worker.tally for worker in workers]
@@ -147,10 +146,6 @@ def _refuse_empty(span: Span) -> None:
                 expected="the first before the second",
                 found=f"{low}, {high}",
             )
-
-
-def _processors() -> int:
-    return min(len(os.sched_getaffinity(0)), _MOST_THREADS)
 
 
 def _count_all(
@@ -270,25 +265,16 @@ def _named(key: _Key, by: By) -> dict[str, object]:
     if key is None:
         return {"rest": True}
     topic, part = key
-    names: dict[str, object] = {"topic": None if topic is None else _text(topic)}
+    names: dict[str, object] = {"topic": None if topic is None else javastring.decode(topic)}
     if by is By.QUEUE:
         names["queue_id"] = part
-    elif by is By.TAG:
-        names["tag"] = None if part is None else _text(part)
+    elif by is By.TAG and isinstance(part, bytes):
+        names["tag"] = javastring.decode(part)
     elif by is By.HOUR and isinstance(part, int):
         names["hour"] = part * _HOUR_MS
     elif by is By.HOST and isinstance(part, bytes):
         names["host"] = str(ip_address(part))
     return names
-
-
-def _text(raw: bytes | int) -> str:
-    if isinstance(raw, int):
-        return str(raw)
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return javastring.decode(raw)
 
 
 def _percentile(bins: NDArray[np.int64], percent: int, least: int, most: int) -> int:

@@ -99,9 +99,7 @@ class Statistics:
     """What a log, or a range of it, holds.
 
     Attributes:
-        store: the store.
         rocketmq_version: whose rules.
-        by: what the groups are by.
         start, end: half-open range of physical offsets in which the messages begin. Where none was asked for,
             the log's: it ends after its last whole record, or BLANK.
         allocated: where the log's last segment ends, written or not.

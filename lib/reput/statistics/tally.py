@@ -96,7 +96,6 @@ class Tally:
     """Counts messages; for one thread.
 
     Args:
-        by: how they are grouped.
         topic: only those of this topic.
         since, until: only those stored in this half-open range, ms.
         most: rows at most.

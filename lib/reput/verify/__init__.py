@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from reput.verify.against import verify_against
-from reput.verify.options import VerifyOptions
+from reput.verify.plan import VerifyOptions
 from reput.verify.report import Difference, Note, Report
 from reput.verify.run import verify
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,28 +22,36 @@ from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
-from reput.format.indexfile import FIRST_ORDINAL
 from reput.log.segments import discover, without_unwritten_end
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
+from reput.statistics.count import Listener
 from reput.store.holes import extents
 from reput.store.unreadable import reading
 from reput.store.witness import store_seen
 from reput.verify.batch_check import find_batch_units
 from reput.verify.batch_files import BatchRun, read_runs
-from reput.verify.batch_units import BatchRange, add_ranges, compare_batch
-from reput.verify.entries import BlockRun, KeyRange, TwoCompared, compare_two, read_entries
+from reput.verify.batch_units import BatchRange, compare_batch
+from reput.verify.entries import KeyRange, compare_two
 from reput.verify.explain import batch_place, of_range
 from reput.verify.ext import WHOLE, Records
-from reput.verify.index_file import IndexInfo, index_files
-from reput.verify.index_map import IndexMap, find_entries
-from reput.verify.options import VerifyOptions
-from reput.verify.pieces import pieces
-from reput.verify.plan import files_of, may_be_running, open_store, queues_on_disk
+from reput.verify.index_check import find_entries
+from reput.verify.index_file import IndexInfo, index_files, path_for
+from reput.verify.outside import place_in
+from reput.verify.plan import VerifyOptions, files_of, may_be_running, open_store, queues_on_disk
 from reput.verify.report import INDEX, Difference, Note, Report
-from reput.verify.tasks import NOTHING, Readers
-from reput.verify.units import EXTRA, MISSING, MOST_RANGES, units_of
-from reput.verify.waves import in_waves
+from reput.verify.tasks import NOTHING, Readers, in_waves, of_each
+from reput.verify.units import (
+    EXTRA,
+    MISSING,
+    MOST_RANGES,
+    Unit,
+    UnitRange,
+    add_ranges,
+    pieces,
+    span,
+    units_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,33 +65,28 @@ _QUEUES_AT_ONCE = 64
 def verify_against(
     options: VerifyOptions,
     start_spark: Callable[[], SparkSession],
-    listener: Callable[[int, int, int], None] = lambda _bytes, _messages, _total: None,
+    listener: Listener = lambda _bytes, _messages, _total: None,
 ) -> Report:
     """Compare a store's derived files with another's.
 
     Args:
         start_spark: gives the session; only called when nothing speaks against the run.
-        listener: is told bytes of queue files that were compared, units, and 0, since their sum is not known.
+        listener: gets bytes of queue files that were compared, units, and 0, since their sum is not known.
 
     Raises:
         ReputError: refused or failed.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     from reput.spark.runner import SparkRunner
-    from reput.spark.sessions import spark_error
+    from reput.spark.sessions import converting_spark_errors
 
     started = time.perf_counter()
     pair = prepare_pair(options)
-    try:
+    with converting_spark_errors():
         runner = SparkRunner(start_spark().sparkContext)
         if not runner.is_local:
             seen = (store_seen(settings.root, live=pair.running) for settings in (pair.first, pair.second))
             runner.demand(*seen)
         report = compare_pair(pair, runner, listener)
-    except (PySparkException, Py4JError, ConnectionError) as error:
-        raise spark_error(error) from None
     report.seconds = time.perf_counter() - started
     return report
 
@@ -139,30 +143,13 @@ def prepare_pair(options: VerifyOptions) -> Pair:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PairRange:
-    """Places of a queue that differ in one way.
-
-    Attributes:
-        kind: ONLY_FIRST, ONLY_SECOND or DIFFERS.
-        first, end: queueOffsets, half open.
-        count: units.
-        left, right: the two stores' units at ``first``, in words.
-    """
-
-    kind: str
-    first: int
-    end: int
-    count: int
-    left: str
-    right: str
-
-
 @dataclass(slots=True)
 class QueuePair:
     """What came of one queue.
 
     Attributes:
+        ranges: places that differ, of kind ONLY_FIRST, ONLY_SECOND or DIFFERS: ``expected`` and ``found`` are
+            the first and the second store's.
         units: of messages that both logs have, in the first store.
         bytes: that were compared.
         ext: units whose tagsCode is an address in both: what that leads to was compared.
@@ -170,83 +157,67 @@ class QueuePair:
 
     topic: str
     queue_id: int
-    ranges: list[PairRange] = field(default_factory=list)
+    ranges: list[UnitRange] = field(default_factory=list)
     units: int = 0
     bytes: int = 0
     ext: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class QueuesTask:
-    """Compare some queues of a pair."""
-
-    pair: Pair
-    queues: tuple[tuple[str, int], ...]
-
-    def __call__(self) -> list[QueuePair]:
-        """Compare them; OSError where a file can't be read."""
-        pair = self.pair
-        with Readers(pair.first) as left, Readers(replace(pair.first, root=pair.second.root)) as right:
-            return [self._queue(queue, left, right) for queue in self.queues]
-
-    def _queue(self, queue: tuple[str, int], left: Readers, right: Readers) -> QueuePair:
-        result = QueuePair(*queue)
-        size = self.pair.first.consume_queue_file_size
-        roots = (self.pair.first.root, self.pair.second.root)
-        bases = sorted({base for root in roots for base in files_of(root, *queue) if base % size == 0})
+def _compare_queue(pair: Pair, queue: tuple[str, int]) -> QueuePair:
+    """Compare a queue's units; OSError where a file can't be read."""
+    result = QueuePair(*queue)
+    size = pair.first.consume_queue_file_size
+    roots = (pair.first.root, pair.second.root)
+    bases = sorted({base for root in roots for base in files_of(root, *queue) if base % size == 0})
+    with Readers(pair.first) as left, Readers(replace(pair.first, root=pair.second.root)) as right:
         for base in bases:
             end = max(_written_end(root, queue, base, size) for root in roots) // UNIT_LENGTH
             place = base // UNIT_LENGTH
             for first in range(place, place + end, _UNITS_AT_ONCE):
                 count = min(_UNITS_AT_ONCE, place + end - first)
-                self._compare(first, count, left, right, result)
-        return result
+                _compare_places(pair, first, count, left, right, result)
+    return result
 
-    def _compare(
-        self, first: int, count: int, left_store: Readers, right_store: Readers, result: QueuePair
-    ) -> None:
-        queue = result.topic, result.queue_id
-        left = left_store.queue.read(*queue, first, count)
-        right = right_store.queue.read(*queue, first, count)
-        one, other = units_of(left), units_of(right)
-        void, other_void = self._void(one), self._void(other)
-        result.units += int((~void).sum())
-        result.bytes += len(left)
-        if left == right and not self.pair.queue_ext:
-            return
-        same = (one["position"] == other["position"]) & (one["size"] == other["size"])
-        tags = one["tags"] == other["tags"]
-        if self.pair.queue_ext:
-            mine, its = one["tags"].astype(np.int64), other["tags"].astype(np.int64)
-            rows = np.flatnonzero(same & ~void & (mine <= MAX_ADDRESS) & (its <= MAX_ADDRESS))
-            result.ext += len(rows)
-            if len(rows):
-                tags[rows] = _same_records(
-                    left_store.ext.read(*queue, mine[rows]), right_store.ext.read(*queue, its[rows])
-                )
-        way = np.where(void, 2, np.where(other_void, 1, 3)).astype(np.int8)
-        way[(same & tags) | (void & other_void)] = 0
-        for number, kind in ((1, ONLY_FIRST), (2, ONLY_SECOND), (3, DIFFERS)):
-            rows = np.flatnonzero(way == number)
-            for piece in pieces(rows, rows, MOST_RANGES):
-                at = int(piece[0])
-                result.ranges.append(
-                    PairRange(
-                        kind,
-                        first + at,
-                        first + int(piece[-1]) + 1,
-                        len(piece),
-                        _text(one[at].tolist()),
-                        _text(other[at].tolist()),
-                    )
-                )
 
-    def _void(self, units: NDArray[Any]) -> NDArray[np.bool_]:
-        """Places that say nothing of the messages that both logs have."""
-        position = units["position"].astype(np.int64)
-        blank = (units["size"] == PRE_BLANK_SIZE) & (position == 0)
-        void: NDArray[np.bool_] = (position < self.pair.start) | (position >= self.pair.end) | blank
-        return void | (units["size"] <= 0)
+def _compare_places(
+    pair: Pair, first: int, count: int, left_store: Readers, right_store: Readers, result: QueuePair
+) -> None:
+    queue = result.topic, result.queue_id
+    left = left_store.queue.read(*queue, first, count)
+    right = right_store.queue.read(*queue, first, count)
+    one, other = units_of(left), units_of(right)
+    void, other_void = _void(pair, one), _void(pair, other)
+    result.units += int((~void).sum())
+    result.bytes += len(left)
+    if left == right and not pair.queue_ext:
+        return
+    same = (one["position"] == other["position"]) & (one["size"] == other["size"])
+    tags = one["tags"] == other["tags"]
+    if pair.queue_ext:
+        addresses, its_addresses = one["tags"].astype(np.int64), other["tags"].astype(np.int64)
+        lead = (addresses <= MAX_ADDRESS) & (its_addresses <= MAX_ADDRESS)
+        rows = np.flatnonzero(same & ~void & lead)
+        result.ext += len(rows)
+        if len(rows):
+            tags[rows] = _same_records(
+                left_store.ext.read(*queue, addresses[rows]),
+                right_store.ext.read(*queue, its_addresses[rows]),
+            )
+    way = np.where(void, 2, np.where(other_void, 1, 3)).astype(np.int8)
+    way[(same & tags) | (void & other_void)] = 0
+    for number, kind in ((1, ONLY_FIRST), (2, ONLY_SECOND), (3, DIFFERS)):
+        rows = np.flatnonzero(way == number)
+        for piece in pieces(rows, rows, MOST_RANGES):
+            mine, its = Unit(*one[piece[0]].tolist()), Unit(*other[piece[0]].tolist())
+            result.ranges.append(UnitRange(kind, None, *span(first, piece), mine, its))
+
+
+def _void(pair: Pair, units: NDArray[Any]) -> NDArray[np.bool_]:
+    """Places that say nothing of the messages that both logs have."""
+    position = units["position"].astype(np.int64)
+    blank = (units["size"] == PRE_BLANK_SIZE) & (position == 0)
+    void: NDArray[np.bool_] = (position < pair.start) | (position >= pair.end) | blank
+    return void | (units["size"] <= 0)
 
 
 def _same_records(left: Records, right: Records) -> NDArray[np.bool_]:
@@ -257,52 +228,32 @@ def _same_records(left: Records, right: Records) -> NDArray[np.bool_]:
     return same
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPairTask:
-    """Compare the units of batch queues of a pair that point into a range of the log."""
+def _compare_batches(
+    pair: Pair, start: int, end: int, left_runs: Sequence[BatchRun], right_runs: Sequence[BatchRun]
+) -> list[tuple[tuple[str, int], int, list[BatchRange]]]:
+    """Compare the units of batch queues that point into [start, end) of the log.
 
-    pair: Pair
-    start: int
-    end: int
-    left: tuple[BatchRun, ...]
-    right: tuple[BatchRun, ...]
+    Returns:
+        (queue, units in the first store, what differs) of each.
 
-    def __call__(self) -> list[tuple[tuple[str, int], int, list[BatchRange]]]:
-        """(queue, units in the first store, what differs) of each; OSError where a file can't be read."""
-        size = self.pair.first.recovery.batch_queue_file_size
-        left, right = (
-            read_runs(root, size, runs, self.start, self.end)
-            for root, runs in ((self.pair.first.root, self.left), (self.pair.second.root, self.right))
-        )
-        done = []
-        for queue in sorted(left.keys() | right.keys()):
-            first, second = left.get(queue, NOTHING), right.get(queue, NOTHING)
-            order = np.argsort(first.units["position"], kind="stable")
-            ranges = compare_batch(first.units[order], second)
-            done.append((queue, len(first.units), ranges))
-        return done
-
-
-@dataclass(frozen=True, slots=True)
-class KeysTask:
-    """Compare the index entries of a pair that point into a range of the log."""
-
-    start: int
-    end: int
-    left: tuple[BlockRun, ...]
-    right: tuple[BlockRun, ...]
-
-    def __call__(self) -> TwoCompared:
-        """Compare them; OSError where a file can't be read."""
-        return compare_two(
-            read_entries(self.left, self.start, self.end), read_entries(self.right, self.start, self.end)
-        )
+    Raises:
+        OSError: a file can't be read.
+    """
+    size = pair.first.recovery.batch_queue_file_size
+    left = read_runs(pair.first.root, size, left_runs, start, end)
+    right = read_runs(pair.second.root, size, right_runs, start, end)
+    done = []
+    for queue in sorted(left.keys() | right.keys()):
+        units = left.get(queue, NOTHING).units
+        units = units[np.argsort(units["position"], kind="stable")]
+        done.append((queue, len(units), compare_batch(units, right.get(queue, NOTHING))))
+    return done
 
 
 def compare_pair(
     pair: Pair,
     runner: Runner,
-    listener: Callable[[int, int, int], None] = lambda _bytes, _messages, _total: None,
+    listener: Listener = lambda _bytes, _messages, _total: None,
 ) -> Report:
     """Compare two stores, with tasks run by ``runner``.
 
@@ -315,8 +266,7 @@ def compare_pair(
         {
             queue
             for settings in (pair.first, pair.second)
-            for queue in queues_on_disk(settings.root / names.CONSUME_QUEUE)
-            if selection.wants_topic(queue[0].encode("utf-8", "replace")) and selection.wants_queue(*queue)
+            for queue in queues_on_disk(settings.root / names.CONSUME_QUEUE, selection)
         }
     )
     report = Report(
@@ -329,18 +279,12 @@ def compare_pair(
         basis=pair.first.basis,
         queues=len(queues),
     )
-    ext = 0
-    tasks = [
-        QueuesTask(pair, tuple(queues[at : at + _QUEUES_AT_ONCE]))
-        for at in range(0, len(queues), _QUEUES_AT_ONCE)
-    ]
-    done = 0
-    for checked in in_waves(runner, tasks):
-        for each in checked:
-            report.units += each.units
-            ext += each.ext
-            done += each.bytes
-            report.findings += [_unit(pair, each, one) for one in _joined(each.ranges)]
+    ext = done = 0
+    for each in of_each(runner, partial(_compare_queue, pair), queues, _QUEUES_AT_ONCE):
+        report.units += each.units
+        ext += each.ext
+        done += each.bytes
+        report.findings += [_unit(pair, each, one) for one in _joined(each.ranges)]
         listener(done, report.units, 0)
     _compare_batch_queues(pair, runner, selection, report)
     if selection.is_all and options.index:
@@ -361,24 +305,16 @@ def compare_pair(
 
 
 def _compare_batch_queues(pair: Pair, runner: Runner, selection: Selection, report: Report) -> None:
-    size, maps = pair.first.recovery.batch_queue_file_size, []
-    for settings in (pair.first, pair.second):
-        queues = [
-            queue
-            for queue in queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE)
-            if selection.wants_topic(queue[0].encode("utf-8", "replace")) and selection.wants_queue(*queue)
-        ]
-        there = find_batch_units(runner, settings.root, size, queues, pair.end, running=pair.running)
-        maps.append(there)
-    left, right = maps
+    left, right = (
+        find_batch_units(runner, settings, selection, pair.end, running=pair.running)
+        for settings in (pair.first, replace(pair.first, root=pair.second.root))
+    )
     report.queues += len(left.files.keys() | right.files.keys())
-    step = pair.options.part_bytes
-    tasks = []
-    for start in range(pair.start, pair.end, step):
-        end = min(start + step, pair.end)
-        runs = left.runs(start, end), right.runs(start, end)
-        if any(runs):
-            tasks.append(BatchPairTask(pair, start, end, *runs))
+    tasks = [
+        partial(_compare_batches, pair, start, end, *runs)
+        for start, end in _parts(pair)
+        if any(runs := (left.runs(start, end), right.runs(start, end)))
+    ]
     found: dict[tuple[str, int], list[BatchRange]] = {}
     for compared in in_waves(runner, tasks):
         for queue, units, ranges in compared:
@@ -400,22 +336,15 @@ def _batch(pair: Pair, queue: tuple[str, int], one: BatchRange) -> Difference:
 
 
 def _compare_index(pair: Pair, runner: Runner, report: Report) -> None:
-    maps: list[IndexMap] = []
-    for settings in (pair.first, pair.second):
-        infos = index_files(settings.root, settings.max_hash_slot_num, settings.max_index_num)
-        maps.append(find_entries(runner, infos))
-    left, right = maps
+    left, right = (
+        find_entries(runner, index_files(settings.root, settings.max_hash_slot_num, settings.max_index_num))
+        for settings in (pair.first, pair.second)
+    )
     report.index_files = len(left.infos)
-    report.index_entries = sum(info.end - FIRST_ORDINAL for info in left.infos)
-    step = pair.options.part_bytes
+    report.index_entries = left.keys
     tasks = [
-        KeysTask(
-            start,
-            min(start + step, pair.end),
-            left.runs(start, min(start + step, pair.end)),
-            right.runs(start, min(start + step, pair.end)),
-        )
-        for start in range(pair.start, pair.end, step)
+        partial(compare_two, left.runs(start, end), right.runs(start, end), start, end)
+        for start, end in _parts(pair)
     ]
     duplicates = 0
     for compared in in_waves(runner, tasks):
@@ -436,32 +365,35 @@ def _compare_index(pair: Pair, runner: Runner, report: Report) -> None:
         )
 
 
-def _joined(ranges: list[PairRange]) -> list[PairRange]:
-    found: list[PairRange] = []
+def _parts(pair: Pair) -> Iterator[tuple[int, int]]:
+    """What both logs have, in half-open ranges of physical offsets that a task takes."""
+    step = pair.options.part_bytes
+    for start in range(pair.start, pair.end, step):
+        yield start, min(start + step, pair.end)
+
+
+def _joined(ranges: list[UnitRange]) -> list[UnitRange]:
+    found: list[UnitRange] = []
     for one in sorted(ranges, key=lambda each: each.first):
         if found and found[-1].kind == one.kind and found[-1].end == one.first:
-            found[-1] = replace(found[-1], end=one.end, count=found[-1].count + one.count)
+            found[-1] = found[-1].with_all_between(one)
         else:
             found.append(one)
     return found
 
 
-def _unit(pair: Pair, queue: QueuePair, one: PairRange) -> Difference:
-    size = pair.first.consume_queue_file_size
-    at = one.first * UNIT_LENGTH
+def _unit(pair: Pair, queue: QueuePair, one: UnitRange) -> Difference:
     root = pair.second.root if one.kind == ONLY_SECOND else pair.first.root
-    path = names.queue_file(root, queue.topic, queue.queue_id, at - at % size)
-    expected, found = f"{one.left} (first store)", f"{one.right} (second store)"
-    return of_range((queue.topic, queue.queue_id), one, (path, at % size), expected, found)
+    directory = names.queue_directory(root, queue.topic, queue.queue_id)
+    place = place_in(directory, pair.first.consume_queue_file_size, one.first * UNIT_LENGTH)
+    expected, found = f"{_text(one.expected)} (first store)", f"{_text(one.found)} (second store)"
+    return of_range((queue.topic, queue.queue_id), one, place, expected, found)
 
 
 def _keys(pair: Pair, kind: str, one: KeyRange, infos: Sequence[IndexInfo]) -> Difference:
     root = pair.second.root if kind == ONLY_SECOND else pair.first.root
-    path = next(
-        (info.path for info in infos if info.header.end_physical_offset >= one.position),
-        str(root / names.INDEX),
-    )
-    there, missing = f"an entry of hash {one.hash} for the message at {one.position}", "none"
+    path = path_for(infos, one.first, str(root / names.INDEX))
+    there, missing = f"an entry of hash {one.hash} for the message at {one.first}", "none"
     return Difference(
         kind,
         path,
@@ -474,13 +406,9 @@ def _keys(pair: Pair, kind: str, one: KeyRange, infos: Sequence[IndexInfo]) -> D
     )
 
 
-def _text(unit: tuple[int, int, int]) -> str:
-    position, size, tags = unit
-    if unit == (0, 0, 0):
-        return "nothing"
-    if position == 0 and size == PRE_BLANK_SIZE:
-        return "a pre-blank unit"
-    return f"{position}, {size} bytes, tagsCode {tags}"
+def _text(unit: Unit | None) -> str:
+    is_blank = unit is not None and unit.position == 0 and unit.size == PRE_BLANK_SIZE
+    return "a pre-blank unit" if is_blank else str(unit)
 
 
 def _written_end(root: Path, queue: tuple[str, int], base: int, size: int) -> int:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import partial
 
+from reput.config.settings import StoreSettings
 from reput.errors import Finding
 from reput.format import names
 from reput.replay.runner import Runner
-from reput.verify.batch_files import BatchFiles, BatchRun
-from reput.verify.batch_units import BatchRange, add_ranges
+from reput.replay.selection import Selection
+from reput.verify.batch_files import BatchFiles, BatchRun, look_at
+from reput.verify.batch_units import BatchRange
 from reput.verify.explain import Explainer
 from reput.verify.plan import Plan, queues_on_disk
 from reput.verify.report import Difference, Note
-from reput.verify.tasks import BatchCompared, BatchFilesTask, BatchUnitsTask, InLog
-from reput.verify.units import MISSING
-from reput.verify.waves import in_waves
+from reput.verify.tasks import BatchCompared, InLog, compare_runs, in_waves, of_each
+from reput.verify.units import MISSING, add_ranges
 
 _Queue = tuple[str, int]
 _QUEUES_AT_ONCE = 16
-_LONG_MAX = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -38,7 +38,6 @@ class BatchCheck:
     """The batch queues' side of one run. Without queues until :meth:`find`.
 
     Attributes:
-        map: the files.
         queues: those of the log.
         bad: messages that got no unit.
     """
@@ -50,7 +49,6 @@ class BatchCheck:
         self.queues: dict[_Queue, InLog] = {}
         self.bad: list[Finding] = []
         self._ranges: dict[_Queue, list[BatchRange]] = {}
-        self._covered: list[tuple[int, int]] = []
 
     def find(self) -> None:
         """Look at which files there are, and where their units point to.
@@ -58,27 +56,17 @@ class BatchCheck:
         Raises:
             ReputError: a file can't be read.
         """
-        settings, selection = self._plan.settings, self._plan.selection
-        queues = [
-            queue
-            for queue in queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE)
-            if selection.wants_topic(queue[0].encode("utf-8", "replace")) and selection.wants_queue(*queue)
-        ]
+        plan = self._plan
         self.map = find_batch_units(
-            self._runner,
-            settings.root,
-            settings.recovery.batch_queue_file_size,
-            queues,
-            self._plan.end,
-            running=self._plan.running,
+            self._runner, plan.settings, plan.selection, plan.end, running=plan.running
         )
         for queue, found in self.map.files.items():
             self._ranges[queue] = list(found.ranges)
 
-    def add(self, start: int, end: int, compared: BatchCompared) -> None:
-        """Take what came of a part [start, end) of the log."""
-        self._covered.append((start, end))
-        self._add(compared)
+    def add(self, compared: BatchCompared) -> None:
+        """Take what came of a part of the log."""
+        for queue, ranges in compared.ranges.items():
+            add_ranges(self._ranges.setdefault(queue, []), ranges)
         for queue, here in compared.queues.items():
             known = self.queues.get(queue)
             self.queues[queue] = here if known is None else known.then(here)
@@ -90,24 +78,17 @@ class BatchCheck:
             else:
                 self.bad[at] = replace(self.bad[at], count=self.bad[at].count + finding.count)
 
-    def check_leftover_units(self) -> None:
-        """Units that point to where no part was: before 0, between parts, past the end."""
-        plan = self._plan
-        ranges = uncovered(self._covered, plan.log.start)
-        if plan.running:
-            ranges = [(start, min(end, plan.end)) for start, end in ranges if start < plan.end]
-        settings = plan.settings
+    def check_leftovers(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Units that point to where no part was: into one of these ranges."""
+        settings = self._plan.settings
+        file_size = settings.recovery.batch_queue_file_size
         tasks = [
-            BatchUnitsTask(settings.root, settings.recovery.batch_queue_file_size, start, end, runs)
+            partial(compare_runs, {}, settings.root, file_size, runs, start, end)
             for start, end in ranges
             if (runs := self.map.runs(start, end))
         ]
         for compared in in_waves(self._runner, tasks):
-            self._add(compared)
-
-    def _add(self, compared: BatchCompared) -> None:
-        for queue, ranges in compared.ranges.items():
-            add_ranges(self._ranges.setdefault(queue, []), ranges)
+            self.add(compared)
 
     @property
     def restarts(self) -> dict[str, int]:
@@ -152,48 +133,20 @@ class BatchCheck:
         """Units that the log has."""
         return sum(each.units for each in self.queues.values())
 
-    @property
-    def files_fit(self) -> bool:
-        """Whether some file has the length that the settings ask for, or none has a wrong one."""
-        found = self.map.files.values()
-        wrong = any(problem.kind == "queue-file-length" for each in found for problem in each.problems)
-        return not wrong or any(each.fitting for each in found)
-
 
 def find_batch_units(
-    runner: Runner,
-    root: Path,
-    file_size: int,
-    queues: list[_Queue],
-    log_end: int,
-    *,
-    running: bool,
+    runner: Runner, settings: StoreSettings, selection: Selection, log_end: int, *, running: bool
 ) -> BatchMap:
-    """Read the files of batch queues once.
+    """Read the files of a store's batch queues once; see :func:`reput.verify.batch_files.look_at`.
 
     Raises:
         ReputError: one can't be read.
     """
-    tasks = [
-        BatchFilesTask(root, file_size, tuple(queues[at : at + _QUEUES_AT_ONCE]), log_end, running)
-        for at in range(0, len(queues), _QUEUES_AT_ONCE)
-    ]
-    found = [each for looked in in_waves(runner, tasks) for each in looked]
+    queues = queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE, selection)
+    file_size = settings.recovery.batch_queue_file_size
+    look = partial(look_at, settings.root, file_size, log_end=log_end, running=running)
+    found = of_each(runner, look, queues, _QUEUES_AT_ONCE)
     return BatchMap({(each.topic, each.queue_id): each for each in found})
-
-
-def uncovered(covered: list[tuple[int, int]], log_start: int) -> list[tuple[int, int]]:
-    """What lies outside of a log's parts: before 0, between parts, past the end. Before its start is known.
-
-    Args:
-        covered: [start, end) of the parts.
-    """
-    ranges, at = [(-_LONG_MAX - 1, 0)], log_start
-    for start, end in sorted(covered):
-        if start > at:
-            ranges.append((at, start))
-        at = max(at, end)
-    return [*ranges, (at, _LONG_MAX)]
 
 
 def _deleted(queue: _Queue, count: int, *, has_files: bool) -> Note:

@@ -18,7 +18,6 @@ from reput.verify.batch_units import (
     BLANK,
     BatchRange,
     Found,
-    add_ranges,
     is_blank,
     order_ranges,
     units_of,
@@ -26,8 +25,9 @@ from reput.verify.batch_units import (
 from reput.verify.outside import series_files
 from reput.verify.queue_reader import SeriesReader
 from reput.verify.report import Difference
+from reput.verify.units import add_ranges
 
-#: Units whose positions are told by their least and their greatest.
+#: Units whose positions are given by their least and their greatest.
 BLOCK = 4096
 _LONG_MAX = (1 << 63) - 1
 
@@ -47,7 +47,6 @@ class BatchFiles:
     """What came of one batch queue's files.
 
     Attributes:
-        topic, queue_id: the queue.
         ranges: units that don't stand in log order, and zeros among units.
         problems: files that are wrong.
         fitting: files of the right length.
@@ -99,7 +98,6 @@ def look_at(
     """Read a batch queue's files once.
 
     Args:
-        root: the store.
         file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
         log_end: physical offset up to which the log is looked at.
         running: a broker writes meanwhile. Units of messages from ``log_end`` on are let be, and so is what

@@ -5,24 +5,20 @@ A unit's place says nothing of queueOffsets, so units are told apart by the reco
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED
-from reput.verify.pieces import pieces
-from reput.verify.units import EXTRA, MISSING, MOST_RANGES, WRONG, UnitRange
+from reput.verify.units import EXTRA, MISSING, MOST_RANGES, WRONG, QueueRange, pieces
 
 UNIT = np.dtype(FIELDS)
 #: A unit that points before one that comes before it; zeros, and units behind them.
 UNORDERED, BLANK = "unordered-unit", "blank-unit"
 REPEATED = "repeated-unit"
 
-#: Ranges of one queue; more become the last one of their kind.
-_MOST_PER_QUEUE = 512
 _NAMES = {
     "size": "size",
     "tags": "tagsCode",
@@ -60,14 +56,13 @@ class BatchUnit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRange:
+class BatchRange(QueueRange):
     """Units of one batch queue that differ in one way.
 
     Attributes:
         kind: MISSING, WRONG, EXTRA, UNORDERED or BLANK of this module and :mod:`reput.verify.units`.
         field: what is wrong, where the kind is WRONG; REPEATED where an EXTRA one is there twice.
         first, end: queueOffsets, half open, by the log where it has them; 0, 0 where the kind is BLANK.
-        count: units.
         place: byte offset of the first one in the queue; where the kind is MISSING, of the unit that stands
             where it should, -1 where that isn't known.
         expected: the first one, by the log; None for EXTRA, UNORDERED and BLANK.
@@ -75,11 +70,6 @@ class BatchRange:
         last: physical offset of the last one's record, where the kind is MISSING.
     """
 
-    kind: str
-    field: str | None
-    first: int
-    end: int
-    count: int
     place: int
     expected: BatchUnit | None
     found: BatchUnit | None
@@ -91,19 +81,13 @@ class BatchRange:
         unit = self.expected or self.found
         return -1 if unit is None else unit.position
 
-    def joined(self, other: BatchRange) -> BatchRange | None:
-        """Both as one where ``other`` goes on behind this one in the same way."""
-        if (self.kind, self.field, self.end) != (other.kind, other.field, other.first) or self.kind == BLANK:
-            return None
-        return self.with_all_between(other)
+    def goes_on(self, other: Self) -> bool:
+        """Whether ``other`` continues this one in the same way."""
+        return self.kind != BLANK and QueueRange.goes_on(self, other)
 
-    def with_all_between(self, other: BatchRange) -> BatchRange:
+    def with_all_between(self, other: Self) -> Self:
         """One that spans both."""
-        first, end, last = min(self.first, other.first), max(self.end, other.end), max(self.last, other.last)
-        return replace(self, first=first, end=end, count=self.count + other.count, last=last)
-
-
-_Range = TypeVar("_Range", UnitRange, BatchRange)
+        return replace(QueueRange.with_all_between(self, other), last=max(self.last, other.last))
 
 
 class Found(NamedTuple):
@@ -146,7 +130,6 @@ def compare_batch(expected: NDArray[Any], found: Found) -> list[BatchRange]:
 
     Args:
         expected: UNIT[n], in log order.
-        found: the others.
     """
     order = np.argsort(found.units["position"], kind="stable")
     units, places = found.units[order], found.place[order]
@@ -160,7 +143,7 @@ def compare_batch(expected: NDArray[Any], found: Found) -> list[BatchRange]:
     # Where a missing one should be, the next one is.
     place = np.append(places, -1)[at]
     lost = np.flatnonzero(~met)
-    # Those of a queue that was deleted and those of its successor are told by themselves.
+    # Those of a queue that was deleted and those of its successor are reported separately.
     incarnation = np.cumsum(begins_anew(expected))
     ranges = [
         BatchRange(
@@ -266,18 +249,3 @@ def order_ranges(
         for piece in pieces(rows, rows, MOST_RANGES)
     ]
     return ranges, int(highs[-1])
-
-
-def add_ranges(known: list[_Range], more: Iterable[_Range]) -> None:
-    """Append ranges; one that goes on behind the last becomes part of it, and so does what is too much."""
-    for one in more:
-        joined = known[-1].joined(one) if known else None
-        if joined is not None:
-            known[-1] = joined
-            continue
-        if len(known) >= _MOST_PER_QUEUE:
-            at = next((at for at in range(len(known) - 1, -1, -1) if known[at].kind == one.kind), -1)
-            if at >= 0:
-                known[at] = known[at].with_all_between(one)
-                continue
-        known.append(one)

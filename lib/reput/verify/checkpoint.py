@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from reput.broker.snapshot import read_checkpoint
@@ -11,23 +10,9 @@ from reput.format.checkpoint import LENGTH, LOGICS_FIELDS
 from reput.verify.report import CHECKPOINT, Difference
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """How far the data go.
-
-    Attributes:
-        log, queues, index: the greatest storeTimestamp, ms, of a message in the log, with a unit, in the
-            index; 0 without one.
-        last_unit: physical offset of the last message with a unit, -1 without one.
-    """
-
-    log: int
-    queues: int
-    index: int
-    last_unit: int
-
-
-def check_checkpoint(root: Path, reached: Reached, fields: int) -> list[Difference]:
+def check_checkpoint(
+    root: Path, fields: int, *, log: int, queues: int, index: int, last_unit: int
+) -> list[Difference]:
     """What of the checkpoint is ahead of the data: a broker that recovers by it would pass over messages.
 
     To the millisecond, and of the data as they lie there. What is ahead after a restart, by more than a start
@@ -35,6 +20,9 @@ def check_checkpoint(root: Path, reached: Reached, fields: int) -> list[Differen
 
     Args:
         fields: how many longs this version's checkpoint has.
+        log, queues, index: the greatest storeTimestamp, ms, of a message in the log, with a unit, in the
+            index; 0 without one.
+        last_unit: physical offset of the last message with a unit, -1 without one.
 
     Raises:
         StoreError: it can't be read.
@@ -46,15 +34,15 @@ def check_checkpoint(root: Path, reached: Reached, fields: int) -> list[Differen
     found = []
     for at, (name, value, most) in enumerate(
         (
-            ("physicMsgTimestamp", stored.physic_msg_timestamp, reached.log),
-            ("logicsMsgTimestamp", stored.logics_msg_timestamp, reached.queues),
-            ("indexMsgTimestamp", stored.index_msg_timestamp, reached.index),
+            ("physicMsgTimestamp", stored.physic_msg_timestamp, log),
+            ("logicsMsgTimestamp", stored.logics_msg_timestamp, queues),
+            ("indexMsgTimestamp", stored.index_msg_timestamp, index),
         )
     ):
         if value > most:
             found.append(_ahead(path, 8 * at, f"{name} of at most {most}", value))
-    if fields >= LOGICS_FIELDS and stored.logics_physical_offset > max(reached.last_unit, 0):
-        expected = f"logicsPhysicalOffset of at most {max(reached.last_unit, 0)}"
+    if fields >= LOGICS_FIELDS and stored.logics_physical_offset > max(last_unit, 0):
+        expected = f"logicsPhysicalOffset of at most {max(last_unit, 0)}"
         found.append(_ahead(path, 40, expected, stored.logics_physical_offset))
     if length not in (0, LENGTH):
         found.append(

@@ -6,8 +6,7 @@ of the log is compared with the entries that point into it, wherever they lie.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -16,16 +15,15 @@ from numpy.typing import NDArray
 
 from reput.build.index import KeyRows
 from reput.format.indexfile import (
-    ENTRY_LENGTH,
     FIRST_ORDINAL,
     KEY_HASH,
     MAX_TIME_DIFF,
     PHYSICAL_OFFSET,
     TIME_DIFF,
 )
-from reput.verify.index_file import BLOCK, ENTRY, MOST_PROBLEMS, IndexInfo
-from reput.verify.pieces import pieces
-from reput.verify.report import INDEX, Difference
+from reput.verify.index_file import BLOCK, MOST_PROBLEMS, IndexInfo
+from reput.verify.report import Difference
+from reput.verify.units import pieces
 
 #: A place in all files: the file's number above these bits, the ordinal below.
 _ORDINAL_BITS = 31
@@ -54,6 +52,16 @@ class Entries(NamedTuple):
     position: NDArray[np.int64]
     seconds: NDArray[np.int64]
 
+    @property
+    def number(self) -> NDArray[np.int64]:
+        """Which file has it, int64[entries]."""
+        return self.place >> _ORDINAL_BITS
+
+    @property
+    def ordinal(self) -> NDArray[np.int64]:
+        """Its ordinal there, int64[entries]."""
+        return self.place & ((1 << _ORDINAL_BITS) - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
@@ -63,7 +71,6 @@ class KeyRange:
         first, end: physical offsets: of the first message, and one above that of the last.
         count: keys.
         hash: of the first.
-        position: of the first.
         at_start, at_end: the part's first and last key are among them.
     """
 
@@ -71,7 +78,6 @@ class KeyRange:
     end: int
     count: int
     hash: int
-    position: int
     at_start: bool = False
     at_end: bool = False
 
@@ -85,14 +91,12 @@ class EntriesCompared:
         problems: entries that are wrong.
         duplicates: entries of messages that are indexed twice in a row, as a restarted broker does.
         first_duplicate: physical offset of the first such message, -1.
-        entries: how many point into the part.
     """
 
     missing: list[KeyRange] = field(default_factory=list)
     problems: list[Difference] = field(default_factory=list)
     duplicates: int = 0
     first_duplicate: int = -1
-    entries: int = 0
 
     @property
     def wrong(self) -> int:
@@ -106,13 +110,12 @@ def read_entries(runs: Sequence[BlockRun], start: int, end: int) -> Entries:
     Raises:
         OSError: a file can't be read.
     """
-    columns: list[Entries] = []
+    nothing = np.zeros(0, np.int64)
+    columns = [Entries(nothing, nothing, nothing, nothing)]
     for info, first, stop in runs:
         ordinal = FIRST_ORDINAL + first * BLOCK
         count = min(FIRST_ORDINAL + stop * BLOCK, info.end) - ordinal
-        with open(info.path, "rb") as file:
-            data = os.pread(file.fileno(), count * ENTRY_LENGTH, info.entry_offset(ordinal))
-        words = np.frombuffer(data[: len(data) // ENTRY_LENGTH * ENTRY_LENGTH], ENTRY)
+        words = info.read(ordinal, count)
         position = words["position"].astype(np.int64)
         rows = np.flatnonzero((position >= start) & (position < end))
         columns.append(
@@ -123,37 +126,39 @@ def read_entries(runs: Sequence[BlockRun], start: int, end: int) -> Entries:
                 words["seconds"][rows].astype(np.int64),
             )
         )
-    if not columns:
-        nothing = np.zeros(0, np.int64)
-        return Entries(nothing, nothing, nothing, nothing)
     return Entries(*(np.concatenate(each) for each in zip(*columns, strict=True)))
 
 
 def keys_of(chunks: Sequence[KeyRows]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """(position, storeTimestamp, hash) of each key, int64[keys], in the broker's order."""
-    if not chunks:
-        nothing = np.zeros(0, np.int64)
-        return nothing, nothing, nothing
-    keys = np.concatenate([rows.keys for rows in chunks])
+    nothing = np.zeros(0, np.int64)
     return (
-        np.repeat(np.concatenate([rows.position for rows in chunks]), keys),
-        np.repeat(np.concatenate([rows.timestamp for rows in chunks]), keys),
-        np.concatenate([rows.key_hash for rows in chunks]).astype(np.int64),
+        np.concatenate([nothing, *(np.repeat(rows.position, rows.keys) for rows in chunks)]),
+        np.concatenate([nothing, *(np.repeat(rows.timestamp, rows.keys) for rows in chunks)]),
+        np.concatenate([nothing, *(rows.key_hash for rows in chunks)]),
     )
 
 
 def compare_entries(
-    chunks: Sequence[KeyRows], entries: Entries, infos: Sequence[IndexInfo]
+    chunks: Sequence[KeyRows],
+    runs: Sequence[BlockRun],
+    start: int,
+    end: int,
+    infos: Sequence[IndexInfo],
 ) -> EntriesCompared:
-    """Compare the keys of a part of the log with the entries that point into it.
+    """Compare the keys of a range [start, end) of the log with the entries that point into it.
 
     Args:
         chunks: the keys, in log order.
-        entries: see :func:`read_entries`.
+        runs: the blocks that may hold such entries.
         infos: all index files, by number.
+
+    Raises:
+        OSError: a file can't be read.
     """
+    entries = read_entries(runs, start, end)
     position, timestamp, key_hash = keys_of(chunks)
-    result = EntriesCompared(entries=len(entries.place))
+    result = EntriesCompared()
     if (
         len(position) == len(entries.place)
         and (position == entries.position).all()
@@ -170,8 +175,7 @@ def compare_entries(
     there = np.where(at_message & (entries.hash >= 0), rank << 32 | np.maximum(entries.hash, 0), -1)
 
     # The n-th of equal keys belongs to the n-th of equal entries.
-    wanted_nth, there_nth = _nth(wanted), _nth(there)
-    keys = _paired(wanted, wanted_nth, there, there_nth)
+    keys = _paired(wanted, there)
     result.missing = _missing(np.flatnonzero(keys < 0), position, key_hash)
     paired = np.flatnonzero(keys >= 0)
     matched = Entries(*(column[keys[paired]] for column in entries))
@@ -197,18 +201,26 @@ class TwoCompared:
     Attributes:
         only_first, only_second: keys that the other one has no entry for.
         duplicates: entries that one store has more of than the other.
-        entries: how many the first one has.
     """
 
     only_first: list[KeyRange] = field(default_factory=list)
     only_second: list[KeyRange] = field(default_factory=list)
     duplicates: int = 0
-    entries: int = 0
 
 
-def compare_two(first: Entries, second: Entries) -> TwoCompared:
-    """Compare the keys that two stores index, whatever files and places their entries have."""
-    result = TwoCompared(entries=len(first.place))
+def compare_two(
+    runs: Sequence[BlockRun], other_runs: Sequence[BlockRun], start: int, end: int
+) -> TwoCompared:
+    """Compare the keys that two stores index, whatever files and places their entries have.
+
+    Args:
+        runs, other_runs: the blocks of each that may hold entries which point into [start, end) of the log.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    first, second = read_entries(runs, start, end), read_entries(other_runs, start, end)
+    result = TwoCompared()
     if len(first.place) == len(second.place) and (
         (first.position == second.position).all() and (first.hash == second.hash).all()
     ):
@@ -230,23 +242,6 @@ def compare_two(first: Entries, second: Entries) -> TwoCompared:
     return result
 
 
-def compare_slowly(chunks: Sequence[KeyRows], entries: Entries) -> tuple[list[tuple[int, int]], list[int]]:
-    """What :func:`compare_entries` says is missing, (position, hash), and too much, places; one at a time."""
-    left: dict[tuple[int, int], int] = {}
-    position, _timestamp, key_hash = keys_of(chunks)
-    for key in zip(position.tolist(), key_hash.tolist(), strict=True):
-        left[key] = left.get(key, 0) + 1
-    extra = []
-    for place, value, at in zip(
-        entries.place.tolist(), entries.hash.tolist(), entries.position.tolist(), strict=True
-    ):
-        if left.get((at, value), 0):
-            left[at, value] -= 1
-        else:
-            extra.append(place)
-    return sorted(key for key, count in left.items() for _ in range(count)), extra
-
-
 def _nth(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many equal values stand before each, int64[values]."""
     order = np.argsort(values, kind="stable")
@@ -258,23 +253,16 @@ def _nth(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return nth
 
 
-def _paired(
-    wanted: NDArray[np.int64],
-    wanted_nth: NDArray[np.int64],
-    there: NDArray[np.int64],
-    there_nth: NDArray[np.int64],
-) -> NDArray[np.int64]:
+def _paired(wanted: NDArray[np.int64], there: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each wanted value the row of ``there`` that is the same one, -1 if missing."""
     if not len(there):
         return np.full(len(wanted), -1, np.int64)
-    order = np.lexsort((there_nth, there))
-    values, nth = there[order], there_nth[order]
-    # The rows of one value are consecutive, and their numbers go up by one from 0 on.
-    at = np.searchsorted(values, wanted, side="left") + wanted_nth
+    order = np.argsort(there, kind="stable")
+    values = there[order]
+    at = np.searchsorted(values, wanted, side="left") + _nth(wanted)
     inside = at < len(values)
     rows = np.where(inside, at, 0)
-    same = inside & (values[rows] == wanted) & (nth[rows] == wanted_nth)
-    return np.where(same, order[rows], -1)
+    return np.where(inside & (values[rows] == wanted), order[rows], -1)
 
 
 def _missing(
@@ -286,7 +274,6 @@ def _missing(
             end=int(position[piece[-1]]) + 1,
             count=len(piece),
             hash=int(key_hash[piece[0]]),
-            position=int(position[piece[0]]),
             at_start=int(piece[0]) == 0,
             at_end=int(piece[-1]) == len(position) - 1,
         )
@@ -335,8 +322,7 @@ def _adjacent(rows: NDArray[np.int64], entries: Entries, infos: Sequence[IndexIn
         return legal
     # Ordinals of all files in one row: the files before it have so many entries.
     before = np.cumsum([0, *(info.end - FIRST_ORDINAL for info in infos)])
-    number = entries.place >> _ORDINAL_BITS
-    flat = before[number] + (entries.place & ((1 << _ORDINAL_BITS) - 1)) - FIRST_ORDINAL
+    flat = before[entries.number] + entries.ordinal - FIRST_ORDINAL
     for at in np.unique(entries.position[rows])[:MOST_PROBLEMS].tolist():
         mine = np.sort(flat[entries.position == at])
         if int(mine[-1] - mine[0]) + 1 == len(mine):
@@ -353,8 +339,7 @@ def _check_times(
     """Compare timeDiff, and what headers say of their first and last entry, with the messages' times."""
     if not len(entries.place):
         return
-    number = entries.place >> _ORDINAL_BITS
-    ordinal = entries.place & ((1 << _ORDINAL_BITS) - 1)
+    number, ordinal = entries.number, entries.ordinal
     for file in np.unique(number).tolist():
         info = infos[file]
         mine = number == file
@@ -378,54 +363,38 @@ def _check_times(
         if len(wrong):
             at = int(np.flatnonzero(mine)[wrong[0]])
             result.problems.append(
-                Difference(
+                info.problem(
                     "index-time",
-                    info.path,
-                    INDEX,
+                    info.entry_offset(int(ordinal[at])) + TIME_DIFF,
                     f"timeDiff {int(expected[wrong[0]])}",
                     str(int(found[wrong[0]])),
                     first=int(ordinal[at]),
                     end=int(ordinal[mine][wrong[-1]]) + 1,
                     count=len(wrong),
-                    offset=info.entry_offset(int(ordinal[at])) + TIME_DIFF,
                 )
             )
-        _check_header(info, "begin", ordinal[mine] == FIRST_ORDINAL, entries.position[mine], time, result)
-        _check_header(info, "end", ordinal[mine] == info.end - 1, entries.position[mine], time, result)
+        result.problems += _header_problems(info, ordinal[mine], entries.position[mine], time)
 
 
-def _check_header(
+def _header_problems(
     info: IndexInfo,
-    side: str,
-    rows: NDArray[np.bool_],
+    ordinal: NDArray[np.int64],
     position: NDArray[np.int64],
     timestamp: NDArray[np.int64],
-    result: EntriesCompared,
-) -> None:
-    if not rows.any():
-        return
+) -> Iterator[Difference]:
+    """Where a header doesn't say of its file's first and last entry what their messages say."""
     header = info.header
-    stored = (
-        (header.begin_timestamp, header.begin_physical_offset)
-        if side == "begin"
-        else (header.end_timestamp, header.end_physical_offset)
-    )
-    right = int(timestamp[rows][0]), int(position[rows][0])
-    for name, offset, expected, found in (
-        ("Timestamp", 0, right[0], stored[0]),
-        ("PhyOffset", 16, right[1], stored[1]),
+    for side, at, rows, stored in (
+        ("begin", 0, ordinal == FIRST_ORDINAL, (header.begin_timestamp, header.begin_physical_offset)),
+        ("end", 8, ordinal == info.end - 1, (header.end_timestamp, header.end_physical_offset)),
     ):
-        if expected != found:
-            result.problems.append(
-                Difference(
-                    "index-header",
-                    info.path,
-                    INDEX,
-                    f"{side}{name} {expected}",
-                    str(found),
-                    offset=offset + (8 if side == "end" else 0),
-                )
-            )
+        if rows.any():
+            right = int(timestamp[rows][0]), int(position[rows][0])
+            for name, place, expected, found in zip(
+                ("Timestamp", "PhyOffset"), (at, at + 16), right, stored, strict=True
+            ):
+                if expected != found:
+                    yield info.problem("index-header", place, f"{side}{name} {expected}", str(found))
 
 
 def _tell(
@@ -436,22 +405,11 @@ def _tell(
     infos: Sequence[IndexInfo],
     expected: str,
 ) -> None:
+    at = KEY_HASH if kind == "index-duplicate" else PHYSICAL_OFFSET
+    number, ordinal = entries.number, entries.ordinal
     for piece in pieces(rows, entries.place[rows], MOST_PROBLEMS):
-        place = int(entries.place[piece[0]])
-        info, ordinal = infos[place >> _ORDINAL_BITS], place & ((1 << _ORDINAL_BITS) - 1)
-        last = int(entries.place[piece[-1]]) & ((1 << _ORDINAL_BITS) - 1)
-        at = int(entries.position[piece[0]])
-        result.problems.append(
-            Difference(
-                kind,
-                info.path,
-                INDEX,
-                expected,
-                f"hash {int(entries.hash[piece[0]])} at physical offset {at}",
-                first=ordinal,
-                end=max(last, ordinal) + 1,
-                count=len(piece),
-                offset=info.entry_offset(ordinal)
-                + (KEY_HASH if kind == "index-duplicate" else PHYSICAL_OFFSET),
-            )
-        )
+        first, last = int(ordinal[piece[0]]), int(ordinal[piece[-1]])
+        info = infos[number[piece[0]]]
+        found = f"hash {int(entries.hash[piece[0]])} at physical offset {int(entries.position[piece[0]])}"
+        span = {"first": first, "end": max(last, first) + 1, "count": len(piece)}
+        result.problems.append(info.problem(kind, info.entry_offset(first) + at, expected, found, **span))

@@ -7,13 +7,12 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reput.errors import Finding, StoreError
 from reput.format import commitlog, javastring, names
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.format.consumequeue import PHYSICAL_OFFSET, SIZE, TAGS_CODE, UNIT_LENGTH
-from reput.format.consumequeueext import MAX_ADDRESS
+from reput.format.consumequeueext import FIRST_ADDRESS, MAX_ADDRESS
 from reput.log.segments import map_segment
 from reput.replay.selection import is_known
 from reput.replay.state import QueueState
@@ -22,9 +21,8 @@ from reput.verify.batch_files import BatchFiles
 from reput.verify.batch_units import BLANK, REPEATED, BatchRange, BatchUnit
 from reput.verify.batch_units import UNORDERED as UNORDERED_UNIT
 from reput.verify.entries import KeyRange
-from reput.verify.ext import ExtReader
-from reput.verify.index_file import IndexInfo
-from reput.verify.outside import series_files
+from reput.verify.index_file import IndexInfo, path_for
+from reput.verify.outside import place_in, series_files
 from reput.verify.plan import Plan, files_of
 from reput.verify.report import INDEX, QUEUE, Difference, Note
 from reput.verify.units import (
@@ -34,13 +32,10 @@ from reput.verify.units import (
     MISSING,
     UNORDERED,
     WRONG_EXT,
-    Record,
+    QueueRange,
     Unit,
     UnitRange,
 )
-
-if TYPE_CHECKING:
-    from reput.verify.against import PairRange
 
 _LMQ_PREFIX = "%LMQ%"
 
@@ -79,8 +74,8 @@ REMARKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What is known when all has been looked at.
+class Explainer:
+    """Explains ranges of one store, by what is known when all has been looked at.
 
     Attributes:
         queues: those of the log.
@@ -88,10 +83,10 @@ class Seen:
         damaged: [start, end) of what couldn't be read, ascending.
         holes: findings of queues whose queueOffsets have gaps or repeats.
         restarts: by topic, the physical offset where a queue of it begins anew.
-        infos: the index files.
         other_tags: parts of the index fit releases that index tags, or don't, unlike the chosen one.
     """
 
+    plan: Plan
     queues: Mapping[tuple[str, int], QueueState]
     end: int
     damaged: Sequence[tuple[int, int]]
@@ -100,32 +95,18 @@ class Seen:
     infos: Sequence[IndexInfo]
     other_tags: bool
 
-
-class Explainer:
-    """Explains ranges of one store.
-
-    Args:
-        plan: what was looked at.
-        seen: what is known.
-    """
-
-    def __init__(self, plan: Plan, seen: Seen) -> None:
-        self._plan = plan
-        self._seen = seen
-        self._settings = plan.settings
-
     @property
     def other_version(self) -> str:
         """The release that the index was written by, where it isn't the chosen one."""
-        return "5.3" if self._settings.dialect.index_tags else "5.5"
+        return "5.3" if self.plan.settings.dialect.index_tags else "5.5"
 
     def queue(
         self, queue: tuple[str, int], ranges: Sequence[UnitRange]
     ) -> tuple[list[Difference], list[Note]]:
         """A queue's ranges, ascending; a queue that was deleted with its topic is a note."""
         topic, queue_id = queue
-        bases = files_of(self._settings.root, topic, queue_id)
-        state = self._seen.queues.get(queue)
+        bases = files_of(self.plan.settings.root, topic, queue_id)
+        state = self.queues.get(queue)
         if state is not None and not bases:
             reason = self._deleted(queue, state)
             if reason is not None:
@@ -142,23 +123,24 @@ class Explainer:
 
     def _record(self, queue: tuple[str, int], one: UnitRange) -> Difference:
         """Where an address leads to the wrong thing."""
-        settings = self._settings
-        reader = ExtReader(settings.root, settings.recovery.queue_ext_file_size)
-        path, at = reader.file(*queue, one.found.tags)
+        settings = self.plan.settings
+        directory = names.queue_ext_directory(settings.root, *queue)
+        file_size = settings.recovery.queue_ext_file_size
+        place = place_in(directory, file_size, one.found.tags - FIRST_ADDRESS)
         cause = None
         if one.kind == DANGLING:
-            files = series_files(path.parent, queue, settings.recovery.queue_ext_file_size).files
+            files = series_files(directory, queue, file_size).files
             lost = "queue-ext-file-lost" if files else "queue-ext-lost"
             cause = lost if one.field == "file" else "queue-ext-broken"
         wanted = f"a record of tagsCode {0 if one.expected is None else one.expected.tags}"
         found = "no such file" if one.field == "file" else "none"
         if one.record is not None:
-            wanted, found = (_record_text(record) for record in one.record)
-        return of_range(queue, one, (path, at), wanted, found, cause)
+            wanted, found = map(str, one.record)
+        return of_range(queue, one, place, wanted, found, cause)
 
     def batch(self, queue: tuple[str, int], one: BatchRange, files: BatchFiles) -> Difference:
         """A range of a batch queue."""
-        settings, cause = self._settings, self._batch_cause(one, files)
+        settings, cause = self.plan.settings, self._batch_cause(one, files)
         place = batch_place(settings.root, settings.recovery.batch_queue_file_size, queue, one)
         found = "nothing" if one.found is None else str(one.found)
         expected = "nothing" if one.expected is None else str(one.expected)
@@ -185,9 +167,9 @@ class Explainer:
 
     def _deleted(self, queue: tuple[str, int], state: QueueState) -> str | None:
         topic = queue[0]
-        if self._seen.restarts.get(topic, -1) >= state.end:
+        if self.restarts.get(topic, -1) >= state.end:
             return "the topic was deleted and created again since"
-        known = self._plan.known
+        known = self.plan.known
         if known is not None and not is_known(topic, known):
             return "config/topics.json doesn't name the topic, so it was deleted"
         return None
@@ -200,37 +182,30 @@ class Explainer:
         state: QueueState | None,
         is_last: bool,
     ) -> Difference:
-        topic, queue_id = queue
-        size = self._settings.consume_queue_file_size
-        at = one.first * UNIT_LENGTH
-        base = at - at % size
-        path = names.queue_file(self._settings.root, topic, queue_id, base)
+        settings = self.plan.settings
+        directory = names.queue_directory(settings.root, *queue)
+        path, at = place_in(directory, settings.consume_queue_file_size, one.first * UNIT_LENGTH)
         field_at = {"size": SIZE, "tagsCode": TAGS_CODE}.get(one.field or "", PHYSICAL_OFFSET)
-        cause = self._cause(queue, one, bases, state, base, is_last)
+        cause = self._cause(queue, one, bases, state, one.first * UNIT_LENGTH - at, is_last)
         found = self._found(one)
         if one.kind == MISPLACED:
             found += f"; it lies at queueOffset {one.first + one.shift}"
-        place = path, at - base + field_at
-        return of_range(queue, one, place, self._expected(one), found, cause)
+        return of_range(queue, one, (path, at + field_at), self._expected(one), found, cause)
 
     def _expected(self, one: UnitRange) -> str:
         if one.kind == UNORDERED:
             return "an address above the one of the unit before"
         if one.expected is not None:
-            return _unit_text(one.expected)
+            return str(one.expected)
         if one.kind == MISSING:
             return "a unit of a message that has expired"
         return "nothing"
 
     def _found(self, one: UnitRange) -> str:
-        if one.found.is_zero:
-            return "nothing"
-        if one.found.is_pre_blank:
-            return "a pre-blank unit"
-        text = _unit_text(one.found)
-        if one.kind == EXTRA or one.field == "message":
-            text += f" ({self._target(one.found)[1]})"
-        return text
+        is_blank = one.found.is_zero or one.found.is_pre_blank
+        if not is_blank and (one.kind == EXTRA or one.field == "message"):
+            return f"{one.found} ({self._target(one.found)[1]})"
+        return str(one.found)
 
     def _cause(
         self,
@@ -266,13 +241,13 @@ class Explainer:
             if topic == SCHEDULE_TOPIC.decode() and one.field == "tagsCode":
                 return "delay-tags-hashed" if one.is_hash() else "delay-levels"
             return None
-        if topic.startswith(_LMQ_PREFIX) and not self._settings.enable_multi_dispatch:
+        if topic.startswith(_LMQ_PREFIX) and not self.plan.settings.enable_multi_dispatch:
             return "multi-dispatch-off"
         target = self._target(one.found)[0]
         return odd if odd is not None and target != "log-damaged" else target
 
     def _odd(self, queue: tuple[str, int], one: UnitRange) -> str | None:
-        for hole in self._seen.holes:
+        for hole in self.holes:
             if (hole.topic, hole.queue_id) != queue or hole.queue_offset is None:
                 continue
             if hole.queue_offset < one.end and one.first < hole.queue_offset + hole.count:
@@ -282,12 +257,12 @@ class Explainer:
     def _target(self, unit: Unit) -> tuple[str, str]:
         """What a unit points to: a cause, and in words."""
         position = unit.position
-        if position < self._plan.log.start:
+        if position < self.plan.log.start:
             return "before-log-start", "before the log's start"
-        if position >= self._seen.end:
+        if position >= self.end:
             return "past-log-end", "past the log's end"
-        at = bisect_right(self._seen.damaged, (position, 1 << 63)) - 1
-        if at >= 0 and self._seen.damaged[at][0] <= position < self._seen.damaged[at][1]:
+        at = bisect_right(self.damaged, (position, 1 << 63)) - 1
+        if at >= 0 and self.damaged[at][0] <= position < self.damaged[at][1]:
             return "log-damaged", "a part of the log that can't be read"
         message = self._message(position)
         if message is None:
@@ -297,14 +272,14 @@ class Explainer:
 
     def _message(self, position: int) -> tuple[str, int, int] | None:
         """(topic, queue id, queueOffset) of the message that begins at a physical offset."""
-        segment = self._plan.log.segment_at(position)
+        segment = self.plan.log.segment_at(position)
         if segment is None:
             return None
         try:
             view = map_segment(segment.path, segment.length).data
         except StoreError:
             return None
-        found = frame(view, segment.base, position - segment.base, self._settings.dialect.topic_length_v2)
+        found = frame(view, segment.base, position - segment.base, self.plan.settings.dialect.topic_length_v2)
         if not isinstance(found, Frame):
             return None
         topic = javastring.decode(bytes(view[slice(*found.topic)]))
@@ -314,15 +289,15 @@ class Explainer:
 
     def index(self, problem: Difference) -> Difference:
         """A problem of an index file, with its cause where that is the release."""
-        if not self._seen.other_tags or problem.kind != "dangling-entry":
+        if not self.other_tags or problem.kind != "dangling-entry":
             return problem
         return replace(problem, cause="other-dialect", remark=self._other_dialect())
 
     def missing_keys(self, keys: KeyRange) -> Difference:
         """Keys without entry."""
-        infos = self._seen.infos
+        infos = self.infos
         cause = None
-        if self._seen.other_tags:
+        if self.other_tags:
             cause = "other-dialect"
         elif not infos:
             cause = "index-lost"
@@ -330,15 +305,12 @@ class Explainer:
             cause = "index-short"
         elif keys.end <= infos[0].header.begin_physical_offset:
             cause = "index-begins-late"
-        message = self._message(keys.position)
+        message = self._message(keys.first)
         whose = "" if message is None else f" of message {message[2]} of {message[0]}:{message[1]}"
-        at = next(
-            (one for one in infos if one.header.end_physical_offset >= keys.position),
-            infos[-1] if infos else None,
-        )
+        nowhere = infos[-1].path if infos else str(self.plan.settings.root / names.INDEX)
         return Difference(
             "missing-entry",
-            str(self._settings.root / names.INDEX) if at is None else at.path,
+            path_for(infos, keys.first, nowhere),
             INDEX,
             f"an entry of hash {keys.hash}{whose}",
             "none",
@@ -346,21 +318,13 @@ class Explainer:
             end=keys.end,
             count=keys.count,
             cause=cause,
-            remark=None
-            if cause is None
-            else self._other_dialect()
-            if cause == "other-dialect"
-            else REMARKS[cause],
+            remark=self._other_dialect() if cause == "other-dialect" else _remark(cause),
         )
 
     def _other_dialect(self) -> str:
-        if self._settings.dialect.index_tags:
+        if self.plan.settings.dialect.index_tags:
             return "written by a version before 5.4: verify with --rocketmq-version 5.3"
         return "written by 5.4 or later, which indexes TAGS: verify with --rocketmq-version 5.5"
-
-
-def _record_text(record: Record) -> str:
-    return f"tagsCode {record.tags}, storeTimestamp {record.timestamp}"
 
 
 def _plain_unit(unit: BatchUnit) -> Unit:
@@ -369,7 +333,7 @@ def _plain_unit(unit: BatchUnit) -> Unit:
 
 def of_range(
     queue: tuple[str, int],
-    one: UnitRange | BatchRange | PairRange,
+    one: QueueRange,
     place: tuple[Path, int],
     expected: str,
     found: str,
@@ -390,17 +354,15 @@ def of_range(
         topic=queue[0],
         queue_id=queue[1],
         cause=cause,
-        remark=None if cause is None else REMARKS[cause],
+        remark=_remark(cause),
     )
+
+
+def _remark(cause: str | None) -> str | None:
+    return None if cause is None else REMARKS[cause]
 
 
 def batch_place(root: Path, file_size: int, queue: tuple[str, int], one: BatchRange) -> tuple[Path, int]:
     """The file in which a range of a batch queue begins, and where there; the directory if none is known."""
     directory = names.batch_queue_directory(root, *queue)
-    if one.place < 0:
-        return directory, 0
-    return directory / names.offset_name(one.place - one.place % file_size), one.place % file_size
-
-
-def _unit_text(unit: Unit) -> str:
-    return f"{unit.position}, {unit.size} bytes, tagsCode {unit.tags}"
+    return (directory, 0) if one.place < 0 else place_in(directory, file_size, one.place)

@@ -15,9 +15,19 @@ from numpy.typing import NDArray
 
 from reput.format import consumequeueext, names
 from reput.format.consumequeueext import FIRST_ADDRESS, HEAD_LENGTH, MAX_ADDRESS
-from reput.verify.pieces import pieces
 from reput.verify.queue_reader import SeriesReader
-from reput.verify.units import DANGLING, MOST_RANGES, UNORDERED, WRONG_EXT, Record, Unit, UnitRange, units_of
+from reput.verify.units import (
+    DANGLING,
+    MOST_RANGES,
+    UNORDERED,
+    WRONG_EXT,
+    Record,
+    Unit,
+    UnitRange,
+    pieces,
+    span,
+    units_of,
+)
 
 WHOLE, NO_FILE, NO_RECORD = range(3)
 
@@ -53,18 +63,11 @@ class ExtReader(SeriesReader):
     """Reads records of a store's queues.
 
     Args:
-        root: the store.
         file_size: ``mappedFileSizeConsumeQueueExt``, bytes.
     """
 
     def __init__(self, root: Path, file_size: int) -> None:
         super().__init__(root, file_size, names.queue_ext_directory, _MOST_OPEN)
-
-    def file(self, topic: str, queue_id: int, address: int) -> tuple[Path, int]:
-        """The file that an address leads into, and the byte offset there."""
-        place = address - FIRST_ADDRESS
-        base = place - place % self._file_size
-        return self._directory(self._root, topic, queue_id) / names.offset_name(base), place - base
 
     def read(self, topic: str, queue_id: int, addresses: NDArray[np.int64]) -> Records:
         """What some addresses lead to.
@@ -191,17 +194,6 @@ def compare_records(
                     Record(int(wanted[at]), int(timestamp[at])),
                     Record(int(records.tags[at]), int(records.timestamp[at])),
                 )
-            ranges.append(
-                UnitRange(
-                    kind=kind,
-                    field=field,
-                    shift=0,
-                    first=first + row,
-                    end=first + int(rows[piece[-1]]) + 1,
-                    count=len(piece),
-                    expected=Unit(*right[row].tolist()),
-                    found=Unit(*there[row].tolist()),
-                    record=record,
-                )
-            )
+            units = Unit(*right[row].tolist()), Unit(*there[row].tolist())
+            ranges.append(UnitRange(kind, field, *span(first, rows[piece]), *units, record=record))
     return ranges, plain

@@ -3,22 +3,76 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reput.format.indexfile import FIRST_ORDINAL
 from reput.replay.runner import Runner
-from reput.verify.batch_check import uncovered
-from reput.verify.entries import EntriesCompared, joined, joined_problems
+from reput.verify.entries import BlockRun, EntriesCompared, compare_entries, joined, joined_problems
 from reput.verify.explain import Explainer
-from reput.verify.index_file import index_files, stray_directories
-from reput.verify.index_map import IndexMap, find_entries
+from reput.verify.index_file import (
+    IndexInfo,
+    block_starts,
+    blocks,
+    check_chains,
+    index_files,
+    stray_directories,
+)
 from reput.verify.plan import Plan
 from reput.verify.report import Difference, Note
-from reput.verify.tasks import ChainsTask, EntriesTask, PartChecked
-from reput.verify.waves import in_waves
+from reput.verify.tasks import PartChecked, in_waves
+from reput.verify.units import pieces
 
 _LONG_MAX = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class IndexMap:
+    """The index files, and the least and greatest position in each block of 4,096 entries.
+
+    Attributes:
+        infos: by number.
+        least, greatest: of each file, int64[blocks].
+    """
+
+    infos: tuple[IndexInfo, ...] = ()
+    least: list[NDArray[np.int64]] = field(default_factory=list)
+    greatest: list[NDArray[np.int64]] = field(default_factory=list)
+
+    @property
+    def keys(self) -> int:
+        """Entries that the files hold."""
+        return sum(info.end - FIRST_ORDINAL for info in self.infos)
+
+    def runs(self, start: int, end: int) -> tuple[BlockRun, ...]:
+        """The blocks that may hold entries which point into [start, end) of the log."""
+        found = []
+        for info, least, greatest in zip(self.infos, self.least, self.greatest, strict=True):
+            rows = np.flatnonzero((least < end) & (greatest >= start))
+            for piece in pieces(rows, rows, len(rows)):
+                found.append(BlockRun(info, int(piece[0]), int(piece[-1]) + 1))
+        return tuple(found)
+
+
+def find_entries(runner: Runner, infos: Sequence[IndexInfo]) -> IndexMap:
+    """Read all index files once, so that each part of the log finds the entries that point into it.
+
+    Raises:
+        ReputError: one can't be read.
+    """
+    starts = [(info, first) for info in infos for first in block_starts(info)]
+    nothing = np.zeros(0, np.int64)
+    least, greatest = [nothing] * len(infos), [nothing] * len(infos)
+    tasks = [partial(blocks, info, first) for info, first in starts]
+    for (info, _), (low, high) in zip(starts, in_waves(runner, tasks), strict=True):
+        least[info.number] = np.append(least[info.number], low)
+        greatest[info.number] = np.append(greatest[info.number], high)
+    return IndexMap(tuple(infos), least, greatest)
 
 
 class IndexCheck:
@@ -35,7 +89,6 @@ class IndexCheck:
         self.map = IndexMap()
         self.other_tags = False
         self._entries = EntriesCompared()
-        self._covered: list[tuple[int, int]] = []
         self._strays: list[Difference] = []
 
     def find(self) -> None:
@@ -54,31 +107,25 @@ class IndexCheck:
     def follow_chains(self, ended: threading.Event) -> list[Difference]:
         """What is wrong with the chains of all index files; cut short once the run has ended without it."""
         problems: list[Difference] = []
-        tasks = [ChainsTask(info) for info in self.map.infos]
+        tasks = [partial(check_chains, info) for info in self.map.infos]
         with closing(in_waves(self._runner, tasks)) as results:
-            for checked in results:
-                problems += checked.problems
+            for found in results:
+                problems += found
                 if ended.is_set():
                     break
         return problems
 
     def add(self, checked: PartChecked) -> None:
         """Take what came of a part of the log."""
-        self._covered.append((checked.result.part.start, checked.result.part.end))
         if checked.entries is not None:
             self._add_entries(checked.entries)
         self.other_tags |= checked.other_tags
 
-    def check_leftover_entries(self) -> None:
-        """Entries that point to where no part was: before 0, between parts, past the end."""
-        if not self.map.infos:
-            return
-        plan = self._plan
-        ranges = uncovered(self._covered, plan.log.start)
-        if plan.running:
-            ranges = [(start, min(end, plan.end)) for start, end in ranges if start < plan.end]
+    def check_leftovers(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Entries that point to where no part was: into one of these ranges."""
+        infos = self.map.infos
         tasks = [
-            EntriesTask(start, end, runs, self.map.infos)
+            partial(compare_entries, (), runs, start, end, infos)
             for start, end in ranges
             if (runs := self.map.runs(start, end))
         ]
@@ -96,7 +143,6 @@ class IndexCheck:
         if compared.duplicates and known.first_duplicate < 0:
             known.first_duplicate = compared.first_duplicate
         known.duplicates += compared.duplicates
-        known.entries += compared.entries
 
     def findings(self, explainer: Explainer, chains: list[Difference]) -> Iterator[Difference]:
         """What is wrong, ``chains`` being what :meth:`follow_chains` found."""
@@ -115,11 +161,6 @@ class IndexCheck:
                 f"{self._entries.first_duplicate}: a broker that is started indexes its last message again",
                 count=self._entries.duplicates,
             )
-
-    @property
-    def keys(self) -> int:
-        """Entries that the files hold."""
-        return sum(info.end - FIRST_ORDINAL for info in self.map.infos)
 
     @property
     def end_timestamp(self) -> int:

@@ -6,8 +6,9 @@ Source: ``IndexFile.putKey``, ``IndexFile.selectPhyOffset``, ``IndexHeader`` (ro
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,15 +27,15 @@ from reput.format.indexfile import (
     IndexHeader,
 )
 from reput.store.listing import entries_in
-from reput.verify.pieces import pieces
 from reput.verify.report import INDEX, Difference
+from reput.verify.units import pieces
 
-#: Entries whose positions are told by their least and their greatest.
+#: Entries whose positions are given by their least and their greatest.
 BLOCK = 4096
 _BLOCKS_AT_ONCE = 256
-ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
+_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
 
-#: Problems of one kind in one file that are told one by one.
+#: Problems of one kind in one file that are listed one by one.
 MOST_PROBLEMS = 64
 
 _BROKEN, _CYCLE, _HASH = range(3)
@@ -44,7 +45,6 @@ class IndexInfo(NamedTuple):
     """An index file as its header tells.
 
     Attributes:
-        path: the file.
         number: of the store's files in order, from 0 on.
         header: as on disk.
         length: bytes of the file.
@@ -75,15 +75,25 @@ class IndexInfo(NamedTuple):
 
     def entry_offset(self, ordinal: int) -> int:
         """Byte offset of an entry."""
-        return HEADER_LENGTH + self.slots * SLOT_LENGTH + ordinal * ENTRY_LENGTH
+        return indexfile.file_length(self.slots, ordinal)
 
+    def problem(
+        self, kind: str, offset: int, expected: str, found: str, first: int = 0, end: int = 0, count: int = 1
+    ) -> Difference:
+        """What is wrong in it; see :class:`reput.verify.report.Difference`."""
+        return Difference(
+            kind, self.path, INDEX, expected, found, first=first, end=end, count=count, offset=offset
+        )
 
-@dataclass(slots=True)
-class ChainsChecked:
-    """What came of looking at a file's chains: its problems, and how many entries it has."""
+    def read(self, ordinal: int, count: int) -> NDArray[np.void]:
+        """The entries from an ordinal on: hash, position, seconds and previous; fewer in a file that is cut.
 
-    problems: list[Difference] = field(default_factory=list)
-    entries: int = 0
+        Raises:
+            OSError: the file can't be read.
+        """
+        with open(self.path, "rb") as file:
+            data = os.pread(file.fileno(), count * ENTRY_LENGTH, self.entry_offset(ordinal))
+        return np.frombuffer(data, _ENTRY, len(data) // ENTRY_LENGTH)
 
 
 def index_files(root: Path, slots: int, entries: int) -> list[IndexInfo]:
@@ -92,10 +102,21 @@ def index_files(root: Path, slots: int, entries: int) -> list[IndexInfo]:
     Raises:
         StoreError: a file can't be read.
     """
-    try:
-        return _index_files(root / names.INDEX, slots, entries)
-    except OSError as error:
-        raise StoreError("the index can't be read", path=error.filename, found=error.strerror) from error
+    found: list[IndexInfo] = []
+    previous = position = -1
+    with _reading_index():
+        for entry in entries_in(root / names.INDEX):
+            if not entry.is_file():
+                continue
+            with open(entry.path, "rb") as file:
+                data = file.read(HEADER_LENGTH)
+                length = os.fstat(file.fileno()).st_size
+            header = IndexHeader.decode(data.ljust(HEADER_LENGTH, b"\0"))
+            found.append(
+                IndexInfo(entry.path, len(found), header, length, previous, position, slots, entries)
+            )
+            previous, position = header.end_timestamp, header.end_physical_offset
+    return found
 
 
 def stray_directories(root: Path) -> list[Difference]:
@@ -104,28 +125,25 @@ def stray_directories(root: Path) -> list[Difference]:
     Raises:
         StoreError: the directory can't be read.
     """
-    directory = root / names.INDEX
+    with _reading_index():
+        return [
+            Difference("index-stray-directory", entry.path, INDEX, "files only", "a directory")
+            for entry in entries_in(root / names.INDEX)
+            if entry.is_dir()
+        ]
+
+
+def path_for(infos: Sequence[IndexInfo], position: int, nowhere: str) -> str:
+    """The file that a message's keys belong in, by its physical offset; ``nowhere`` where all end before."""
+    return next((info.path for info in infos if info.header.end_physical_offset >= position), nowhere)
+
+
+@contextmanager
+def _reading_index() -> Iterator[None]:
     try:
-        found = [entry.path for entry in entries_in(directory) if entry.is_dir()]
+        yield
     except OSError as error:
         raise StoreError("the index can't be read", path=error.filename, found=error.strerror) from error
-    return [
-        Difference("index-stray-directory", str(path), INDEX, "files only", "a directory") for path in found
-    ]
-
-
-def _index_files(directory: Path, slots: int, entries: int) -> list[IndexInfo]:
-    paths = [Path(entry.path) for entry in entries_in(directory) if entry.is_file()]
-    found: list[IndexInfo] = []
-    previous = position = -1
-    for path in paths:
-        with path.open("rb") as file:
-            data = file.read(HEADER_LENGTH)
-            length = os.fstat(file.fileno()).st_size
-        header = IndexHeader.decode(data.ljust(HEADER_LENGTH, b"\0"))
-        found.append(IndexInfo(str(path), len(found), header, length, previous, position, slots, entries))
-        previous, position = header.end_timestamp, header.end_physical_offset
-    return found
 
 
 def blocks(info: IndexInfo, first: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -139,10 +157,7 @@ def blocks(info: IndexInfo, first: int) -> tuple[NDArray[np.int64], NDArray[np.i
     """
     start = FIRST_ORDINAL + first * BLOCK
     count = min(info.end - start, BLOCK * _BLOCKS_AT_ONCE)
-    with open(info.path, "rb") as file:
-        data = os.pread(file.fileno(), count * ENTRY_LENGTH, info.entry_offset(start))
-    words = np.frombuffer(data[: len(data) // ENTRY_LENGTH * ENTRY_LENGTH], ENTRY)
-    position = words["position"].astype(np.int64)
+    position = info.read(start, count)["position"].astype(np.int64)
     starts = np.arange(0, len(position), BLOCK)
     return np.minimum.reduceat(position, starts), np.maximum.reduceat(position, starts)
 
@@ -153,94 +168,62 @@ def block_starts(info: IndexInfo) -> range:
     return range(0, count, _BLOCKS_AT_ONCE)
 
 
-def check_chains(info: IndexInfo) -> ChainsChecked:
+def check_chains(info: IndexInfo) -> list[Difference]:
     """Follow what putting the file's hashes does to its slots and chains, and compare.
 
     Raises:
         OSError: the file can't be read.
     """
-    result = ChainsChecked(entries=info.end - FIRST_ORDINAL)
-    _check_header(info, result)
+    problems = list(_header_problems(info))
     slots = np.zeros(info.slots, np.int32)
-    for ordinal, words in _entries(info):
+    at_once = BLOCK * _BLOCKS_AT_ONCE
+    for ordinal in range(FIRST_ORDINAL, info.end, at_once):
+        words = info.read(ordinal, min(at_once, info.end - ordinal))
+        key_hash, previous = words["hash"].astype(np.int32), words["previous"].astype(np.int32)
         bad = np.empty((MOST_PROBLEMS + 1, 4), np.int64)
         counts = np.zeros(3, np.int64)
-        used = int(
-            _follow(
-                words["hash"].astype(np.int32),
-                words["previous"].astype(np.int32),
-                ordinal,
-                slots,
-                bad,
-                counts,
-            )
-        )
-        result.problems += _chain_problems(info, bad[:used].tolist(), counts.tolist())
-    _check_slots(info, slots, result)
+        used = int(_follow(key_hash, previous, ordinal, slots, bad, counts))
+        problems += _chain_problems(info, bad[:used].tolist(), counts.tolist())
+    problems += _slot_problems(info, slots)
     used = int(np.count_nonzero(slots))
     if used != info.header.slot_count:
-        result.problems.append(
-            _problem(info, "index-header", 32, f"hashSlotCount {used}", str(info.header.slot_count))
+        problems.append(
+            info.problem("index-header", 32, f"hashSlotCount {used}", str(info.header.slot_count))
         )
-    del result.problems[8 * MOST_PROBLEMS :]
-    return result
+    return problems[: 8 * MOST_PROBLEMS]
 
 
-def _check_header(info: IndexInfo, result: ChainsChecked) -> None:
+def _header_problems(info: IndexInfo) -> Iterator[Difference]:
     header = info.header
     if not 0 <= header.index_count <= info.entries:
-        result.problems.append(
-            _problem(
-                info, "index-header", 36, f"indexCount from 0 to {info.entries}", str(header.index_count)
-            )
-        )
+        expected = f"indexCount from 0 to {info.entries}"
+        yield info.problem("index-header", 36, expected, str(header.index_count))
     if header.index_count > FIRST_ORDINAL and header.begin_physical_offset < info.previous_position:
         # A broker indexes no message before the last file's endPhyOffset, and reads the files by their names.
-        result.problems.append(
-            _problem(
-                info,
-                "index-header",
-                16,
-                f"beginPhyOffset of at least {info.previous_position}, where the file before it ends",
-                str(header.begin_physical_offset),
-            )
-        )
+        expected = f"beginPhyOffset of at least {info.previous_position}, where the file before it ends"
+        yield info.problem("index-header", 16, expected, str(header.begin_physical_offset))
     if info.length != info.expected_length:
-        result.problems.append(
-            _problem(info, "index-file-length", 0, f"{info.expected_length} bytes", f"{info.length} bytes")
-        )
+        expected, found = f"{info.expected_length} bytes", f"{info.length} bytes"
+        yield info.problem("index-file-length", 0, expected, found)
 
 
-def _check_slots(info: IndexInfo, slots: NDArray[np.int32], result: ChainsChecked) -> None:
+def _slot_problems(info: IndexInfo, slots: NDArray[np.int32]) -> list[Difference]:
     with open(info.path, "rb") as file:
         data = os.pread(file.fileno(), info.slots * SLOT_LENGTH, HEADER_LENGTH)
     stored = np.frombuffer(data.ljust(info.slots * SLOT_LENGTH, b"\0"), ">i4")
     wrong = np.flatnonzero(stored != slots)
-    for piece in pieces(wrong, wrong, MOST_PROBLEMS):
-        slot = int(piece[0])
-        result.problems.append(
-            Difference(
-                "index-slot",
-                info.path,
-                INDEX,
-                f"entry {int(slots[slot])} in slot {slot}",
-                f"entry {int(stored[slot])}",
-                first=slot,
-                end=int(piece[-1]) + 1,
-                count=len(piece),
-                offset=HEADER_LENGTH + slot * SLOT_LENGTH,
-            )
+    return [
+        info.problem(
+            "index-slot",
+            HEADER_LENGTH + int(piece[0]) * SLOT_LENGTH,
+            f"entry {int(slots[piece[0]])} in slot {piece[0]}",
+            f"entry {int(stored[piece[0]])}",
+            first=int(piece[0]),
+            end=int(piece[-1]) + 1,
+            count=len(piece),
         )
-
-
-def _entries(info: IndexInfo) -> Iterator[tuple[int, NDArray[np.void]]]:
-    """(first ordinal, ENTRY[entries]) of a file, some at a time."""
-    at_once = BLOCK * _BLOCKS_AT_ONCE
-    with open(info.path, "rb") as file:
-        for ordinal in range(FIRST_ORDINAL, info.end, at_once):
-            count = min(at_once, info.end - ordinal)
-            data = os.pread(file.fileno(), count * ENTRY_LENGTH, info.entry_offset(ordinal))
-            yield ordinal, np.frombuffer(data[: len(data) // ENTRY_LENGTH * ENTRY_LENGTH], ENTRY)
+        for piece in pieces(wrong, wrong, MOST_PROBLEMS)
+    ]
 
 
 @njit(cache=CACHED, nogil=True, _nrt=False)
@@ -271,28 +254,11 @@ def _follow(key_hash, previous, first_ordinal, slots, bad, counts):  # type: ign
     return used
 
 
-def follow_slowly(
-    key_hash: NDArray[np.int32], previous: NDArray[np.int32], slots: NDArray[np.int32]
-) -> list[tuple[str, int]]:
-    """What :func:`check_chains` says of a file's entries, one at a time: (kind, ordinal)."""
-    found = []
-    for row, (value, before) in enumerate(zip(key_hash.tolist(), previous.tolist(), strict=True)):
-        ordinal = FIRST_ORDINAL + row
-        if value < 0:
-            found.append(("index-hash", ordinal))
-            continue
-        expected = int(slots[value % len(slots)])
-        slots[value % len(slots)] = ordinal
-        if before != expected:
-            found.append(("index-cycle" if before >= ordinal else "index-chain", ordinal))
-    return found
-
-
 _CHAIN_KINDS = {_BROKEN: "index-chain", _CYCLE: "index-cycle", _HASH: "index-hash"}
 
 
 def _chain_problems(info: IndexInfo, rows: list[list[int]], counts: list[int]) -> list[Difference]:
-    """One problem each, and where there are more than are told, the last of a kind stands for the rest."""
+    """One problem each, and where there are more than are listed, the last of a kind stands for the rest."""
     problems: list[Difference] = []
     told = [0, 0, 0]
     last: dict[int, int] = {}
@@ -300,25 +266,11 @@ def _chain_problems(info: IndexInfo, rows: list[list[int]], counts: list[int]) -
         wanted = "a hash that isn't negative" if kind == _HASH else f"prevIndex {expected}"
         told[kind] += 1
         last[kind] = len(problems)
-        problems.append(
-            Difference(
-                _CHAIN_KINDS[kind],
-                info.path,
-                INDEX,
-                wanted,
-                str(found),
-                first=ordinal,
-                end=ordinal + 1,
-                offset=info.entry_offset(ordinal) + (0 if kind == _HASH else indexfile.PREVIOUS),
-            )
-        )
+        place = info.entry_offset(ordinal) + (0 if kind == _HASH else indexfile.PREVIOUS)
+        problems.append(info.problem(_CHAIN_KINDS[kind], place, wanted, str(found), ordinal, ordinal + 1))
     for kind, at in last.items():
         more = counts[kind] - told[kind]
         if more:
             one = problems[at]
             problems[at] = replace(one, end=info.end, count=one.count + more)
     return problems
-
-
-def _problem(info: IndexInfo, kind: str, offset: int, expected: str, found: str) -> Difference:
-    return Difference(kind, info.path, INDEX, expected, found, offset=offset)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,10 @@ from reput.store.holes import extents
 from reput.store.listing import entries_in
 from reput.store.unreadable import reading
 from reput.verify.report import QUEUE, Difference
-from reput.verify.units import (
-    UnitRange,
-    extra_ranges,
-    missing_ranges,
-    units_of,
-)
+from reput.verify.units import UnitRange, extra_ranges, missing_ranges, units_of
+
+if TYPE_CHECKING:
+    from reput.verify.batch_files import BatchFiles
 
 _UNITS_AT_ONCE = 1 << 18
 #: Less than any position: no unit but pre-blank ones so far. One more: units, but none of an expired message.
@@ -40,7 +38,6 @@ class Outside:
     """What came of looking at one queue's directory.
 
     Attributes:
-        topic, queue_id: the queue.
         ranges: places that differ.
         problems: files that are wrong.
         fitting: files of the right length.
@@ -64,7 +61,6 @@ class Known:
     """What the log says of a queue.
 
     Attributes:
-        topic, queue_id: the queue.
         first, next: queueOffset of its first message in the log and after its last one; None where the log
             has no message of it.
     """
@@ -78,17 +74,15 @@ class Known:
 def check_outside(
     root: Path,
     file_size: int,
-    known: Known,
     log_start: int,
     live_end: int | None,
-    ext_file_size: int | None = None,
+    ext_file_size: int | None,
+    known: Known,
 ) -> Outside:
     """Look at a queue's files, and at the places outside of what the log has.
 
     Args:
-        root: the store.
         file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
-        known: the queue.
         log_start: physical offset where the log begins.
         live_end: where a broker writes meanwhile, the physical offset up to which the log was looked at:
             units of messages from there on are let be. None without a broker.
@@ -118,8 +112,14 @@ def check_outside(
             if known.next is not None and after < stop:
                 _behind(fd, start, after, stop, live_end, result)
     if known.first is None:
-        _drop_zeros_at_end(result)
+        # Where the log has nothing of a queue, what is behind its last unit is no loss.
+        result.ranges = [one for one in result.ranges if one.first < result.used]
     return result
+
+
+def place_in(directory: Path, file_size: int, at: int) -> tuple[Path, int]:
+    """The file of a queue that has its byte ``at``, and the byte offset there."""
+    return directory / names.offset_name(at - at % file_size), at % file_size
 
 
 @dataclass(slots=True)
@@ -264,6 +264,8 @@ def _written(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
             at = done
 
 
-def _drop_zeros_at_end(result: Outside) -> None:
-    """Where the log has nothing of a queue, what is behind its last unit is no loss."""
-    result.ranges = [one for one in result.ranges if one.first < result.used]
+def files_fit(looked: Iterable[Outside | BatchFiles]) -> bool:
+    """Whether some file of these queues has the length that the settings ask for, or none has a wrong one."""
+    found = list(looked)
+    wrong = any(problem.kind == "queue-file-length" for each in found for problem in each.problems)
+    return not wrong or any(each.fitting for each in found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,31 @@ from reput.store.listing import names_seen, queues_in
 from reput.store.lock import is_broker_running
 from reput.store.swap import is_pending
 from reput.store.unreadable import check_store
-from reput.verify.options import VerifyOptions
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """What ``reput verify`` is asked for.
+
+    Attributes:
+        store: the store; holds ``commitlog/`` unless broker.conf says otherwise.
+        against: another store whose derived files are compared with this one's, None to compare with the log.
+        broker_conf: the broker's own configuration file, None for what the store shows.
+        rocketmq_version: the dialect, None for the one that the store shows.
+        queues: ``TOPIC`` or ``TOPIC:ID``; empty for all. With a choice the index isn't looked at.
+        index: the index is looked at, too.
+        part_bytes: bytes of log that one task takes.
+        batch_bytes: bytes of log after which queues whose queueOffsets don't follow one by one are looked at.
+    """
+
+    store: Path
+    against: Path | None = None
+    broker_conf: Path | None = None
+    rocketmq_version: str | None = None
+    queues: tuple[str, ...] = ()
+    index: bool = True
+    part_bytes: int = 128 << 20
+    batch_bytes: int = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +96,7 @@ def prepare(options: VerifyOptions) -> Plan:
     running = may_be_running(settings.root)
     known = known_topics(settings.topics_json)
     batch = batch_queue_topics(settings.topics_json) | {
-        topic for topic, _ in queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE)
+        topic for topic, _ in queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE, Selection())
     }
     parsed = Selection.parse(options.queues)
     return Plan(
@@ -95,13 +118,22 @@ def open_store(root: Path, options: VerifyOptions) -> StoreSettings:
         ReputError: it isn't.
     """
     check_store(root)
+    refuse_half_replaced(root)
+    return StoreSettings.load(root, options.broker_conf, options.rocketmq_version, dledger=True)
+
+
+def refuse_half_replaced(root: Path) -> None:
+    """Refuse a store whose rebuild in place hasn't come to its end.
+
+    Raises:
+        StoreError: it hasn't.
+    """
     if is_pending(root):
         raise StoreError(
             "a rebuild in place was interrupted while it replaced files: the store is a mixture",
             path=root,
             next_step="Run the rebuild again, which finishes that first",
         )
-    return StoreSettings.load(root, options.broker_conf, options.rocketmq_version, dledger=True)
 
 
 def may_be_running(root: Path) -> bool:
@@ -112,15 +144,19 @@ def may_be_running(root: Path) -> bool:
         return True
 
 
-def queues_on_disk(directory: Path) -> Iterator[tuple[str, int]]:
-    """The queues that have a directory, such as ``consumequeue/TOPIC/3``; other names aren't a broker's.
+def queues_on_disk(directory: Path, selection: Selection) -> list[tuple[str, int]]:
+    """The wanted queues that have a directory, such as ``consumequeue/TOPIC/3``, by name.
 
     Raises:
         StoreError: they can't be listed.
     """
     try:
-        for topic, queue_id, _ in queues_in(directory):
-            yield topic, queue_id
+        return [
+            (topic, queue_id)
+            for topic, queue_id, _ in queues_in(directory)
+            if selection.wants_topic(topic.encode("utf-8", "replace"))
+            and selection.wants_queue(topic, queue_id)
+        ]
     except OSError as error:
         raise StoreError("the queues can't be listed", path=error.filename, found=error.strerror) from error
 

@@ -18,7 +18,6 @@ class SeriesReader:
     """Keeps files of a store's queues open. A context manager.
 
     Args:
-        root: the store.
         file_size: bytes of a file.
         directory: of a queue below the root: a function of :mod:`reput.format.names`.
         most_open: bound of open descriptors.
@@ -61,7 +60,6 @@ class QueueReader(SeriesReader):
     """Reads the units at any places of a store's queues.
 
     Args:
-        root: the store.
         file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
     """
 

@@ -10,7 +10,7 @@ from reput.config.evidence import Basis
 from reput.errors import Fact, Finding
 from reput.format import names
 from reput.next_command import next_command
-from reput.verify.options import VerifyOptions
+from reput.verify.plan import VerifyOptions
 
 #: More queues than this aren't named one by one in the next command.
 _MOST_QUEUES = 20
@@ -197,7 +197,8 @@ def next_steps(
     if not findings:
         return []
     if other_version is not None:
-        return [_verify(options, other_version)]
+        conf = options.broker_conf
+        return [next_command("verify", options.store, broker_conf=conf, rocketmq_version=other_version)]
     steps: list[str] = []
     if not files_fit:
         steps.append(
@@ -230,10 +231,6 @@ def next_steps(
     if len(lost) > _MOST_QUEUES:
         steps.append(f"and so for {len(lost) - _MOST_QUEUES:,} more queues")
     return steps
-
-
-def _verify(options: VerifyOptions, version: str) -> str:
-    return next_command("verify", options.store, broker_conf=options.broker_conf, rocketmq_version=version)
 
 
 def _rebuild(options: VerifyOptions, queues: list[tuple[str, int]]) -> str:

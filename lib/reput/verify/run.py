@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reput.build.placement import Breaks
@@ -23,28 +24,26 @@ from reput.replay.queues import BatchQueues
 from reput.replay.runner import Runner
 from reput.replay.state import QueueState
 from reput.scan.part import Part
+from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
 from reput.store.witness import config_seen, store_seen
 from reput.verify.batch_check import BatchCheck
-from reput.verify.batch_units import add_ranges
-from reput.verify.checkpoint import Reached, check_checkpoint
-from reput.verify.explain import Explainer, Seen
+from reput.verify.checkpoint import check_checkpoint
+from reput.verify.explain import Explainer
 from reput.verify.index_check import IndexCheck
-from reput.verify.options import VerifyOptions
-from reput.verify.outside import Known, Outside
-from reput.verify.plan import Plan, prepare, queues_on_disk
+from reput.verify.outside import Known, Outside, check_outside, files_fit
+from reput.verify.plan import Plan, VerifyOptions, prepare, queues_on_disk
 from reput.verify.report import INDEX, QUEUE, Difference, Note, Report, next_steps
-from reput.verify.tasks import IrregularTask, OutsideTask, PartChecked, PartTask
-from reput.verify.units import UnitRange
-from reput.verify.waves import done, in_waves
+from reput.verify.tasks import IrregularTask, PartChecked, PartTask, done, in_waves, of_each
+from reput.verify.units import Compared, UnitRange, add_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _Queue = tuple[str, int]
-Listener = Callable[[int, int, int], None]
 
 _QUEUES_AT_ONCE = 64
+_LONG_MAX = (1 << 63) - 1
 #: What is odd about a queue's messages and just as a live broker left it.
 _LEGAL = frozenset({"repeated-message", "queue-offset-jump", "queue-restarted", "unproven-message"})
 
@@ -58,22 +57,19 @@ def verify(
 
     Args:
         start_spark: gives the session; only called when nothing speaks against the run.
-        listener: is told bytes of log and messages that were looked at, and the bytes that there are in all.
+        listener: gets bytes of log and messages that were looked at, and the bytes that there are in all.
 
     Raises:
         ReputError: refused or failed.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     from reput.spark.runner import SparkRunner
-    from reput.spark.sessions import spark_error
+    from reput.spark.sessions import converting_spark_errors
 
     started = time.perf_counter()
     plan = prepare(options)
     if plan.settings.basis.hiding:
         return of_other_settings(plan)
-    try:
+    with converting_spark_errors():
         runner = SparkRunner(start_spark().sparkContext)
         runner.warm_up()
         if not runner.is_local:
@@ -81,8 +77,6 @@ def verify(
                 store_seen(plan.settings.root, live=plan.running), config_seen(plan.settings.config_files)
             )
         report = check(plan, runner, listener)
-    except (PySparkException, Py4JError, ConnectionError) as error:
-        raise spark_error(error) from None
     report.seconds = time.perf_counter() - started
     return report
 
@@ -147,6 +141,7 @@ class _Verification:
         self._log_findings: list[Finding] = list(plan.log.findings)
         self._holes: list[Finding] = []
         self._ranges: dict[_Queue, list[UnitRange]] = {}
+        self._covered: list[tuple[int, int]] = []
         self._ext = self._plain = 0
         self._end = plan.log.start
         self._total = sum(
@@ -167,14 +162,15 @@ class _Verification:
             try:
                 for batch in self._batches():
                     self._check_batch(batch)
-                self._index.check_leftover_entries()
-                self._batch.check_leftover_units()
+                leftovers = self._uncovered()
+                self._index.check_leftovers(leftovers)
+                self._batch.check_leftovers(leftovers)
                 outside = self._check_outside()
                 self._refuse_unknown(outside)
                 chains = following.result()
             finally:
                 ended.set()
-        explainer = Explainer(plan, self._seen())
+        explainer = self._explainer()
         findings = [Difference.of_log(finding) for finding in self._of_log()]
         for queue, ranges in sorted(self._merged(outside).items()):
             differing, notes = explainer.queue(queue, ranges)
@@ -191,8 +187,7 @@ class _Verification:
         self._notes += self._plain_tags()
         # The log is looked at first, so that a broker's checkpoint may be newer.
         if plan.selection.is_all and not plan.running:
-            fields = plan.settings.dialect.checkpoint_fields
-            findings += check_checkpoint(plan.settings.root, self._reached(), fields)
+            findings += self._check_checkpoint()
         other_version = explainer.other_version if self._index.other_tags else None
         return Report(
             store=str(plan.settings.root),
@@ -207,7 +202,7 @@ class _Verification:
             queues=len(self._queues) + len(self._batch.queues),
             units=sum(state.next - state.first for state in self._queues.values()) + self._batch.units,
             index_files=len(self._index.map.infos),
-            index_entries=self._index.keys,
+            index_entries=self._index.map.keys,
             findings=findings,
             notes=self._notes,
             not_checked=self._not_checked(),
@@ -218,7 +213,9 @@ class _Verification:
                 batch=plan.selection.batch,
                 running=plan.running,
                 other_version=other_version,
-                files_fit=self._files_fit(outside),
+                files_fit=files_fit(outside)
+                and files_fit(self._batch.map.files.values())
+                and self._index.files_fit,
             ),
         )
 
@@ -245,14 +242,14 @@ class _Verification:
         chain = Chain(parts[0].start, self._last_timestamp)
         queues = BatchQueues(self._queues)
         accepted: list[Part] = []
-        ranges: dict[_Queue, list[UnitRange]] = {}
+        found: dict[_Queue, Compared] = {}
         for checked in in_waves(self._runner, [self._task(part) for part in parts]):
             for fitting in self._fit(chain, checked):
                 accepted.append(fitting.result.part)
                 # Batch queues have no places: those aren't put in order again.
                 fitting.result.waiting = {queue: [] for queue in self._batch_queues(fitting.result)}
                 queues.add(fitting.result)
-                self._add(fitting, ranges)
+                self._add(fitting, found)
         self._end = chain.finish()
         self._last_timestamp = chain.last_timestamp
         self._log_findings += chain.findings
@@ -261,9 +258,11 @@ class _Verification:
         if queues.last_unit_position >= 0:
             self._last_unit = queues.last_unit_position
             self._reached_queues = max(self._reached_queues, queues.last_unit_timestamp)
-        self._check_irregular(queues, accepted, ranges)
-        for queue, differing in ranges.items():
-            add_ranges(self._ranges.setdefault(queue, []), differing)
+        self._check_irregular(queues, accepted, found)
+        for queue, compared in found.items():
+            add_ranges(self._ranges.setdefault(queue, []), compared.ranges)
+            self._ext += compared.ext
+            self._plain += compared.plain
         self._queues.update(
             (queue, state)
             for queue, state in queues.changed().items()
@@ -275,8 +274,6 @@ class _Verification:
         return PartTask(
             target=self._target,
             part=witnessed(self._runner, part),
-            entries_from=part.start,
-            entries_to=part.end,
             runs=self._index.map.runs(part.start, part.end) if plan.index else None,
             infos=self._index.map.infos,
             batch_runs=self._batch.map.runs(part.start, part.end),
@@ -297,14 +294,13 @@ class _Verification:
             if is_batch(columns.topics[topic]):
                 yield columns.topics[topic], queue_id
 
-    def _add(self, checked: PartChecked, ranges: dict[_Queue, list[UnitRange]]) -> None:
+    def _add(self, checked: PartChecked, found: dict[_Queue, Compared]) -> None:
         result = checked.result
+        self._covered.append((result.part.start, result.part.end))
         self._index.add(checked)
-        self._batch.add(result.part.start, result.part.end, checked.batch)
-        for queue, differing in checked.ranges.items():
-            add_ranges(ranges.setdefault(queue, []), differing)
-        self._ext += checked.ext
-        self._plain += checked.plain
+        self._batch.add(checked.batch)
+        for queue, compared in checked.queues.items():
+            found.setdefault(queue, Compared()).add(compared)
         if result.messages:
             self._reached_log = max(self._reached_log, result.last_timestamp)
         for topic, count, position in result.without_unit:
@@ -315,9 +311,23 @@ class _Verification:
         self._done += result.part.end - result.part.start
         self._listener(self._done, self._messages, self._total)
 
-    def _check_irregular(
-        self, queues: BatchQueues, parts: list[Part], ranges: dict[_Queue, list[UnitRange]]
-    ) -> None:
+    def _uncovered(self) -> list[tuple[int, int]]:
+        """What lies outside of the log's parts, half open: before 0, between parts, past the end.
+
+        Before the log's start is known.
+        """
+        plan = self._plan
+        ranges, at = [(-_LONG_MAX - 1, 0)], plan.log.start
+        for start, end in sorted(self._covered):
+            if start > at:
+                ranges.append((at, start))
+            at = max(at, end)
+        ranges.append((at, _LONG_MAX))
+        if plan.running:
+            return [(start, min(end, plan.end)) for start, end in ranges if start < plan.end]
+        return ranges
+
+    def _check_irregular(self, queues: BatchQueues, parts: list[Part], found: dict[_Queue, Compared]) -> None:
         places = sorted([*self._breaks, *(finding.offset for finding in self._plan.log.findings)])
         breaks = Breaks(places, self._unproven)
         from_zero = self._plan.log.start == 0
@@ -333,9 +343,11 @@ class _Verification:
             outcome = each.outcome
             queue = (outcome.topic, outcome.queue_id)
             queues.replace(outcome)
-            ranges[queue] = each.ranges
-            self._ext += each.ext
-            self._plain += each.plain
+            known = found.get(queue, Compared())
+            # Its ranges were by places that it hasn't got.
+            found[queue] = Compared(
+                each.compared.ranges, known.ext + each.compared.ext, known.plain + each.compared.plain
+            )
             if outcome.restarted:
                 self._ranges.pop(queue, None)
                 self._restarts[outcome.topic] = max(self._restarts.get(outcome.topic, -1), each.restarted_at)
@@ -346,7 +358,7 @@ class _Verification:
                     )
                     continue
                 self._holes.append(finding)
-                filled = _filled_hole(finding, each.ranges)
+                filled = _filled_hole(finding, each.compared.ranges)
                 if filled is None:
                     self._log_findings.append(finding)
                 else:
@@ -356,32 +368,21 @@ class _Verification:
 
     def _check_outside(self) -> list[Outside]:
         plan, settings = self._plan, self._plan.settings
-        selection = plan.selection
         queues = []
-        for topic, queue_id in queues_on_disk(settings.root / names.CONSUME_QUEUE):
-            if not selection.wants_topic(topic.encode("utf-8", "replace")):
-                continue
-            if not selection.wants_queue(topic, queue_id):
-                continue
-            state = self._queues.get((topic, queue_id))
+        for queue in queues_on_disk(settings.root / names.CONSUME_QUEUE, plan.selection):
+            state = self._queues.get(queue)
             queues.append(
-                Known(topic, queue_id)
-                if state is None
-                else Known(topic, queue_id, state.first, max(state.next, state.first))
+                Known(*queue) if state is None else Known(*queue, state.first, max(state.next, state.first))
             )
-        live_end = plan.end if plan.running else None
-        tasks = [
-            OutsideTask(
-                settings.root,
-                settings.consume_queue_file_size,
-                tuple(queues[at : at + _QUEUES_AT_ONCE]),
-                plan.log.start,
-                live_end,
-                settings.recovery.queue_ext_file_size if plan.queue_ext else None,
-            )
-            for at in range(0, len(queues), _QUEUES_AT_ONCE)
-        ]
-        return [each for checked in in_waves(self._runner, tasks) for each in checked]
+        look = partial(
+            check_outside,
+            settings.root,
+            settings.consume_queue_file_size,
+            plan.log.start,
+            plan.end if plan.running else None,
+            settings.recovery.queue_ext_file_size if plan.queue_ext else None,
+        )
+        return list(of_each(self._runner, look, queues, _QUEUES_AT_ONCE))
 
     def _refuse_unknown(self, outside: list[Outside]) -> None:
         """See that there is what was asked for: of a misspelt topic nothing is wrong.
@@ -406,13 +407,6 @@ class _Verification:
                 next_step="Check --queue; names of topics are case-sensitive",
             )
 
-    def _files_fit(self, outside: list[Outside]) -> bool:
-        """Whether the settings may be the broker's: where they aren't, no file has its length."""
-        wrong = any(problem.kind == "queue-file-length" for each in outside for problem in each.problems)
-        if wrong and not any(each.fitting for each in outside):
-            return False
-        return self._index.files_fit and self._batch.files_fit
-
     def _merged(self, outside: list[Outside]) -> dict[_Queue, list[UnitRange]]:
         merged = {queue: list(ranges) for queue, ranges in self._ranges.items() if ranges}
         for each in outside:
@@ -427,8 +421,9 @@ class _Verification:
 
     # --- the report ---------------------------------------------------------------------------------------
 
-    def _seen(self) -> Seen:
-        return Seen(
+    def _explainer(self) -> Explainer:
+        return Explainer(
+            plan=self._plan,
             queues=self._queues,
             end=self._end,
             damaged=sorted(
@@ -442,14 +437,18 @@ class _Verification:
             other_tags=self._index.other_tags,
         )
 
-    def _reached(self) -> Reached:
-        queues = self._reached_queues
-        if any(self._without.values()):
-            queues = max(queues, self._reached_log)  # a broker may have made queues of these
-        return Reached(self._reached_log, queues, self._index.end_timestamp, self._last_unit_or_end())
-
-    def _last_unit_or_end(self) -> int:
-        return self._end if self._without else self._last_unit
+    def _check_checkpoint(self) -> list[Difference]:
+        queues, last_unit = self._reached_queues, self._last_unit
+        if self._without:  # a broker may have made queues of these
+            queues, last_unit = max(queues, self._reached_log), self._end
+        return check_checkpoint(
+            self._plan.settings.root,
+            self._plan.settings.dialect.checkpoint_fields,
+            log=self._reached_log,
+            queues=queues,
+            index=self._index.end_timestamp,
+            last_unit=last_unit,
+        )
 
     def _of_log(self) -> Iterator[Finding]:
         yield from self._log_findings

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,40 +16,87 @@ from reput.build.units import pack
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, ReputError, StoreError
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.replay import runner as runners
 from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, collect, pass_over
 from reput.replay.placing import QueueOutcome, findings_of, pieces, placed_anew, unproven_of
+from reput.replay.runner import Runner
 from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.part import Part
 from reput.scan.table import QueueTable
-from reput.verify import index_file
-from reput.verify.batch_files import BatchFiles, BatchRun, look_at, read_runs
-from reput.verify.batch_units import UNIT, BatchRange, Found, add_ranges, begins_anew, compare_batch
-from reput.verify.entries import (
-    BlockRun,
-    EntriesCompared,
-    compare_entries,
-    joined,
-    joined_problems,
-    read_entries,
-)
+from reput.verify.batch_files import BatchRun, read_runs
+from reput.verify.batch_units import UNIT, BatchRange, Found, begins_anew, compare_batch
+from reput.verify.entries import BlockRun, EntriesCompared, compare_entries, joined, joined_problems
 from reput.verify.ext import ExtReader, OfMessages, compare_records
-from reput.verify.index_file import ChainsChecked, IndexInfo
+from reput.verify.index_file import IndexInfo
 from reput.verify.messages import ChunkFields, records_of
-from reput.verify.outside import Known, Outside, check_outside
 from reput.verify.queue_reader import QueueReader
-from reput.verify.units import Compared, UnitRange, compare_units
+from reput.verify.units import Compared, add_ranges, compare_units
 
 _Queue = tuple[str, int]
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 #: How far on both sides of a stretch units are looked for that aren't in their places.
 _AROUND = 4096
-#: Ranges of one queue in one task; more become the last one.
-
 
 NOTHING = Found.of([], 0, 0)
+
+
+def done(runner: Runner, tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
+    """The results of some tasks, at once.
+
+    Raises:
+        ReputError: one failed.
+    """
+    results: list[Any] = runner.map(_work, list(tasks)) if tasks else []
+    for result in results:
+        if isinstance(result, ReputError):
+            raise result
+    return results
+
+
+def in_waves(runner: Runner, tasks: Sequence[Callable[[], _Result]]) -> Generator[_Result]:
+    """The results of many tasks in order; see :func:`reput.replay.runner.in_waves`.
+
+    Raises:
+        ReputError: one failed.
+    """
+    return runners.in_waves(runner, lambda wave: done(runner, wave), tasks)
+
+
+def of_each(
+    runner: Runner, look: Callable[[_Item], _Result], items: Sequence[_Item], at_once: int
+) -> Iterator[_Result]:
+    """What a function makes of each item, in order; a task takes ``at_once`` of them.
+
+    Raises:
+        ReputError: one failed.
+    """
+    tasks = [partial(_each, look, items[at : at + at_once]) for at in range(0, len(items), at_once)]
+    for found in in_waves(runner, tasks):
+        yield from found
+
+
+def _each(look: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+    return [look(item) for item in items]
+
+
+def _work(task: Callable[[], object]) -> object:
+    """Do a task; what it returns, or the error that it ended with."""
+    try:
+        return task()
+    except ReputError as error:
+        return error
+    except OSError as error:
+        return StoreError(
+            "the store can't be read",
+            path=error.filename,
+            found=error.strerror or str(error),
+            next_step="Check the file and its permissions, then run the same command again",
+        )
 
 
 class InLog(NamedTuple):
@@ -105,19 +153,15 @@ class PartChecked:
 
     Attributes:
         result: of the scan.
-        ranges: units that differ, by queue; of irregular queues they mean nothing.
-        ext: units whose tagsCode is an address in consumequeue_ext.
-        plain: units whose tagsCode could be one and isn't.
+        queues: what came of each queue's units; of irregular queues the ranges mean nothing.
         batch: what came of batch queues' units that are of the part, or point into it.
         entries: what came of the index entries that point into the part.
         other_tags: whether all that is wrong with the entries is whether tags are indexed.
     """
 
     result: PartResult
-    ranges: dict[_Queue, list[UnitRange]] = field(default_factory=dict)
-    ext: int = 0
-    plain: int = 0
-    batch: BatchCompared = field(default_factory=BatchCompared)
+    queues: dict[_Queue, Compared]
+    batch: BatchCompared
     entries: EntriesCompared | None = None
     other_tags: bool = False
 
@@ -127,10 +171,8 @@ class PartTask:
     """Scan a part, and compare what it has with what is in the files.
 
     Attributes:
-        target: the store.
-        part: the part.
-        entries_from, entries_to: entries that point into this range of the log are looked at.
-        runs: the blocks of index files that may hold such entries; None: the index isn't looked at.
+        runs: the blocks of index files that may hold entries which point into the part; None: the index isn't
+            looked at.
         infos: all index files.
         batch_runs: the blocks of batch queues that may hold units which point into the part.
         queue_ext: a tagsCode may be an address in consumequeue_ext.
@@ -138,8 +180,6 @@ class PartTask:
 
     target: Target
     part: Part
-    entries_from: int
-    entries_to: int
     runs: tuple[BlockRun, ...] | None
     infos: tuple[IndexInfo, ...]
     batch_runs: tuple[BatchRun, ...]
@@ -148,27 +188,28 @@ class PartTask:
     def __call__(self) -> PartChecked:
         """Scan and compare; OSError where a file can't be read."""
         spill = SpillWriter(None)
-        ranges: dict[_Queue, list[UnitRange]] = {}
-        total = Compared([])
+        queues: dict[_Queue, Compared] = {}
         batch: dict[_Queue, list[NDArray[Any]]] = {}
         bad: list[Finding] = []
-        with Readers(self.target.settings) as readers:
+        settings = self.target.settings
+        with Readers(settings) as readers:
 
             def take(table: QueueTable, chunk: OutputArrays) -> None:
                 spill.add(chunk)
-                self._compare(table, chunk, readers, ranges, total)
+                self._compare(table, chunk, readers, queues)
                 bad.extend(self._take_batch(table, chunk, batch))
 
             result = pass_over(self.target, self.part, take)
-        done = PartChecked(result, ranges, total.ext, total.plain)
-        done.batch = self._compare_batch(batch)
-        done.batch.bad = bad
+        file_size = settings.recovery.batch_queue_file_size
+        of_batches = compare_runs(
+            batch, settings.root, file_size, self.batch_runs, self.part.start, self.part.end
+        )
+        of_batches.bad = bad
+        done = PartChecked(result, queues, of_batches)
         if self.runs is not None:
-            entries = read_entries(self.runs, self.entries_from, self.entries_to)
-            keys = spill.close()
-            done.entries = compare_entries(keys.rows if keys else (), entries, self.infos)
+            done.entries = self._compare_entries(spill, self.runs)
             if done.entries.wrong:
-                done.other_tags = self._is_other_tags(done.entries)
+                done.other_tags = self._is_other_tags(done.entries, self.runs)
                 if done.other_tags:
                     # One cause, and a key of nearly every message: told as one.
                     done.entries.missing = joined(done.entries.missing)
@@ -176,12 +217,7 @@ class PartTask:
         return done
 
     def _compare(
-        self,
-        table: QueueTable,
-        chunk: OutputArrays,
-        readers: Readers,
-        ranges: dict[_Queue, list[UnitRange]],
-        total: Compared,
+        self, table: QueueTable, chunk: OutputArrays, readers: Readers, found: dict[_Queue, Compared]
     ) -> None:
         queues, fields = table.queues, None
         for number, first, data in pack(chunk, int(table.queue_count[0])).runs():
@@ -195,9 +231,7 @@ class PartTask:
                 fields = fields or ChunkFields(self.part, table, chunk)
                 messages = fields.records(number)
             compared = compare_places(readers, queue, first, data, messages)
-            add_ranges(ranges.setdefault(queue, []), compared.ranges)
-            total.ext += compared.ext
-            total.plain += compared.plain
+            found.setdefault(queue, Compared()).add(compared)
 
     def _take_batch(
         self, table: QueueTable, chunk: OutputArrays, batch: dict[_Queue, list[NDArray[Any]]]
@@ -215,89 +249,62 @@ class PartTask:
                 batch.setdefault(queue, []).append(units)
                 yield from findings
 
-    def _compare_batch(self, batch: dict[_Queue, list[NDArray[Any]]]) -> BatchCompared:
-        settings, done = self.target.settings, BatchCompared()
-        found = read_runs(
-            settings.root,
-            settings.recovery.batch_queue_file_size,
-            self.batch_runs,
-            self.part.start,
-            self.part.end,
-        )
-        for queue in sorted(batch.keys() | found.keys()):
-            expected = np.concatenate([np.zeros(0, UNIT), *batch.get(queue, ())])
-            ranges = compare_batch(expected, found.get(queue, NOTHING))
-            add_ranges(done.ranges.setdefault(queue, []), ranges)
-            if len(expected):
-                done.queues[queue] = InLog.of(expected)
-        return done
+    def _compare_entries(self, spill: SpillWriter, runs: Sequence[BlockRun]) -> EntriesCompared:
+        keys = spill.close()
+        return compare_entries(keys.rows if keys else (), runs, self.part.start, self.part.end, self.infos)
 
-    def _is_other_tags(self, compared: EntriesCompared) -> bool:
+    def _is_other_tags(self, compared: EntriesCompared, runs: Sequence[BlockRun]) -> bool:
         """Whether the entries are right for releases that do index tags, or don't, unlike this one."""
         settings = self.target.settings
         dialect = replace(settings.dialect, index_tags=not settings.dialect.index_tags)
         other = replace(self.target, settings=replace(settings, dialect=dialect))
         spill = SpillWriter(None)
         pass_over(other, self.part, lambda _table, chunk: spill.add(chunk))
-        keys = spill.close()
-        entries = read_entries(self.runs or (), self.entries_from, self.entries_to)
-        again = compare_entries(keys.rows if keys else (), entries, self.infos)
-        return again.wrong * 4 < compared.wrong
+        return self._compare_entries(spill, runs).wrong * 4 < compared.wrong
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesTask:
-    """Look at index entries that point to where the log has no message: into a gap, or past its end."""
+def compare_runs(
+    batch: Mapping[_Queue, Sequence[NDArray[Any]]],
+    root: Path,
+    file_size: int,
+    runs: Sequence[BatchRun],
+    start: int,
+    end: int,
+) -> BatchCompared:
+    """Compare the units that batch queues have to have with those that point into [start, end) of the log.
 
-    start: int
-    end: int
-    runs: tuple[BlockRun, ...]
-    infos: tuple[IndexInfo, ...]
+    Args:
+        batch: by queue, UNIT[n] each, in log order.
+        file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
+        runs: the blocks that may hold such units.
 
-    def __call__(self) -> EntriesCompared:
-        """Compare; OSError where a file can't be read."""
-        return compare_entries((), read_entries(self.runs, self.start, self.end), self.infos)
-
-
-@dataclass(frozen=True, slots=True)
-class BlocksTask:
-    """Where the entries of 256 blocks of an index file point."""
-
-    info: IndexInfo
-    first: int
-
-    def __call__(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """See :func:`reput.verify.index_file.blocks`."""
-        return index_file.blocks(self.info, self.first)
-
-
-@dataclass(frozen=True, slots=True)
-class ChainsTask:
-    """Follow the chains of an index file."""
-
-    info: IndexInfo
-
-    def __call__(self) -> ChainsChecked:
-        """See :func:`reput.verify.index_file.check_chains`."""
-        return index_file.check_chains(self.info)
+    Raises:
+        OSError: a file can't be read.
+    """
+    done = BatchCompared()
+    found = read_runs(root, file_size, runs, start, end)
+    for queue in sorted(batch.keys() | found.keys()):
+        expected = np.concatenate([np.zeros(0, UNIT), *batch.get(queue, ())])
+        ranges = compare_batch(expected, found.get(queue, NOTHING))
+        add_ranges(done.ranges.setdefault(queue, []), ranges)
+        if len(expected):
+            done.queues[queue] = InLog.of(expected)
+    return done
 
 
 @dataclass(slots=True)
 class QueueChecked:
-    """What came of a queue whose queueOffsets don't simply go on.
+    """What came of a queue whose queueOffsets don't follow one by one.
 
     Attributes:
         outcome: the queue's state, and what is odd about it.
-        ranges: units that differ.
-        ext, plain: as in :class:`PartChecked`.
+        compared: what came of its units.
         restarted_at: physical offset of the first message of the newest incarnation, -1.
     """
 
     outcome: QueueOutcome
-    ranges: list[UnitRange]
-    ext: int
-    plain: int
-    restarted_at: int
+    compared: Compared = field(default_factory=Compared)
+    restarted_at: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +312,6 @@ class IrregularTask:
     """Place the units of some queues by the rules, and compare them.
 
     Attributes:
-        target: the store.
         parts: of the batch, in log order.
         committed: the queues, each with its state before the batch, None if it had none.
         breaks: where the log isn't whole.
@@ -329,31 +335,27 @@ class IrregularTask:
             for queue, state in self.committed.items():
                 mine = rows.get(queue)
                 if mine is None:
-                    done.append(QueueChecked(QueueOutcome(*queue, state, False, []), [], 0, 0, -1))
+                    done.append(QueueChecked(QueueOutcome(*queue, state, False, [])))
                     continue
                 mine, placement, after, hidden = placed_anew(
                     mine, state, self.breaks, from_zero=self.from_zero
                 )
                 messages = records_of(self.parts, queue, mine) if self.queue_ext else None
-                ranges: list[UnitRange] = []
-                ext = plain = 0
+                compared = Compared()
                 for number, (first, data) in enumerate(pieces(mine, placement)):
                     # A unit that fills a hole lies in its own place, too.
                     fills = number >= len(placement.runs)
                     of_piece = (
                         None if messages is None else _of_piece(messages, placement, number, first, data)
                     )
-                    compared = compare_places(readers, queue, first, data, of_piece, search=not fills)
-                    add_ranges(ranges, compared.ranges)
-                    ext += compared.ext
-                    plain += compared.plain
+                    compared.add(compare_places(readers, queue, first, data, of_piece, search=not fills))
                 odd: list[Finding] = findings_of(list(self.parts), queue, mine, placement)
                 odd += unproven_of(list(self.parts), queue, hidden)
                 at = (
                     int(mine.position[placement.runs[0][1]]) if placement.restarted and placement.runs else -1
                 )
                 outcome = QueueOutcome(*queue, after, placement.restarted, odd)
-                done.append(QueueChecked(outcome, ranges, ext, plain, at))
+                done.append(QueueChecked(outcome, compared, at))
         return done
 
 
@@ -367,80 +369,9 @@ def _of_piece(messages: OfMessages, placement: Placement, number: int, first: in
     return OfMessages(np.repeat(messages.own[row], count), np.repeat(messages.timestamp[row], count))
 
 
-@dataclass(frozen=True, slots=True)
-class OutsideTask:
-    """Look at the files of some queues, and at the places that the log says nothing of."""
-
-    root: Path
-    file_size: int
-    queues: tuple[Known, ...]
-    log_start: int
-    live_end: int | None
-    ext_file_size: int | None
-
-    def __call__(self) -> list[Outside]:
-        """See :func:`reput.verify.outside.check_outside`."""
-        return [
-            check_outside(self.root, self.file_size, known, self.log_start, self.live_end, self.ext_file_size)
-            for known in self.queues
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchFilesTask:
-    """Look at the files of some batch queues."""
-
-    root: Path
-    file_size: int
-    queues: tuple[_Queue, ...]
-    log_end: int
-    running: bool
-
-    def __call__(self) -> list[BatchFiles]:
-        """See :func:`reput.verify.batch_files.look_at`."""
-        return [
-            look_at(self.root, self.file_size, queue, self.log_end, running=self.running)
-            for queue in self.queues
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchUnitsTask:
-    """Look at units of batch queues that point to where the log has no message."""
-
-    root: Path
-    file_size: int
-    start: int
-    end: int
-    runs: tuple[BatchRun, ...]
-
-    def __call__(self) -> BatchCompared:
-        """Compare; OSError where a file can't be read."""
-        done = BatchCompared()
-        found = read_runs(self.root, self.file_size, self.runs, self.start, self.end)
-        for queue, there in found.items():
-            add_ranges(done.ranges.setdefault(queue, []), compare_batch(np.zeros(0, UNIT), there))
-        return done
-
-
 def _name(table: QueueTable, number: int) -> _Queue:
     queues = table.queues
     return table.topic_names[int(queues.topic[number])].decode(), int(queues.queue_id[number])
-
-
-def work(task: Callable[[], object]) -> object:
-    """Do a task; what it returns, or the error that it ended with."""
-    try:
-        return task()
-    except ReputError as error:
-        return error
-    except OSError as error:
-        return StoreError(
-            "the store can't be read",
-            path=error.filename,
-            found=error.strerror or str(error),
-            next_step="Check the file and its permissions, then run the same command again",
-        )
 
 
 class Readers:
@@ -485,7 +416,7 @@ def compare_places(
     count, reader = len(expected) // UNIT_LENGTH, readers.queue
     found = reader.read(*queue, first, count)
     if found == bytes(expected):
-        return Compared([], plain=0 if messages is None else int(messages.own.sum()))
+        return Compared(plain=0 if messages is None else int(messages.own.sum()))
     own = None if messages is None else messages.own
     if search:
         start = max(first - _AROUND, 0)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.format.consumequeue import FIELDS, PRE_BLANK_SIZE
 from reput.format.consumequeueext import MAX_ADDRESS
-from reput.verify.pieces import pieces
 
 UNIT = np.dtype(FIELDS)
-#: Ranges of one comparison that are told one by one; what is beyond goes into one more range a kind.
+#: Ranges of one comparison that are listed one by one; what is beyond goes into one more range a kind.
 MOST_RANGES = 256
+#: Ranges of one queue; more become the last one of their kind.
+_MOST_PER_QUEUE = 512
 
 MISSING, WRONG, MISPLACED, EXTRA = "missing-unit", "wrong-unit", "misplaced-unit", "extra-unit"
 #: An address in consumequeue_ext that leads to no record, to one of another message, or isn't above the
@@ -34,13 +35,7 @@ _KINDS = {
 
 
 class Unit(NamedTuple):
-    """A unit's fields.
-
-    Attributes:
-        position: physical offset.
-        size: bytes.
-        tags: tagsCode.
-    """
+    """A unit's fields: physical offset, bytes and tagsCode of a record."""
 
     position: int
     size: int
@@ -56,62 +51,83 @@ class Unit(NamedTuple):
         """Whether it stands for a place before the queue's first unit."""
         return self == (0, PRE_BLANK_SIZE, 0)
 
+    def __str__(self) -> str:
+        if self.is_zero:
+            return "nothing"
+        if self.is_pre_blank:
+            return "a pre-blank unit"
+        return f"{self.position}, {self.size} bytes, tagsCode {self.tags}"
+
 
 class Record(NamedTuple):
-    """A record of consumequeue_ext.
-
-    Attributes:
-        tags: tagsCode.
-        timestamp: storeTimestamp, ms.
-    """
+    """A record of consumequeue_ext: tagsCode, and storeTimestamp in ms."""
 
     tags: int
     timestamp: int
 
+    def __str__(self) -> str:
+        return f"tagsCode {self.tags}, storeTimestamp {self.timestamp}"
+
 
 @dataclass(frozen=True, slots=True)
-class UnitRange:
+class QueueRange:
+    """Units of one queue that differ in one way.
+
+    Attributes:
+        kind: a stable, hyphenated name.
+        field: what is wrong with them, where the kind alone doesn't say it.
+        first, end: queueOffsets, half open; between them ``count`` units differ.
+        count: units; fewer than end - first where many ranges became one.
+    """
+
+    kind: str
+    field: str | None
+    first: int
+    end: int
+    count: int
+
+    def goes_on(self, other: Self) -> bool:
+        """Whether ``other`` continues this one in the same way."""
+        return (self.kind, self.field, self.end) == (other.kind, other.field, other.first)
+
+    def with_all_between(self, other: Self) -> Self:
+        """One that spans both; fewer units differ than it is long where they don't touch."""
+        first, end = min(self.first, other.first), max(self.end, other.end)
+        return replace(self, first=first, end=end, count=self.count + other.count)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRange(QueueRange):
     """Places of one queue that differ in one way.
 
     Attributes:
         kind: MISSING, WRONG, MISPLACED or EXTRA; DANGLING, WRONG_EXT or UNORDERED.
         field: what is wrong, where the kind is WRONG: "size", "tagsCode", both, or "message"; where it is
             WRONG_EXT: "tagsCode", "storeTimestamp" or both; where it is DANGLING: "file" or "record".
-        shift: where the kind is MISPLACED, how much higher the place is where the right unit lies.
-        first, end: queueOffsets, half open; between them ``count`` units differ.
-        count: units; fewer than end - first where many ranges became one.
         expected: what the log says of ``first``; None for EXTRA.
         found: what is there.
+        shift: where the kind is MISPLACED, how much higher the place is where the right unit lies.
         record: where the kind is WRONG_EXT, what the message says and what the address leads to.
     """
 
-    kind: str
-    field: str | None
-    shift: int
-    first: int
-    end: int
-    count: int
     expected: Unit | None
     found: Unit
+    shift: int = 0
     record: tuple[Record, Record] | None = None
 
-    def joined(self, other: UnitRange) -> UnitRange | None:
-        """Both as one where ``other`` goes on behind this one in the same way."""
-        same = (self.kind, self.field, self.shift) == (other.kind, other.field, other.shift)
-        if not same or self.end != other.first or self.is_hash() != other.is_hash():
-            return None
-        if self.found.is_pre_blank != other.found.is_pre_blank:
-            return None
-        return self.with_all_between(other)
-
-    def with_all_between(self, other: UnitRange) -> UnitRange:
-        """One that spans both; fewer units differ than it is long where they don't touch."""
-        first, end = min(self.first, other.first), max(self.end, other.end)
-        return replace(self, first=first, end=end, count=self.count + other.count)
+    def goes_on(self, other: Self) -> bool:
+        """Whether ``other`` continues this one in the same way."""
+        return QueueRange.goes_on(self, other) and (
+            (self.shift, self.is_hash(), self.found.is_pre_blank)
+            == (other.shift, other.is_hash(), other.found.is_pre_blank)
+        )
 
     def is_hash(self) -> bool:
         """Whether the tagsCode that was found could be a tag's hash."""
         return -0x80000000 <= self.found.tags <= 0x7FFFFFFF
+
+
+_Range = TypeVar("_Range", bound=QueueRange)
 
 
 @dataclass(slots=True)
@@ -124,9 +140,15 @@ class Compared:
         plain: units of a queue with such addresses whose tagsCode is none.
     """
 
-    ranges: list[UnitRange]
+    ranges: list[UnitRange] = field(default_factory=list)
     ext: int = 0
     plain: int = 0
+
+    def add(self, other: Compared) -> None:
+        """Take in what came of a comparison of places further on."""
+        add_ranges(self.ranges, other.ranges)
+        self.ext += other.ext
+        self.plain += other.plain
 
 
 def units_of(data: bytes | memoryview) -> NDArray[Any]:
@@ -164,7 +186,7 @@ def compare_units(
         ext = int(addresses.sum())
     rows = np.flatnonzero(ways)
     if not len(rows):
-        return Compared([], ext)
+        return Compared(ext=ext)
     shifts = np.zeros(len(rows), np.int64)
     strange = np.flatnonzero((ways[rows] == _OTHER) | (ways[rows] == _MISSING))
     if len(strange) and len(around):
@@ -172,7 +194,7 @@ def compare_units(
         met = places >= 0
         shifts[strange[met]] = places[met] + around_first - (first + rows[strange[met]])
         ways[rows[strange[met]]] = _MISPLACED
-    return Compared(list(_ranges(first, rows, ways[rows], shifts, right, there)), ext)
+    return Compared(_ranges(first, rows, ways[rows], shifts, right, there), ext)
 
 
 def find_units(wanted: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
@@ -214,64 +236,71 @@ def _ranges(
     shifts: NDArray[np.int64],
     right: NDArray[Any],
     there: NDArray[Any],
-) -> Iterable[UnitRange]:
+) -> list[UnitRange]:
     # Blanks and hashes stay apart from zeros and times: they have causes of their own.
     sizes = there["size"][rows] == PRE_BLANK_SIZE
     tags = there["tags"][rows].astype(np.int64)
     hashes = (tags >= -0x80000000) & (tags <= 0x7FFFFFFF)
-    new = np.ones(len(rows), bool)
-    new[1:] = (
+    new = (
         (np.diff(rows) != 1)
         | (np.diff(ways) != 0)
         | (np.diff(shifts) != 0)
         | (sizes[1:] != sizes[:-1])
         | (hashes[1:] != hashes[:-1])
     )
-    starts = np.flatnonzero(new)
-    ends = np.append(starts[1:], len(rows))
-    ranges = [
+    alike = np.split(np.arange(len(rows)), np.flatnonzero(new) + 1)
+    told, rest = alike[:MOST_RANGES], alike[MOST_RANGES:]
+    if rest:
+        others = np.concatenate(rest)
+        told += [others[ways[others] == way] for way in np.unique(ways[others])]
+    return [
         UnitRange(
-            *_KINDS[int(ways[start])],
-            shift=int(shifts[start]),
-            first=first + int(rows[start]),
-            end=first + int(rows[end - 1]) + 1,
-            count=int(end - start),
-            expected=Unit(*right[int(rows[start])].tolist()),
-            found=Unit(*there[int(rows[start])].tolist()),
+            *_KINDS[int(ways[group[0]])],
+            *span(first, rows[group]),
+            Unit(*right[rows[group[0]]].tolist()),
+            Unit(*there[rows[group[0]]].tolist()),
+            int(shifts[group[0]]),
         )
-        for start, end in zip(starts[:MOST_RANGES].tolist(), ends[:MOST_RANGES].tolist(), strict=True)
+        for group in told
     ]
-    if len(starts) <= MOST_RANGES:
-        return ranges
-    rest = slice(int(starts[MOST_RANGES]), len(rows))
-    for way in np.unique(ways[rest]).tolist():
-        chosen = rows[rest][ways[rest] == way]
-        row = int(chosen[0])
-        shift = int(shifts[rest][ways[rest] == way][0])
-        ranges.append(
-            UnitRange(
-                *_KINDS[way],
-                shift=shift,
-                first=first + row,
-                end=first + int(chosen[-1]) + 1,
-                count=len(chosen),
-                expected=Unit(*right[row].tolist()),
-                found=Unit(*there[row].tolist()),
-            )
-        )
-    return ranges
 
 
 def extra_ranges(first: int, rows: NDArray[np.int64], there: NDArray[Any]) -> list[UnitRange]:
     """Units that the log has no message for; ``rows`` of ``there``, whose first row is at ``first``."""
-    found: list[UnitRange] = []
-    for piece in pieces(rows, rows, MOST_RANGES + 1):
-        unit = Unit(*there[int(piece[0])].tolist())
-        start, end = first + int(piece[0]), first + int(piece[-1]) + 1
-        found.append(UnitRange(EXTRA, None, 0, start, end, len(piece), None, unit))
-    return found
+    return [
+        UnitRange(EXTRA, None, *span(first, piece), None, Unit(*there[piece[0]].tolist()))
+        for piece in pieces(rows, rows, MOST_RANGES + 1)
+    ]
 
 
 def missing_ranges(first: int, rows: NDArray[np.int64], there: NDArray[Any]) -> list[UnitRange]:
     """Places before the queue's first message in the log that hold nothing, though they must."""
     return [replace(piece, kind=MISSING) for piece in extra_ranges(first, rows, there)]
+
+
+def span(first: int, rows: NDArray[np.int64]) -> tuple[int, int, int]:
+    """The queueOffset of the first row and after the last, row 0 being at ``first``; how many they are."""
+    return first + int(rows[0]), first + int(rows[-1]) + 1, len(rows)
+
+
+def pieces(rows: NDArray[np.int64], numbers: NDArray[np.int64], most: int) -> list[NDArray[np.int64]]:
+    """``rows`` cut where ``numbers`` (int64[rows]) don't go up by one, into at most ``most`` pieces.
+
+    The last piece holds all that is left, gaps included.
+    """
+    if not len(rows):
+        return []
+    return np.split(rows, (np.flatnonzero(np.diff(numbers) != 1) + 1)[: most - 1])
+
+
+def add_ranges(known: list[_Range], more: Iterable[_Range]) -> None:
+    """Append ranges; one that continues the last becomes part of it, and so does what is too much."""
+    for one in more:
+        at = len(known) - 1
+        if known and not known[at].goes_on(one):
+            alike = (at for at in reversed(range(len(known))) if known[at].kind == one.kind)
+            at = next(alike, -1) if len(known) >= _MOST_PER_QUEUE else -1
+        if at < 0:
+            known.append(one)
+        else:
+            known[at] = known[at].with_all_between(one)

@@ -585,21 +585,20 @@ def test_a_run_that_is_told_compares_once(comparing: _Comparing) -> None:
     """As that of a tail does, whatever is written to the log, unless somebody else changed the table."""
     held = comparing.held
     with beside.CatalogBeside(comparing.options) as table:
-        catalog = table._catalog
         table.check()
         assert table.reached() == held.place(300)
         for number in range(350, 600, 50):
             _touch(held)
-            assert comparing.advance(catalog, number).added == 50
+            assert comparing.advance(table, number).added == 50
             assert table.reached() == held.place(number)
         assert comparing.count == 1
         table.went_back(held.place(520))
-        done = comparing.advance(catalog, 540)
+        done = comparing.advance(table, 540)
         assert (done.removed, done.added) == (30, 20)
-        assert comparing.advance(catalog, 560).added == 20
+        assert comparing.advance(table, 560).added == 20
         assert comparing.count == 1
         DeltaTable(str(held.path)).delete(f'"physicalOffset" = {held.place(7)}')
-        assert comparing.advance(catalog, 570).added == 10
+        assert comparing.advance(table, 570).added == 10
         assert comparing.count == 2
 
 
@@ -676,8 +675,7 @@ def test_a_table_beside_a_tail_goes_on_after_a_failure(
     options = CatalogOptions(held.settings.root, held.path, held.settings.broker_conf, "5.3.3")
     with beside.CatalogBeside(options) as table:
         steps = _Steps()
-        monkeypatch.setattr(table, "_catalog", steps)
-        monkeypatch.setattr(steps, "__exit__", lambda *_: None, raising=False)
+        monkeypatch.setattr(table, "advance", steps.advance)
         watch = _Told()
         table.start(None, lambda: 30, watch)  # type: ignore[arg-type]
         while len(steps.asked) < 3:

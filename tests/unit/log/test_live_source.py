@@ -17,8 +17,7 @@ from reput.log import live
 from reput.log.segments import CommitLog, map_segment
 from reput.source import CommitLogDataSource
 from reput.source import commitlog as source
-from reput.source.commitlog import CommitLogStreamReader
-from reput.source.rate import Rate
+from reput.source.commitlog import CommitLogStreamReader, Rate
 from tests.stores import LogWriter
 
 ALL = ReadAllAvailable()
