@@ -19,7 +19,8 @@ from reput.replay.selection import Selection
 from reput.replay.target import Target
 from reput.replay.unit_spill import RowSpill
 from reput.scan import output
-from reput.scan.part import Part, PartOutcome, scan_part
+from reput.scan.part import PartOutcome, scan_part
+from reput.scan.rules import Part
 from reput.scan.table import QueueTable
 from reput.store import witness
 

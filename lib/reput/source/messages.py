@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.format import javastring
-from reput.log.parts import LogPart
 from reput.log.segments import map_segment
 from reput.scan.frames import ENTRIES, Frames, FrameWalk, frames, gather
+from reput.scan.rules import Part
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
 from reput.source.filters import Wanted
@@ -33,7 +33,7 @@ BATCH_ROWS = 10_000
 
 
 def read(
-    part: LogPart,
+    part: Part,
     settings: StoreSettings,
     names: tuple[str, ...] = tuple(MESSAGE_COLUMNS),
     wanted: Wanted | None = None,

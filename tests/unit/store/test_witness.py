@@ -18,7 +18,7 @@ from reput.log.parts import cut
 from reput.log.segments import discover, map_segment
 from reput.replay.part_result import collect, pass_over, witnessed
 from reput.replay.target import Target
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource
 from reput.store import witness
 from reput.store.witness import config_seen, store_seen
@@ -50,7 +50,7 @@ def store(golden: GoldenStore) -> Store:
 
 def parts_of(store: Store) -> list[Part]:
     log = discover(store.settings)
-    return [Part(*row) for row in cut(log, log.start, log.end, 64 << 10, log.start)]
+    return list(cut(log, log.start, log.end, 64 << 10, log.start))
 
 
 def segments(store: Store) -> list[Path]:
