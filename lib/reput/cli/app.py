@@ -27,7 +27,7 @@ from reput.cli.arguments import (
 )
 from reput.cli.crash import REFUSED, ended_by
 from reput.cli.dump import dump_app
-from reput.cli.interrupts import start_spark
+from reput.cli.jvm import part_stderr, start_spark
 from reput.cli.output import (
     Output,
     ProgressDisplay,
@@ -36,7 +36,6 @@ from reput.cli.output import (
     summary_lines,
     unwritten,
 )
-from reput.cli.submitted import part_stderr
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
 from reput.errors import SettingsError

@@ -24,7 +24,7 @@ from reput.cli.arguments import (
     by_hand,
     size,
 )
-from reput.cli.interrupts import start_spark
+from reput.cli.jvm import start_spark
 from reput.cli.output import Output, TailDisplay, summary_lines, told
 from reput.spark.java import check_java, is_submitted
 
