@@ -285,18 +285,18 @@ def _staged_view(snapshot: Snapshot, staging: Path, staged: list[str]) -> Snapsh
         # Which type a topic's queues are of is said by a file that isn't staged.
         if problem.kind != "queue-type" and Path(problem.path).is_relative_to(staging)
     ]
-    view = replace(whole, problems=problems)
-    if names.CONSUME_QUEUE in staged:
-        view = replace(view, queues=seen.queues)
-    if names.CONSUME_QUEUE_EXT in staged:
-        view = replace(view, ext_queues=seen.ext_queues)
-    if names.BATCH_CONSUME_QUEUE in staged:
-        view = replace(view, batch_queues=seen.batch_queues)
-    problems += type_problems(view)
-    if names.INDEX in staged:
-        view = replace(view, index=seen.index)
+    queues = {name: (seen if name in staged else whole).all_queues[name] for name in names.QUEUES}
+    view = replace(
+        whole,
+        problems=problems,
+        queues=queues[names.CONSUME_QUEUE],
+        ext_queues=queues[names.CONSUME_QUEUE_EXT],
+        batch_queues=queues[names.BATCH_CONSUME_QUEUE],
+        index=(seen if names.INDEX in staged else whole).index,
+    )
     if names.CHECKPOINT in staged:
         view = replace(view, checkpoint=seen.checkpoint, checkpoint_exists=True)
+    problems += type_problems(view)
     return view
 
 

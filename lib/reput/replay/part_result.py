@@ -88,7 +88,7 @@ def _mapped(part: Part) -> NDArray[np.uint8]:
     """
     data = map_segment(part.path, part.segment_length)
     if part.witness is not None:
-        witness.check(part.witness, part.path, data, part.base)
+        part.witness.check_mapped(data, part.base)
     return data
 
 

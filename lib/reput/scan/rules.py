@@ -15,7 +15,7 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog
 
 if TYPE_CHECKING:
-    from reput.store.witness import Witness
+    from reput.store.witness import FileSeen
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Part:
     exact: bool = True
     last: bool = False
     after_timestamp: int = 0
-    witness: Witness | None = None
+    witness: FileSeen | None = None
 
 
 class Rules(NamedTuple):

@@ -46,7 +46,7 @@ from reput.source.filters import ALL, FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, Options
 from reput.source.read_statistics import ReadStatistics, reported
 from reput.spark import worker_daemon
-from reput.store.witness import Witness, missing, naming_host, witness
+from reput.store.witness import FileSeen, missing, naming_host, witness
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -294,7 +294,7 @@ class _MessagePartition(InputPartition):
         self.store = 0
         self.newest = str(newest.path)
         self.host = socket.gethostname()
-        self.witness: Witness | None = None
+        self.witness: FileSeen | None = None
         with suppress(SegmentGoneError):
             data = map_segment(part.path, part.segment_length)
             start, stop = part.start - part.base, part.end - part.base

@@ -25,7 +25,7 @@ from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
 from reput.source.filters import Wanted
 from reput.source.read_statistics import ReadStatistics
-from reput.store.witness import Witness, check
+from reput.store.witness import FileSeen
 
 #: Bytes of records in one batch; a larger record is a batch of its own.
 BATCH_BYTES = 8 << 20
@@ -38,7 +38,7 @@ def read(
     names: tuple[str, ...] = tuple(MESSAGE_COLUMNS),
     wanted: Wanted | None = None,
     reads: ReadStatistics | None = None,
-    seen: Witness | None = None,
+    seen: FileSeen | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages that begin in ``part``, in log order.
 
@@ -55,7 +55,7 @@ def read(
     data = map_segment(part.path, part.segment_length)
     reads.files += 1
     if seen is not None:
-        check(seen, part.path, data, part.base)
+        seen.check_mapped(data, part.base)
         reads.passed += seen.read
     stop = part.end - part.base
     walk = FrameWalk.over(part, data, settings)

@@ -140,7 +140,7 @@ def test_a_part_that_is_scanned_again_has_its_own_witness(store: Store) -> None:
     (part, *_) = (witnessed(Far(), part) for part in parts_of(store))
     again = witnessed(Far(), replace(part, start=part.start + 300))
     assert again.witness is not None
-    assert again.witness.first.at == part.start + 300 - part.base
+    assert again.witness.stretches[0].at == part.start + 300 - part.base
 
 
 def test_zeros_that_may_be_written_meanwhile_are_not_compared(store: Store) -> None:
@@ -148,12 +148,12 @@ def test_zeros_that_may_be_written_meanwhile_are_not_compared(store: Store) -> N
     data = map_segment(path, path.stat().st_size)
     grows = witness.witness(path, data, 0, len(data), grows=True)
     one_message_more(store)
-    witness.check(grows, path, map_segment(path, len(data)), int(path.name))
+    grows.check_mapped(map_segment(path, len(data)), int(path.name))
     last_message_missing(store)
     overwrite(path, written_end(path), bytes(300))
     overwrite(path, 0, b"\1")
     with pytest.raises(StoreError):
-        witness.check(grows, path, map_segment(path, len(data)), int(path.name))
+        grows.check_mapped(map_segment(path, len(data)), int(path.name))
 
 
 def queue_gone(root: Path) -> None:
