@@ -23,7 +23,7 @@ from reput.format import names
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.store.lock import Holder, store_holder
-from reput.store.unreadable import check_store
+from reput.store.reading import check_store
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 

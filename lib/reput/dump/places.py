@@ -21,7 +21,7 @@ from reput.log.segments import (
 )
 from reput.next_command import next_command
 from reput.scan.reference import Frame, frame
-from reput.store.unreadable import unreadable
+from reput.store.reading import unreadable
 
 #: How far up a file of a store is: a file of a queue lies deepest.
 _DEEPEST = 4
@@ -76,9 +76,7 @@ def log_place(
         StoreError: it is missing, or a file's place in the log can't be told.
         SettingsError, UnsupportedError: see :meth:`StoreSettings.load`.
     """
-    path = _looked_at(
-        path, "commitlog", "a store, a directory of segments, or a segment", broker_conf, version
-    )
+    path = _looked_at(path, "commitlog", broker_conf, version)
     if path.is_file():
         settings = _alone(StoreSettings.load(path.parent, broker_conf, version, dledger=True), path.parent)
         log = _one_segment(path, settings)
@@ -110,9 +108,7 @@ def _discovered(settings: StoreSettings, *, may_be_empty: bool) -> CommitLog:
         return CommitLog((), 0, entries=settings.entries)
 
 
-def _looked_at(
-    path: Path, asked: str, expected: str, broker_conf: Path | None = None, version: str | None = None
-) -> Path:
+def _looked_at(path: Path, asked: str, broker_conf: Path | None = None, version: str | None = None) -> Path:
     """A path made absolute, that leads somewhere.
 
     Where a store has files of another sort it is refused: their bytes would be shown as what they aren't.
@@ -127,7 +123,7 @@ def _looked_at(
         raise StoreError(
             "there is nothing here",
             path=path,
-            expected=expected,
+            expected=_SORTS[asked][1],
             found="no such file or directory",
             next_step="Check PATH",
         ) from error
@@ -142,8 +138,8 @@ def _looked_at(
     raise StoreError(
         "these are files of another sort",
         path=path,
-        expected=_SORTS[asked],
-        found=_SORTS[sort],
+        expected=_SORTS[asked][0],
+        found=_SORTS[sort][0],
         next_step=_with_their_units(path) if _is_ext(path) else f"`{command}` shows them",
     )
 
@@ -164,11 +160,12 @@ def _with_their_units(path: Path) -> str:
     return f"`{next_command('dump', 'consumequeue', str(units))}` shows each with the unit that leads there"
 
 
+#: What each command shows, and where that may be.
 _SORTS = {
-    "commitlog": "the commit log",
-    "consumequeue": "consume queues",
-    "index": "index files",
-    "checkpoint": "the checkpoint",
+    "commitlog": ("the commit log", "a store, a directory of segments, or a segment"),
+    "consumequeue": ("consume queues", "a store, consumequeue/, a topic in it, a queue, or a file of one"),
+    "index": ("index files", "a store, index/, or an index file"),
+    "checkpoint": ("the checkpoint", "a store with a checkpoint, or a checkpoint"),
 }
 
 
@@ -252,9 +249,7 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
         StoreError: it is missing, or a file's place in its queue can't be told.
         UnsupportedError: these are files of another sort.
     """
-    path = _looked_at(
-        path, "consumequeue", "a store, consumequeue/, a topic in it, a queue, or a file of one"
-    )
+    path = _looked_at(path, "consumequeue")
     if _is_ext(path):
         raise UnsupportedError(
             "these are what units point to, no units", path=path, next_step=_with_their_units(path)
@@ -345,7 +340,7 @@ def index_files(path: Path) -> list[Path]:
     Raises:
         StoreError: it is missing.
     """
-    path = _looked_at(path, "index", "a store, index/, or an index file")
+    path = _looked_at(path, "index")
     if path.is_file():
         return [path]
     inner = path / names.INDEX
@@ -374,7 +369,7 @@ def checkpoint_file(path: Path) -> Path:
     """
     path = absolute(path)
     inner = path / names.CHECKPOINT if path.is_dir() else path
-    file = _looked_at(inner, "checkpoint", "a store with a checkpoint, or a checkpoint")
+    file = _looked_at(inner, "checkpoint")
     if not file.is_file():
         raise StoreError(
             "this is no checkpoint", path=file, expected="a file", found="none", next_step="Check PATH"

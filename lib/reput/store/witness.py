@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from reput.errors import ReputError, StoreError
 from reput.format import names
-from reput.store.unreadable import reading, unreadable
+from reput.store.reading import reading, unreadable
 
 #: A record's header of fixed fields has 88 bytes: these tell records apart.
 _LENGTH = 128

@@ -18,7 +18,7 @@ from reput.cli.dump.text import damage_line
 from reput.cli.output import Output, inline, let_go_of_stdout, told, unwritten
 from reput.dump.damage import Damage
 from reput.errors import ReputError
-from reput.store.unreadable import unreadable
+from reput.store.reading import unreadable
 
 
 class Lines:
