@@ -22,7 +22,7 @@ from bench.result import JAVA, Result
 from reput.config.dialect import dialect
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
-from reput.store.compare import differences
+from reput.store.compare import compare
 from tests.compat.java_store import JavaStore
 
 HEAP = "4g"
@@ -91,7 +91,7 @@ def measure(home: Path, log: Log, version: str, cores: int, repeat: int, *, keep
         started, loaded, peak = _load(root, log, version, cores)
         _check_complete(root, log, version)
         if root == again:
-            found = differences(kept, root)
+            found = compare(kept, root).differences
             if found:
                 raise BenchError(f"RocketMQ {version} rebuilt two different stores: {found[0]}")
             shutil.rmtree(again)

@@ -12,7 +12,7 @@ from bench.generate import Log, warm_page_cache
 from bench.java_load import reference
 from bench.process import Run, run
 from bench.result import COLD, WARM, Result
-from reput.store.compare import differences
+from reput.store.compare import compare
 
 
 def prepare(home: Path, cores: int) -> None:
@@ -102,7 +102,7 @@ def _check(home: Path, log: Log, version: str, out: Path, summary: dict[str, Any
             f"reput read {summary['messages']:,} of {log.messages:,} messages up to {summary['end']} "
             f"of {log.end}, with {len(summary['findings'])} findings"
         )
-    found = differences(reference(home, version), out)
+    found = compare(reference(home, version), out).differences
     if found:
         raise BenchError(f"reput wrote other bytes than RocketMQ {version}: {found[0]} ({len(found)} in all)")
 

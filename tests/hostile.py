@@ -11,8 +11,8 @@ import numpy as np
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.scan import output
-from reput.scan.part import Part, PartOutcome, scan_part
-from reput.scan.rules import Rules
+from reput.scan.part import PartOutcome, scan_part
+from reput.scan.rules import Part, Rules
 from reput.scan.table import QueueTable
 
 NOW = 1_700_000_000_000

@@ -22,7 +22,7 @@ from reput.replay.consumer_filters import FiltersNow
 from reput.replay.selection import Selection
 from reput.replay.state import Opening, State
 from reput.replay.target import Target
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.store import files
 from reput.store.lock import OutputLock
 
@@ -114,7 +114,7 @@ def target_of(
 
 def parts_of(log: CommitLog, start: int, end: int, part_bytes: int, cursor: int) -> list[Part]:
     """The rows that the source gives for a batch."""
-    return [Part(*row) for row in cut(log, start, end, part_bytes, cursor)]
+    return list(cut(log, start, end, part_bytes, cursor))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT
 from reput.format.consumequeueext import HEAD_LENGTH, place_of
 from reput.format.indexfile import FIRST_ORDINAL, PREVIOUS, TIME_DIFF, IndexHeader
-from reput.log.parts import LogPart, cut
+from reput.log.parts import cut
 from reput.log.segments import discover
 from reput.recovery.check import problems
 from reput.recovery.plan import plan
@@ -210,7 +210,7 @@ class Cases:
             return
         found = 0
         for part in cut(log, log.start, log.end, 700, log.start):
-            found += sum(batch.num_rows for batch in messages.read(LogPart(*part), settings))
+            found += sum(batch.num_rows for batch in messages.read(part, settings))
         if found != expected and kinds.isdisjoint({"SettingsError", "StoreError"}):
             raise FailedCaseError(f"{found} messages read, {expected} dispatched")
 

@@ -20,8 +20,8 @@ from reput.log.live import LiveLog
 from reput.log.live_end import LiveEnd
 from reput.log.segments import map_segment
 from reput.scan.output import output
-from reput.scan.part import Part, PartOutcome, scan_part
-from reput.scan.rules import rules
+from reput.scan.part import PartOutcome, scan_part
+from reput.scan.rules import Part, rules
 from reput.scan.table import QueueTable
 from reput.source import CommitLogDataSource
 from reput.source import commitlog as source

@@ -39,12 +39,12 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.lag import lag
 from reput.log import committed
-from reput.log.parts import LogPart
 from reput.output.journal import journal
 from reput.output.ledger.ledger import Ledger
 from reput.recovery.check import problems
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
+from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.options import NAMES, Options
 from reput.store import swap
@@ -248,7 +248,7 @@ def test_segments_are_scanned_and_read_within_their_bytes(
         path.write_bytes(data.tobytes())
         rules = StoreSettings.load(directory, None, version)
         scan_alike(rules, base, data.tobytes())
-        part = LogPart(str(path), base, len(data), len(data) + 9, base, base + len(data), True, True)
+        part = Part(str(path), base, len(data), len(data) + 9, base, base + len(data), True, True)
         with guarded_segments(at_end=at_end):
             for batch in messages.read(part, rules):
                 batch.validate(full=True)

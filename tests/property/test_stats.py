@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reput.log.parts import LogPart
+from reput.scan.rules import Part
 from reput.source import messages
 from reput.statistics import By, Span, count
 from tests.local import write_store
@@ -42,7 +42,7 @@ def test_it_counts_what_the_source_reads(
     with scratch() as root:
         store = write_store(root, [(base, data.tobytes())], version="5.5.0")
         path = str(next((root / "commitlog").iterdir()))
-        part = LogPart(path, base, len(data), len(data), start, base + len(data), False, True)
+        part = Part(path, base, len(data), len(data), start, base + len(data), False, True)
         rows = [row for batch in messages.read(part, store.settings) for row in batch.to_pylist()]
         found = count(store.settings, by, span=Span(start=start))
     number, size, delayed, retries = (Counter[tuple[object, ...]]() for _ in range(4))

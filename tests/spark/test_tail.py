@@ -22,7 +22,7 @@ from reput.output.batch_scan import BatchScan
 from reput.output.journal.journal import read_state
 from reput.output.writer import BatchWriter
 from reput.replay.state import State
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.store.compare import compare
 from reput.store.lock import output_holder
 from reput.stream.progress import NAME

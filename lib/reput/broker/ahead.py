@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from reput.broker.files import StoreFile
@@ -76,9 +75,7 @@ class Ahead:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
     def at(self, base: int, position: int) -> Piece | None:
@@ -113,11 +110,6 @@ class Ahead:
             if status is not Status.FULL:
                 return piece._replace(status=status, position=start)
         return piece
-
-
-def next_piece(position: int) -> int:
-    """Position of the next piece in a segment."""
-    return (position // PIECE + 1) * PIECE
 
 
 def _pieces(wanted: Range) -> list[int]:

@@ -14,7 +14,6 @@ from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.config.dialect import CleanStart, CrashStart
 from reput.format import commitlog
-from reput.format.checkpoint import StoreCheckpoint
 from reput.log.segments import map_segment
 
 _LAST_SEGMENTS = 3
@@ -79,13 +78,13 @@ def _matches(snapshot: Snapshot, segment: StoreFile) -> bool:
     rule = snapshot.settings.dialect.recovery.crash_start
     if rule is CrashStart.TIMESTAMP:
         timestamp = _raw_timestamp(snapshot, segment)
-        return timestamp != 0 and timestamp <= _oldest(snapshot, checkpoint)
+        return timestamp != 0 and timestamp <= _oldest(snapshot)
     record = _first_record(snapshot, segment)
     if record is None:
         return False
     physical, timestamp = record
     if rule is CrashStart.RECORD_AND_TIMESTAMP:
-        return timestamp <= _oldest(snapshot, checkpoint)
+        return timestamp <= _oldest(snapshot)
     if checkpoint.logics_physical_offset <= 0:
         fits = timestamp <= checkpoint.logics_msg_timestamp
     else:
@@ -93,8 +92,9 @@ def _matches(snapshot: Snapshot, segment: StoreFile) -> bool:
     return fits and _index_allows(snapshot, timestamp)
 
 
-def _oldest(snapshot: Snapshot, checkpoint: StoreCheckpoint) -> int:
+def _oldest(snapshot: Snapshot) -> int:
     """Up to which time (ms) all is known to be flushed."""
+    checkpoint = snapshot.checkpoint
     oldest = max(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SAFETY_MS, 0)
     if _index_counts(snapshot):
         oldest = min(oldest, checkpoint.index_msg_timestamp)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from reput.broker.files import LAST_FILES, StoreFile
 from reput.errors import SegmentGoneError
 from reput.format.consumequeue import PRE_BLANK_SIZE
-from reput.store.unreadable import reading
+from reput.store.reading import reading
 
 _WHAT = "this queue file"
 #: Physical offset and size, with which units of both kinds of queues begin.

@@ -69,7 +69,6 @@ class Prediction:
         log_start, log_end: physical offsets; -1 and 0 without segments.
         segments: those that are left.
         cuts: what the log loses.
-        queues_cut: the queues were cut to the log's end.
         queues: every plain queue.
         batch_queues: every batch queue.
         index: the index.
@@ -92,7 +91,6 @@ class Prediction:
     log_end: int = 0
     segments: list[StoreFile] = field(default_factory=list)
     cuts: list[LogCut] = field(default_factory=list)
-    queues_cut: bool = False
     queues: dict[Queue, QueueModel] = field(default_factory=dict)
     batch_queues: dict[Queue, BatchModel] = field(default_factory=dict)
     index: IndexModel = field(default_factory=lambda: IndexModel((), 2))
@@ -213,7 +211,6 @@ class _Start:
         result.recovered = walked
         end = self._queue_end() if self._rules.cuts_by_new_end else result.queue_end
         if end >= walked.end:
-            result.queues_cut = True
             for queue in self._all_queues():
                 queue.truncate(walked.end)
         self._cut_log(walked.end)

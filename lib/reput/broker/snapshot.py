@@ -23,7 +23,7 @@ from reput.format import names
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
 from reput.store.lock import Holder, store_holder
-from reput.store.unreadable import check_store
+from reput.store.reading import check_store
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
@@ -88,6 +88,15 @@ class Snapshot:
     problems: list[Problem] = field(default_factory=list)
 
     @property
+    def all_queues(self) -> dict[str, dict[Queue, Listing]]:
+        """The files of all kinds of queues, by their directory."""
+        return {
+            names.CONSUME_QUEUE: self.queues,
+            names.CONSUME_QUEUE_EXT: self.ext_queues,
+            names.BATCH_CONSUME_QUEUE: self.batch_queues,
+        }
+
+    @property
     def starts(self) -> bool:
         """Whether a broker gets as far as recovering."""
         return not any(problem.stops for problem in self.problems)
@@ -136,9 +145,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_no_directories(settings),
         *log.problems,
         *gaps(log.files, size, "missing-segments"),
-        *_queue_problems(queues, settings.consume_queue_file_size),
-        *_queue_problems(snapshot.ext_queues, settings.recovery.queue_ext_file_size),
-        *_queue_problems(batch, settings.recovery.batch_queue_file_size),
+        *(problem for directory in names.QUEUES for problem in _queue_problems(snapshot, directory)),
         *type_problems(snapshot),
         *index_problems,
         *_checkpoint_problems(checkpoint, checkpoint_length, settings.command("recover", "--plan")),
@@ -262,14 +269,7 @@ def _segment_size(settings: StoreSettings) -> tuple[int, bool]:
 
 def _queues(settings: StoreSettings, directory: str) -> dict[Queue, Listing]:
     """The files of the queues in one of the store's three directories of queues."""
-    file_size, setting = {
-        names.CONSUME_QUEUE: (settings.consume_queue_file_size, "mappedFileSizeConsumeQueue"),
-        names.BATCH_CONSUME_QUEUE: (
-            settings.recovery.batch_queue_file_size,
-            "mapperFileSizeBatchConsumeQueue",
-        ),
-        names.CONSUME_QUEUE_EXT: (settings.recovery.queue_ext_file_size, "mappedFileSizeConsumeQueueExt"),
-    }[directory]
+    setting, file_size = settings.queue_file_sizes[directory]
     return {
         (topic.path.name, int(queue.path.name)): listed(
             [queue.path], file_size, settings.dialect.recovery, setting
@@ -280,8 +280,9 @@ def _queues(settings: StoreSettings, directory: str) -> dict[Queue, Listing]:
     }
 
 
-def _queue_problems(queues: dict[Queue, Listing], file_size: int) -> Iterator[Problem]:
-    for listing in queues.values():
+def _queue_problems(snapshot: Snapshot, directory: str) -> Iterator[Problem]:
+    _, file_size = snapshot.settings.queue_file_sizes[directory]
+    for listing in snapshot.all_queues[directory].values():
         yield from listing.problems
         yield from gaps(listing.files, file_size, "missing-queue-files")
 

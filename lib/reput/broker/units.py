@@ -72,24 +72,14 @@ class WalkedUnits:
 
     def unreached_batches(self, queues: dict[Queue, BatchModel], end: int) -> list[Unreached]:
         """Which of them the batch queues lack; a message of many counts once."""
-        found = []
+        found: list[Unreached] = []
         for queue, parts in sorted(self._batches.items()):
             position, first, count = np.concatenate(parts, axis=1)
             model = queues.get(queue)
             lost = position < end
             if model is not None:
                 lost &= ~model.held(position)
-            if lost.any():
-                found.append(
-                    Unreached(
-                        queue,
-                        count=int(lost.sum()),
-                        first=int(first[lost].min()),
-                        last=int((first[lost] + count[lost]).max()) - 1,
-                        displaced=0,
-                        position=int(position[lost].min()),
-                    )
-                )
+            found += _unreached(queue, position[lost], first[lost], (first + count)[lost] - 1)
         return found
 
     def unreached(self, queues: dict[Queue, QueueModel], end: int) -> list[Unreached]:
@@ -99,25 +89,15 @@ class WalkedUnits:
             queues: the queues after the start.
             end: where the log ends then; messages past it are gone themselves.
         """
-        found = []
+        found: list[Unreached] = []
         for queue, parts in self._parts.items():
             offset, position = np.concatenate(parts, axis=1)
             kept = position < end
             offset, position = offset[kept], position[kept]
             held = _held(queues.get(queue), offset)
             lost = held != position
-            if lost.any():
-                displaced = _displaced(queues.get(queue), position[lost])
-                found.append(
-                    Unreached(
-                        queue=queue,
-                        count=int(lost.sum()),
-                        first=int(offset[lost].min()),
-                        last=int(offset[lost].max()),
-                        displaced=displaced,
-                        position=int(position[lost].min()),
-                    )
-                )
+            displaced = _displaced(queues.get(queue), position[lost])
+            found += _unreached(queue, position[lost], offset[lost], offset[lost], displaced)
         return sorted(found, key=lambda one: one.queue)
 
     def unindexed(self, files: Sequence[IndexHeader], end: int) -> NDArray[np.int64]:
@@ -140,6 +120,20 @@ def queue_of(table: QueueTable, number: int) -> Queue:
     return topic.decode("utf-8", "replace"), int(table.queues.queue_id[number])
 
 
+def _unreached(
+    queue: Queue,
+    position: NDArray[np.int64],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    displaced: int = 0,
+) -> list[Unreached]:
+    """What is said of such messages: int64[messages], physical offsets and queueOffsets; nothing of none."""
+    if not len(position):
+        return []
+    least, greatest = int(first.min()), int(last.max())
+    return [Unreached(queue, len(position), least, greatest, displaced, int(position.min()))]
+
+
 def _held(model: QueueModel | None, offset: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64[rows], the physical offset of the unit at each queueOffset, -1 if missing."""
     held = np.full(len(offset), -1, np.int64)
@@ -153,7 +147,7 @@ def _held(model: QueueModel | None, offset: NDArray[np.int64]) -> NDArray[np.int
 
 def _displaced(model: QueueModel | None, position: NDArray[np.int64]) -> int:
     """How many of these messages have a unit somewhere in the last files of their queue."""
-    if model is None or not model.files:
+    if model is None or not model.files or not len(position):
         return 0
     found = np.zeros(len(position), bool)
     for _, units in model.units(model.files[-LAST_FILES:][0].base):

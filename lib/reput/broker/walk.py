@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.ahead import Ahead, Range, next_piece
+from reput.broker.ahead import PIECE, Ahead, Range
 from reput.broker.files import StoreFile, segment_at
 from reput.broker.record import Kind, judge
 from reput.config.settings import StoreSettings
@@ -167,7 +167,7 @@ class LogWalk:
                     self._give(found, piece.table, sink, walked)
                 status, position = piece.status, piece.position
             else:
-                stop = min(next_piece(position), len(data))
+                stop = min((position // PIECE + 1) * PIECE, len(data))
                 status, position = kernel.scan(data, segment.base, position, stop, rules, self._table, out)
                 self._give(out, self._table, sink, walked)
             if status is Status.FULL or (status is Status.END and position < len(data)):

@@ -7,7 +7,7 @@ from reput.broker.snapshot import Snapshot
 from reput.errors import StoreError
 from reput.log.segments import map_segment
 from reput.scan import kernel
-from reput.store.holes import written
+from reput.store.reading import written
 
 
 def written_ranges(segment: StoreFile, start: int, end: int) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -27,7 +27,7 @@ from reput.cli.arguments import (
 )
 from reput.cli.crash import REFUSED, ended_by
 from reput.cli.dump import dump_app
-from reput.cli.interrupts import as_before
+from reput.cli.jvm import part_stderr, start_spark
 from reput.cli.output import (
     Output,
     ProgressDisplay,
@@ -36,15 +36,10 @@ from reput.cli.output import (
     summary_lines,
     unwritten,
 )
-from reput.cli.submitted import part_stderr
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
 from reput.errors import SettingsError
 from reput.spark.java import check_java
-from reput.spark.sessions import session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["REFUSED", "app", "main", "start_spark"]
 
@@ -198,20 +193,6 @@ def rebuild_command(
 
 app.command("tail", epilog=TAIL_EXAMPLES)(tail_command)
 app.add_typer(dump_app, name="dump")
-
-
-def start_spark(
-    application: str, master: str | None, display: ProgressDisplay | None = None, *, delta: bool = False
-) -> SparkSession:
-    """The session of a command; ``delta``: with Delta Lake.
-
-    Raises:
-        ReputError: Spark can't run here.
-    """
-    if display is not None:
-        display.say("starting Spark")
-    with as_before():
-        return session(application, master, delta=delta)
 
 
 def _code(ended: SystemExit, words: list[str]) -> int | str | None:

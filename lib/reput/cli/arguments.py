@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reput.cli.completing import queues, releases
+from reput.cli.completing import queues, releases, topics
 from reput.errors import SettingsError
 
 #: What stands in for the two options in every command, where they aren't given.
@@ -51,6 +51,9 @@ Queues = Annotated[
         autocompletion=queues,
         help="Only this topic or queue, without the index; repeat it for several.",
     ),
+]
+OnlyTopic = Annotated[
+    str | None, typer.Option("--topic", metavar="T", autocompletion=topics, help="Only this topic.")
 ]
 NoIndex = Annotated[bool, typer.Option("--no-index", help="Don't write index files.")]
 KnownTopicsOnly = Annotated[

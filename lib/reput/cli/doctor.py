@@ -80,15 +80,7 @@ def doctor_command(
     from reput.doctor import Status, machine_checks, store_checks, worst
 
     with Output(as_json, interrupted="nothing was changed") as output:
-        _refuse_ignored(
-            ctx,
-            store,
-            no_spark=no_spark,
-            out=out,
-            broker_conf=broker_conf,
-            version=rocketmq_version,
-            master=master,
-        )
+        _refuse_ignored(ctx)
         if archive is Archive.MAKE:
             with ProgressDisplay("making an archive of Java's classes, which takes half a minute"):
                 class_archive.make()
@@ -117,25 +109,14 @@ def _spark(master: str | None, *, java_is_wrong: bool) -> Check:
         return spark_check(lambda: commands.start_spark("reput doctor", master, display))
 
 
-def _refuse_ignored(
-    ctx: typer.Context,
-    store: Path | None,
-    *,
-    no_spark: bool,
-    out: Path | None,
-    broker_conf: Path | None,
-    version: str | None,
-    master: str | None,
-) -> None:
+def _refuse_ignored(ctx: typer.Context) -> None:
     """Refuse options that would change nothing: who gives them expects something of them."""
-    for option, name, value in (
-        ("--out", "out", out),
-        ("--broker-conf", "broker_conf", broker_conf),
-        ("--rocketmq-version", "rocketmq_version", version),
-    ):
-        if store is None and value is not None and by_hand(ctx, name):
+    given = ctx.params
+    for name in ("out", "broker_conf", "rocketmq_version"):
+        if given["store"] is None and given[name] is not None and by_hand(ctx, name):
+            option = f"--{name.replace('_', '-')}"
             raise SettingsError(f"{option} belongs to a store", expected="STORE beside it", found=option)
-    if no_spark and master is not None:
+    if given["no_spark"] and given["master"] is not None:
         raise SettingsError("--master belongs to Spark", expected="one of them", found="--no-spark --master")
 
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy
-from reput.cli.completing import groups, topics
-from reput.cli.output import Output, settings_lines
-from reput.cli.tables import age, table
+from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, WrittenBy
+from reput.cli.completing import groups
+from reput.cli.output import Output, age, settings_lines, table
 from reput.config.settings import StoreSettings
 from reput.words import counted
 
@@ -49,9 +48,7 @@ def lag_command(
     group: Annotated[
         str | None, typer.Option("--group", metavar="G", autocompletion=groups, help="Only this group.")
     ] = None,
-    topic: Annotated[
-        str | None, typer.Option("--topic", metavar="T", autocompletion=topics, help="Only this topic.")
-    ] = None,
+    topic: OnlyTopic = None,
     by: Annotated[
         By, typer.Option("--by", help="A line for each group and topic, or for each queue.")
     ] = By.TOPIC,

@@ -19,8 +19,7 @@ from reput.cli.arguments import (
     by_hand,
     size,
 )
-from reput.cli.output import Output, inline, told
-from reput.cli.tables import table
+from reput.cli.output import Output, inline, table, told
 from reput.errors import ReputError
 from reput.spark.java import check_java
 from reput.store.space import human

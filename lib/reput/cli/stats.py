@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
-from reput.cli.completing import topics
-from reput.cli.output import Output, ProgressDisplay, moment, settings_lines
-from reput.cli.tables import age, table
+from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, WrittenBy, time_of
+from reput.cli.output import Output, ProgressDisplay, age, moment, settings_lines, table
 from reput.config.settings import StoreSettings
 from reput.store.space import human
 from reput.words import counted
@@ -42,9 +40,7 @@ def stats_command(
     by: Annotated[
         Literal["topic", "queue", "tag", "hour", "host"], typer.Option("--by", help="What to count by.")
     ] = "topic",
-    topic: Annotated[
-        str | None, typer.Option("--topic", metavar="T", autocompletion=topics, help="Only this topic.")
-    ] = None,
+    topic: OnlyTopic = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Stored at this time or later.")
     ] = None,

@@ -24,10 +24,9 @@ from reput.cli.arguments import (
     by_hand,
     size,
 )
-from reput.cli.interrupts import as_before
+from reput.cli.jvm import start_spark
 from reput.cli.output import Output, TailDisplay, summary_lines, told
 from reput.spark.java import check_java, is_submitted
-from reput.spark.sessions import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,10 +125,9 @@ def tail_command(
         stopping = threading.Event()
         display = TailDisplay()
 
-        def start_spark() -> SparkSession:
+        def begin() -> SparkSession:
             told("starting Spark")
-            with as_before():
-                spark = session("reput tail", master, delta=catalog is not None)
+            spark = start_spark("reput tail", master, delta=catalog is not None)
             _stop_on_signals(stopping)
             return spark
 
@@ -144,7 +142,7 @@ def tail_command(
                 writer.progress.bytes_done, writer.progress.messages, state.cursor, state.last_timestamp
             )
 
-        summary = tail(options, start_spark, stopping, batch_done, told, on_wait)
+        summary = tail(options, begin, stopping, batch_done, told, on_wait)
     output.show(summary, summary_lines(summary))
 
 

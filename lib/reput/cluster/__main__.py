@@ -49,49 +49,26 @@ def cluster(
 
     Exit code 0: every byte is the broker's. 1: bytes differ, or there are findings. 2: refused or failed.
     """
-    with Output(as_json=False, interrupted="the cluster is stopped"):
-        code = run(store, out, broker_conf, rocketmq_version, workers, logs)
-    raise typer.Exit(code)
-
-
-def run(
-    place: Path | None,
-    out: Path | None,
-    broker_conf: Path | None,
-    rocketmq_version: str | None,
-    workers: int,
-    logs: Path | None,
-) -> int:
-    """Start the cluster, rebuild, stop it, compare; returns the exit code.
-
-    Args:
-        place: a store or a packed one, None for the one that comes with reput, with its own settings.
-        out: None removes the output in the end.
-        broker_conf, rocketmq_version: as for ``reput rebuild``.
-        workers: how many.
-        logs: gets a copy of the logs of the cluster's processes.
-
-    Raises:
-        ReputError: the store can't be read, or the cluster doesn't start.
-    """
-    with tempfile.TemporaryDirectory(prefix="reput-cluster-", ignore_cleanup_errors=True) as directory:
+    scratch = tempfile.TemporaryDirectory(prefix="reput-cluster-", ignore_cleanup_errors=True)
+    with Output(as_json=False, interrupted="the cluster is stopped"), scratch as directory:
         work = Path(directory)
-        if place is None:
-            store = trial.default_store(work)
+        if store is None:
+            found = trial.default_store(work)
         else:
-            store = trial.open_store(place, work, broker_conf, rocketmq_version)
+            found = trial.open_store(store, work, broker_conf, rocketmq_version)
         output = (out or work / "out").absolute()
         try:
-            submitted = _rebuild(store, output, work, workers)
+            submitted = _rebuild(found, output, work, workers)
         finally:
             if logs is not None:
                 _copy_logs(work, logs)
         typer.echo(submitted.stdout, nl=False)
         share = ", ".join(f"{count} on executor {name}" for name, count in submitted.tasks.items())
         typer.echo(f"tasks        {share or 'none'}")
-        if submitted.exit_code not in (0, _FINDINGS):
-            return _REFUSED
-        return max(submitted.exit_code, _compare(store, output))
+        code = _REFUSED
+        if submitted.exit_code in (0, _FINDINGS):
+            code = max(submitted.exit_code, _compare(found, output))
+    raise typer.Exit(code)
 
 
 def _rebuild(store: trial.TrialStore, output: Path, work: Path, workers: int) -> Submitted:

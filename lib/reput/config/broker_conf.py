@@ -6,15 +6,12 @@ Source: ``MixAll.properties2Object`` (rocketmq-all-4.9.7, 5.3.3).
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reput.config.dialect import Dialect
 from reput.config.java_properties import Property, parse
 from reput.errors import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 INT_MAX = 2**31 - 1
 INTEGER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)

@@ -10,14 +10,11 @@ backslash at the very end makes there: nothing asks for it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from os import PathLike
 
 from reput.errors import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from os import PathLike
 
 _WHITE = " \t\f"
 _ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}

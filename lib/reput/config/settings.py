@@ -182,6 +182,16 @@ class StoreSettings:
         """The files below config/ that tasks read; each may be missing."""
         return self.topics_json, self.consumer_filter_json
 
+    @property
+    def queue_file_sizes(self) -> dict[str, tuple[str, int]]:
+        """By the directory of a kind of queues: the setting that gives its files' length, and the bytes."""
+        recovery = self.recovery
+        return {
+            names.CONSUME_QUEUE: ("mappedFileSizeConsumeQueue", self.consume_queue_file_size),
+            names.CONSUME_QUEUE_EXT: ("mappedFileSizeConsumeQueueExt", recovery.queue_ext_file_size),
+            names.BATCH_CONSUME_QUEUE: ("mapperFileSizeBatchConsumeQueue", recovery.batch_queue_file_size),
+        }
+
     def batch_topics(self) -> frozenset[str]:
         """Topics whose queues the broker makes as batch queues; none where topics.json can't be read."""
         if not self.dialect.recovery.switches_queue_types:
@@ -366,25 +376,16 @@ def _light_queues(conf: BrokerConf, weighing: Weighing, evidence: Evidence) -> t
 
 
 def _recovery(conf: BrokerConf, weighing: Weighing, evidence: Evidence) -> RecoverySettings:
+    usual = RecoverySettings()
     queue_ext = weighing.switch(
         "enableConsumeQueueExt",
-        conf.switch("enableConsumeQueueExt", RecoverySettings().queue_ext),
+        conf.switch("enableConsumeQueueExt", usual.queue_ext),
         evidence.switches.queue_ext,
         "the newest units of queues lead to consumequeue_ext/",
         names.CONSUME_QUEUE_EXT,
     )
-    read = _read_recovery(conf)
-    (batch,) = weighing.sizes(evidence.batch_queues, (read.batch_queue_file_size,), names.BATCH_CONSUME_QUEUE)
-    ext = read.queue_ext_file_size
-    if queue_ext:
-        (ext,) = weighing.sizes(evidence.queue_ext, (ext,), names.CONSUME_QUEUE_EXT)
-    return replace(read, queue_ext=queue_ext, batch_queue_file_size=batch, queue_ext_file_size=ext)
-
-
-def _read_recovery(conf: BrokerConf) -> RecoverySettings:
-    usual = RecoverySettings()
     most = conf.integer("commitLogRecoverMaxNum", usual.most_segments, least=-INT_MAX - 1)
-    return RecoverySettings(
+    read = RecoverySettings(
         check_crc=conf.switch("checkCRCOnRecover", usual.check_crc),
         index_safe=conf.switch("messageIndexSafe", usual.index_safe),
         # CommitLog.recoverNormally: what isn't positive means the default.
@@ -394,12 +395,18 @@ def _read_recovery(conf: BrokerConf) -> RecoverySettings:
         batch_queue_file_size=conf.integer(
             "mapperFileSizeBatchConsumeQueue", usual.batch_queue_file_size, least=1
         ),
+        queue_ext=queue_ext,
         queue_ext_file_size=conf.integer("mappedFileSizeConsumeQueueExt", usual.queue_ext_file_size, least=1),
         accelerated=conf.switch("enableAcceleratedRecovery", usual.accelerated),
         # BrokerConfig, from 5.0 on.
         controller_mode=conf.switch("enableControllerMode", usual.controller_mode)
         and conf.rules.recovery.switches_queue_types,
     )
+    (batch,) = weighing.sizes(evidence.batch_queues, (read.batch_queue_file_size,), names.BATCH_CONSUME_QUEUE)
+    ext = read.queue_ext_file_size
+    if queue_ext:
+        (ext,) = weighing.sizes(evidence.queue_ext, (ext,), names.CONSUME_QUEUE_EXT)
+    return replace(read, batch_queue_file_size=batch, queue_ext_file_size=ext)
 
 
 def _delay_levels(conf: BrokerConf) -> tuple[int, ...]:

@@ -11,14 +11,11 @@ A broker whose topics live in RocksDB writes no such file: then nothing is known
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reput.config.rereading import Rereading
 from reput.errors import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: ``TopicAttributes.QUEUE_TYPE_ATTRIBUTE`` and the ``CQType`` whose queues are not consume queue files.
 _QUEUE_TYPE = "queue.type"

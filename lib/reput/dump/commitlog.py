@@ -26,8 +26,8 @@ from reput.log.walk import first_time
 from reput.query.message import Message
 from reput.scan import output
 from reput.scan.frames import Frames, FrameWalk, frames
-from reput.scan.part import Part, PartOutcome, missing_range, scan_part, wrong_end
-from reput.scan.rules import rules
+from reput.scan.part import PartOutcome, missing_range, scan_part, wrong_end
+from reput.scan.rules import Part, rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
 

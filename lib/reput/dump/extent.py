@@ -13,7 +13,7 @@ from reput.dump.places import LogPlace
 from reput.dump.wanted import Wanted
 from reput.log.segments import Segment
 from reput.scan.frames import FrameWalk
-from reput.scan.part import Part
+from reput.scan.rules import Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from reput.dump.damage import Damage
 from reput.dump.reading import read, read_bytes
 from reput.errors import StoreError
 from reput.format import indexfile, javastring
-from reput.store.unreadable import unreadable
+from reput.store.reading import unreadable
 
 _ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
 _SLOT = np.dtype(">i4")

@@ -21,7 +21,7 @@ from reput.log.segments import (
 )
 from reput.next_command import next_command
 from reput.scan.reference import Frame, frame
-from reput.store.unreadable import unreadable
+from reput.store.reading import unreadable
 
 #: How far up a file of a store is: a file of a queue lies deepest.
 _DEEPEST = 4
@@ -76,9 +76,7 @@ def log_place(
         StoreError: it is missing, or a file's place in the log can't be told.
         SettingsError, UnsupportedError: see :meth:`StoreSettings.load`.
     """
-    path = absolute(path)
-    check_exists(path, "a store, a directory of segments, or a segment")
-    _refuse_other(path, "commitlog", broker_conf, version)
+    path = _looked_at(path, "commitlog", broker_conf, version)
     if path.is_file():
         settings = _alone(StoreSettings.load(path.parent, broker_conf, version, dledger=True), path.parent)
         log = _one_segment(path, settings)
@@ -110,45 +108,38 @@ def _discovered(settings: StoreSettings, *, may_be_empty: bool) -> CommitLog:
         return CommitLog((), 0, entries=settings.entries)
 
 
-def check_exists(path: Path, expected: str) -> None:
-    """Refuse a path that leads nowhere.
+def _looked_at(path: Path, asked: str, broker_conf: Path | None = None, version: str | None = None) -> Path:
+    """A path made absolute, that leads somewhere.
+
+    Where a store has files of another sort it is refused: their bytes would be shown as what they aren't.
 
     Raises:
-        StoreError: it does, or can't be followed.
+        StoreError: it leads nowhere, or can't be followed, or other files lie there: names what shows them.
     """
+    path = absolute(path)
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(
             "there is nothing here",
             path=path,
-            expected=expected,
+            expected=_SORTS[asked][1],
             found="no such file or directory",
             next_step="Check PATH",
         ) from error
     except OSError as error:
         raise unreadable("this", path, error) from error
-
-
-def _refuse_other(
-    path: Path, asked: str, broker_conf: Path | None = None, version: str | None = None
-) -> None:
-    """Refuse what lies where a store has files of another sort: its bytes would be shown as what they aren't.
-
-    Raises:
-        StoreError: it does; names the command that shows it.
-    """
     sort = _sort(path)
     if sort in (None, asked):
-        return
+        return path
     if sort != "index":
         broker_conf = version = None  # the others take none, or need none
     command = next_command("dump", sort, str(path), broker_conf=broker_conf, rocketmq_version=version)
     raise StoreError(
         "these are files of another sort",
         path=path,
-        expected=_SORTS[asked],
-        found=_SORTS[sort],
+        expected=_SORTS[asked][0],
+        found=_SORTS[sort][0],
         next_step=_with_their_units(path) if _is_ext(path) else f"`{command}` shows them",
     )
 
@@ -169,11 +160,12 @@ def _with_their_units(path: Path) -> str:
     return f"`{next_command('dump', 'consumequeue', str(units))}` shows each with the unit that leads there"
 
 
+#: What each command shows, and where that may be.
 _SORTS = {
-    "commitlog": "the commit log",
-    "consumequeue": "consume queues",
-    "index": "index files",
-    "checkpoint": "the checkpoint",
+    "commitlog": ("the commit log", "a store, a directory of segments, or a segment"),
+    "consumequeue": ("consume queues", "a store, consumequeue/, a topic in it, a queue, or a file of one"),
+    "index": ("index files", "a store, index/, or an index file"),
+    "checkpoint": ("the checkpoint", "a store with a checkpoint, or a checkpoint"),
 }
 
 
@@ -257,9 +249,7 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
         StoreError: it is missing, or a file's place in its queue can't be told.
         UnsupportedError: these are files of another sort.
     """
-    path = absolute(path)
-    check_exists(path, "a store, consumequeue/, a topic in it, a queue, or a file of one")
-    _refuse_other(path, "consumequeue")
+    path = _looked_at(path, "consumequeue")
     if _is_ext(path):
         raise UnsupportedError(
             "these are what units point to, no units", path=path, next_step=_with_their_units(path)
@@ -350,9 +340,7 @@ def index_files(path: Path) -> list[Path]:
     Raises:
         StoreError: it is missing.
     """
-    path = absolute(path)
-    check_exists(path, "a store, index/, or an index file")
-    _refuse_other(path, "index")
+    path = _looked_at(path, "index")
     if path.is_file():
         return [path]
     inner = path / names.INDEX
@@ -380,9 +368,8 @@ def checkpoint_file(path: Path) -> Path:
         StoreError: it is missing.
     """
     path = absolute(path)
-    file = path / names.CHECKPOINT if path.is_dir() else path
-    check_exists(file, "a store with a checkpoint, or a checkpoint")
-    _refuse_other(file, "checkpoint")
+    inner = path / names.CHECKPOINT if path.is_dir() else path
+    file = _looked_at(inner, "checkpoint")
     if not file.is_file():
         raise StoreError(
             "this is no checkpoint", path=file, expected="a file", found="none", next_step="Check PATH"

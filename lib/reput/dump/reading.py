@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.store.holes import written
-from reput.store.unreadable import reading
+from reput.store.reading import reading, written
 
 _PIECE = 1 << 13  # items
 

@@ -21,9 +21,9 @@ from reput.replay.selection import LiveSelection, Selection, check_batch_file_si
 from reput.store import files
 from reput.store.lock import OutputLock, StoreLock, is_broker_running
 from reput.store.ownership import Owner
+from reput.store.reading import check_store
 from reput.store.space import check_free
 from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_movable, is_pending
-from reput.store.unreadable import check_store
 
 if TYPE_CHECKING:
     from reput.output.journal.journal import Journal

@@ -126,7 +126,6 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
     from reput.output.ledger.ledger_upkeep import LedgerUpkeep
     from reput.output.rollback import roll_back
     from reput.output.writer import BatchWriter
-    from reput.scan.part import Part
     from reput.spark.runner import SparkRunner
     from reput.stream.rebuild_query import run_available
 
@@ -158,9 +157,7 @@ def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], Non
         checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
         shutil.rmtree(checkpoint, ignore_errors=True)
         try:
-            writer.begin_ahead(
-                [Part(*row) for row in cut(plan.log, cursor, first, options.part_bytes, cursor)]
-            )
+            writer.begin_ahead(list(cut(plan.log, cursor, first, options.part_bytes, cursor)))
             asked = run_available(
                 spark, writer, checkpoint, plan.log, plan.source(endOffset=end, maxBytesPerTrigger=most)
             )

@@ -12,7 +12,7 @@ from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.store import swap
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
-from reput.store.unreadable import check_store
+from reput.store.reading import check_store
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING
 from reput.lazily import lazily
 
 if TYPE_CHECKING:
-    from reput.lag.committed import Committed, Offsets, committed_offsets
     from reput.lag.report import Flag, GroupLag, LagReport, QueueLag, lag
 
 __all__ = [
-    "Committed",
     "Flag",
     "GroupLag",
     "LagReport",
-    "Offsets",
     "QueueLag",
-    "committed_offsets",
     "lag",
 ]
 
@@ -29,13 +25,10 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
-        "Committed": "committed",
         "Flag": "report",
         "GroupLag": "report",
         "LagReport": "report",
-        "Offsets": "committed",
         "QueueLag": "report",
-        "committed_offsets": "committed",
         "lag": "report",
     },
 )

@@ -20,7 +20,7 @@ from reput.config import java_properties
 from reput.config.log_places import DLedgerSettings
 from reput.errors import StoreError
 from reput.format import dledger
-from reput.store.holes import extents
+from reput.store.reading import extents
 
 CHECKPOINT = "checkpoint"  # DLedgerMmapFileStore.CHECK_POINT_FILE
 _COMMITTED = "committedIndex"  # COMMITTED_INDEX_KEY

@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from reput.log.segments import CommitLog, Segment
+from reput.scan.rules import Part
 
 
-class LogPart(NamedTuple):
-    """A range of one segment; the fields are those of :class:`reput.scan.part.Part`, in the same order.
-
-    Attributes:
-        path: the segment.
-        base: physical offset of the segment's first byte.
-        segment_length: bytes of the segment that hold log data.
-        segment_size: bytes that the segment spans in the log.
-        start, end: half-open range of record starts, physical offsets.
-        exact: a record begins at ``start``, if the log is sound.
-        last: no segment follows.
-    """
-
-    path: str
-    base: int
-    segment_length: int
-    segment_size: int
-    start: int
-    end: int
-    exact: bool
-    last: bool
-
-
-def part_of(log: CommitLog, segment: Segment, start: int, end: int, *, exact: bool = False) -> LogPart:
+def part_of(log: CommitLog, segment: Segment, start: int, end: int, *, exact: bool = False) -> Part:
     """The range [start, end) of a segment, physical offsets; a segment's first byte is exact."""
-    return LogPart(
+    return Part(
         path=str(segment.path),
         base=segment.base,
         segment_length=segment.length,
@@ -45,7 +22,7 @@ def part_of(log: CommitLog, segment: Segment, start: int, end: int, *, exact: bo
     )
 
 
-def cut(log: CommitLog, start: int, end: int, part_bytes: int, exact_start: int | None) -> Iterator[LogPart]:
+def cut(log: CommitLog, start: int, end: int, part_bytes: int, exact_start: int | None) -> Iterator[Part]:
     """The parts of [start, end) in log order; stretches without a segment have none.
 
     Args:

@@ -23,8 +23,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
 from reput.format import names
 from reput.log import committed
-from reput.store.holes import written
-from reput.store.unreadable import unreadable
+from reput.store.reading import unreadable, written
 
 _LOOK_AT = 1 << 20
 #: No segment begins behind it: a mapped file has up to 2 GiB, and offsets are longs.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reput.format import commitlog, properties
 from reput.scan.reference import Frame, _body_crc_is_wrong, _property_crc_is_wrong, frame
-from reput.store.holes import extents
+from reput.store.reading import extents
 
 _LOOK_AT = 1 << 20
 #: How far before a segment's end its BLANK is looked for, bytes, one after the other. The room that a broker

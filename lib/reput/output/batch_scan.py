@@ -17,7 +17,7 @@ from reput.replay.part_result import PartResult
 from reput.replay.queues import BatchQueues
 from reput.replay.runner import in_waves
 from reput.replay.state import State
-from reput.scan.part import Part
+from reput.scan.rules import Part
 
 
 class BatchScan:

@@ -18,7 +18,7 @@ from reput.replay.placing import QueueOutcome
 from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import QueueState
 from reput.replay.target import Target
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.store.lock import OutputLock
 from reput.store.system_errors import unwritten
 

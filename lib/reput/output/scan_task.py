@@ -23,7 +23,7 @@ from reput.replay.target import Target
 from reput.replay.unit_spill import ROW, Queue, RowSpillWriter
 from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.scan.table import QUEUE_REPEAT, QueueTable
 
 #: With more queues in a part than this, units are collected: 36 bytes each, up to the second number.

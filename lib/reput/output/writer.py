@@ -40,7 +40,7 @@ from reput.replay.placing import QueueOutcome
 from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import Batch, State
 from reput.replay.target import Target
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.store import files
 from reput.store.filecache import FileCache
 from reput.store.lock import OutputLock
@@ -162,8 +162,8 @@ class BatchWriter:
         # Segments that the broker has made ahead of time don't follow the one that it writes yet.
         begun = tuple(segment for segment in self._log.segments if segment.base < end)
         cursor = self._journal.state.cursor
-        rows = cut(replace(self._log, segments=begun), cursor, end, self._log.segment_size, cursor)
-        self.write([Part(*row) for row in rows], batch_id)
+        parts = cut(replace(self._log, segments=begun), cursor, end, self._log.segment_size, cursor)
+        self.write(list(parts), batch_id)
 
     def begin_backlog(self, max_bytes: int, part_bytes: int) -> None:
         """Do :meth:`begin_ahead` with the first batch of a tail, if it is certain what that will be.
@@ -178,7 +178,7 @@ class BatchWriter:
         cursor = self._journal.state.cursor
         end = batch_end(log, cursor, log.end, max_bytes)
         if end <= log.segments[-1].base and not self.is_small(end):
-            self.begin_ahead([Part(*row) for row in cut(log, cursor, end, part_bytes, cursor)])
+            self.begin_ahead(list(cut(log, cursor, end, part_bytes, cursor)))
 
     def begin_ahead(self, parts: list[Part]) -> None:
         """Begin the first batch's work while Spark still starts the query that will deliver it.
@@ -393,7 +393,7 @@ class BatchWriter:
             return []
         first = parts[0].start
         missed = cut(self._log, cursor, first, self._log.segment_size, cursor)
-        parts = [*(Part(*row) for row in missed), *parts]
+        parts = [*missed, *parts]
         if parts[0].start < cursor:
             parts[0] = replace(parts[0], start=cursor, exact=True)
         elif parts[0].start == cursor:

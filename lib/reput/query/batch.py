@@ -20,7 +20,7 @@ from reput.format import names
 from reput.format.batchconsumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import place_of
 from reput.query.queue import WHAT, Unit, check_listing
-from reput.store.unreadable import unreadable
+from reput.store.reading import unreadable
 
 _SETTING = "mapperFileSizeBatchConsumeQueue"
 _TIME, _BASE = "timestamp", "base_offset"

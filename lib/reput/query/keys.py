@@ -16,7 +16,7 @@ from reput.broker.files import in_order, number
 from reput.broker.index import read_header
 from reput.errors import SettingsError, StoreError
 from reput.format import indexfile, javastring, names
-from reput.store.unreadable import reading, unreadable
+from reput.store.reading import reading, unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path

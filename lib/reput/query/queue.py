@@ -21,7 +21,7 @@ from reput.errors import StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD, HEAD_LENGTH, place_of
-from reput.store.unreadable import reading, unreadable
+from reput.store.reading import reading, unreadable
 
 #: What can't be read, in errors.
 WHAT = "the queue"

@@ -20,7 +20,7 @@ from reput.query.msgid import MessageId
 from reput.query.pull import Pulled, TagFilter, pull
 from reput.query.queue import QueueView
 from reput.query.times import Boundary, offset_by_time
-from reput.store.unreadable import check_store
+from reput.store.reading import check_store
 
 #: Every time that a broker takes.
 ALWAYS = (0, (1 << 63) - 1)

@@ -34,7 +34,7 @@ from reput.recovery.past_end import (
     named,
     units_past,
 )
-from reput.store.unreadable import unreadable
+from reput.store.reading import unreadable
 from reput.words import counted
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import Listing, StoreFile
+from reput.broker.files import StoreFile
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.errors import Fact, StoreError, UnsupportedError
@@ -156,7 +156,7 @@ def _note(mended: MendedLog, copies: LogCopies, kind: str, segment: StoreFile, s
 
 
 def _with(view: Snapshot, log: list[StoreFile]) -> Snapshot:
-    return replace(view, log=Listing(tuple(log), view.log.dropped, view.log.problems))
+    return replace(view, log=replace(view.log, files=tuple(log)))
 
 
 def _refuse_whole(mended: MendedLog, position: int, segment: StoreFile, found: int) -> None:

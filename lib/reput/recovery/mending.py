@@ -8,13 +8,12 @@ of it takes its place in one swap. ``reput undo`` is that swap the other way rou
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.broker.files import Listing
 from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot, take, type_problems
 from reput.config.settings import StoreSettings
@@ -161,30 +160,19 @@ def _refuse_problems(problems: list[Problem], settings: StoreSettings) -> None:
 
 def _refuse_other_settings(snapshot: Snapshot) -> None:
     """A rebuild by settings that no file fits makes files that the broker can't load."""
-    for setting, kind, directory, fitting in (
-        ("mappedFileSizeConsumeQueue", "wrong-length", names.CONSUME_QUEUE, _files(snapshot.queues)),
-        (
-            "mappedFileSizeConsumeQueueExt",
-            "wrong-length",
-            names.CONSUME_QUEUE_EXT,
-            _files(snapshot.ext_queues),
-        ),
-        (
-            "mapperFileSizeBatchConsumeQueue",
-            "wrong-length",
-            names.BATCH_CONSUME_QUEUE,
-            _files(snapshot.batch_queues),
-        ),
-        ("maxHashSlotNum, maxIndexNum", "index-length", names.INDEX, None),
-    ):
+    sizes = snapshot.settings.queue_file_sizes
+    for directory in _DERIVED_ROOTS:
         root = snapshot.settings.root / directory
+        setting, _ = sizes.get(directory, ("maxHashSlotNum, maxIndexNum", 0))
+        kind = "wrong-length" if directory in sizes else "index-length"
         wrong = [
             problem
             for problem in snapshot.problems
             if problem.kind == kind and Path(problem.path).is_relative_to(root)
         ]
-        if fitting is None:
-            fitting = len(snapshot.index) - len(wrong)
+        fitting = len(snapshot.index) - len(wrong)
+        if directory in sizes:
+            fitting = sum(len(listing.files) for listing in snapshot.all_queues[directory].values())
         if wrong and not fitting:
             raise SettingsError(
                 f"no file was made with the {setting} of the broker.conf given here",
@@ -193,10 +181,6 @@ def _refuse_other_settings(snapshot: Snapshot) -> None:
                 found=wrong[0].found,
                 next_step=f"Give the broker's own broker.conf; if this is it, move {root} away first",
             )
-
-
-def _files(queues: Mapping[tuple[str, int], Listing]) -> int:
-    return sum(len(listing.files) for listing in queues.values())
 
 
 def _refuse_without_log(snapshot: Snapshot) -> None:
@@ -301,18 +285,18 @@ def _staged_view(snapshot: Snapshot, staging: Path, staged: list[str]) -> Snapsh
         # Which type a topic's queues are of is said by a file that isn't staged.
         if problem.kind != "queue-type" and Path(problem.path).is_relative_to(staging)
     ]
-    view = replace(whole, problems=problems)
-    if names.CONSUME_QUEUE in staged:
-        view = replace(view, queues=seen.queues)
-    if names.CONSUME_QUEUE_EXT in staged:
-        view = replace(view, ext_queues=seen.ext_queues)
-    if names.BATCH_CONSUME_QUEUE in staged:
-        view = replace(view, batch_queues=seen.batch_queues)
-    problems += type_problems(view)
-    if names.INDEX in staged:
-        view = replace(view, index=seen.index)
+    queues = {name: (seen if name in staged else whole).all_queues[name] for name in names.QUEUES}
+    view = replace(
+        whole,
+        problems=problems,
+        queues=queues[names.CONSUME_QUEUE],
+        ext_queues=queues[names.CONSUME_QUEUE_EXT],
+        batch_queues=queues[names.BATCH_CONSUME_QUEUE],
+        index=(seen if names.INDEX in staged else whole).index,
+    )
     if names.CHECKPOINT in staged:
         view = replace(view, checkpoint=seen.checkpoint, checkpoint_exists=True)
+    problems += type_problems(view)
     return view
 
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from reput.broker.begin import SAFETY_MS
 from reput.broker.predict import Prediction, predict
 from reput.broker.snapshot import Snapshot
-from reput.config.dialect import Dialect
 from reput.format import names
 from reput.next_command import next_command
 from reput.recovery.losses import (
@@ -132,7 +131,8 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
         StoreError: a file can't be read.
     """
     prediction = predict(snapshot, most)
-    result = Plan(prediction, rate=_rate(snapshot.settings.dialect))
+    is_4 = snapshot.settings.dialect.versions[0].startswith("4.")
+    result = Plan(prediction, rate=_RATE_4_9 if is_4 else _RATE_5)
     if prediction.began_at is not None or prediction.starts:
         result.losses += [*log_losses(prediction), *queue_losses(prediction), *index_losses(prediction)]
         result.unrepaired += _left_alone(snapshot)
@@ -156,10 +156,6 @@ def _left_alone(snapshot: Snapshot) -> Iterator[Loss]:
         if problem.kind in LOG_GONE or problem.kind in DERIVED_GONE:
             text = f"expected {problem.expected}, found {problem.found}; {problem.outcome}"
             yield Loss(problem.kind, problem.path, 0, 0, 0, text)
-
-
-def _rate(dialect: Dialect) -> int:
-    return _RATE_4_9 if dialect.versions[0].startswith("4.") else _RATE_5
 
 
 def _ahead(prediction: Prediction) -> Iterator[Loss]:

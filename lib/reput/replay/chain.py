@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from reput.errors import Finding
 from reput.log.segments import map_segment
-from reput.scan.part import Part, PartOutcome, wrong_end
+from reput.scan.part import PartOutcome, wrong_end
+from reput.scan.rules import Part
 from reput.scan.status import Status
 
 

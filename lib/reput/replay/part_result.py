@@ -19,7 +19,8 @@ from reput.replay.selection import Selection
 from reput.replay.target import Target
 from reput.replay.unit_spill import RowSpill
 from reput.scan import output
-from reput.scan.part import Part, PartOutcome, scan_part
+from reput.scan.part import PartOutcome, scan_part
+from reput.scan.rules import Part
 from reput.scan.table import QueueTable
 from reput.store import witness
 
@@ -87,7 +88,7 @@ def _mapped(part: Part) -> NDArray[np.uint8]:
     """
     data = map_segment(part.path, part.segment_length)
     if part.witness is not None:
-        witness.check(part.witness, part.path, data, part.base)
+        part.witness.check_mapped(data, part.base)
     return data
 
 

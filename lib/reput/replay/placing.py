@@ -13,7 +13,7 @@ from reput.errors import Finding
 from reput.format.consumequeue import FIELDS, unit
 from reput.replay.part_result import QueueRows
 from reput.replay.state import FILLED, HIDDEN, LoneZero, QueueState, Salvaged
-from reput.scan.part import Part
+from reput.scan.rules import Part
 
 #: Messages of one queue and batch that are listed one by one; one more row stands for the rest.
 MOST_HIDDEN = 4096

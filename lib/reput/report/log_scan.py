@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Event
 
 import numpy as np
@@ -25,8 +25,8 @@ from reput.report.facts import SegmentFacts
 from reput.report.tally import Tally
 from reput.scan import output
 from reput.scan.frames import Frames, FrameWalk, frames
-from reput.scan.part import Part, PartOutcome, scan_part
-from reput.scan.rules import rules
+from reput.scan.part import PartOutcome, scan_part
+from reput.scan.rules import Part, rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
 from reput.statistics.count import Listener
 
@@ -106,7 +106,7 @@ def scan_log(
             if stop <= segment.base and result.segments:
                 continue
             data = map_segment(segment.path, segment.length)
-            part = Part(*part_of(log, segment, segment.base, stop), after_timestamp=chain.newest)
+            part = replace(part_of(log, segment, segment.base, stop), after_timestamp=chain.newest)
             ended = Event()
             counted = pool.submit(_count, settings, part, data, block, tally, ended)
             outcome = PartOutcome()

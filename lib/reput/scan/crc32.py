@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
+from reput.scan.load import u64_little
 
 _POLYNOMIAL = 0xEDB88320
 _FOLD_64_BYTES = (0x0154442BD4, 0x01C6E41596)  # x^(512±32) mod P, reflected
@@ -108,35 +109,6 @@ def _fold(typingctx, data, position, length, initial):  # type: ignore[no-untype
 
 
 @njit(cache=CACHED)
-def table_crc32(data: NDArray[np.uint8], start: int, end: int, initial: np.uint32) -> np.uint32:
-    """CRC register after ``data[start:end)``, from the register ``initial``; not inverted at either end."""
-    crc = np.uint32(initial)
-    at = np.int64(start)
-    while at + 8 <= end:
-        low = np.uint32(crc) ^ (
-            np.uint32(data[at])
-            | np.uint32(data[at + 1]) << np.uint32(8)
-            | np.uint32(data[at + 2]) << np.uint32(16)
-            | np.uint32(data[at + 3]) << np.uint32(24)
-        )
-        crc = np.uint32(
-            _TABLES[7, low & np.uint32(0xFF)]
-            ^ _TABLES[6, (low >> np.uint32(8)) & np.uint32(0xFF)]
-            ^ _TABLES[5, (low >> np.uint32(16)) & np.uint32(0xFF)]
-            ^ _TABLES[4, low >> np.uint32(24)]
-            ^ _TABLES[3, data[at + 4]]
-            ^ _TABLES[2, data[at + 5]]
-            ^ _TABLES[1, data[at + 6]]
-            ^ _TABLES[0, data[at + 7]]
-        )
-        at += 8
-    while at < end:
-        crc = np.uint32(crc >> np.uint32(8) ^ _TABLES[0, (crc ^ np.uint32(data[at])) & np.uint32(0xFF)])
-        at += 1
-    return crc
-
-
-@njit(cache=CACHED)
 def _word_crc32(word: np.uint64, crc: np.uint32) -> np.uint32:
     """CRC register after the eight bytes of ``word``, the least significant first."""
     low = np.uint32(word & np.uint64(0xFFFFFFFF)) ^ crc
@@ -151,6 +123,20 @@ def _word_crc32(word: np.uint64, crc: np.uint32) -> np.uint32:
         ^ _TABLES[1, (high >> np.uint32(16)) & np.uint32(0xFF)]
         ^ _TABLES[0, high >> np.uint32(24)]
     )
+
+
+@njit(cache=CACHED)
+def table_crc32(data: NDArray[np.uint8], start: int, end: int, initial: np.uint32) -> np.uint32:
+    """CRC register after ``data[start:end)``, from the register ``initial``; not inverted at either end."""
+    crc = np.uint32(initial)
+    at = np.int64(start)
+    while at + 8 <= end:
+        crc = _word_crc32(u64_little(data, at), crc)
+        at += 8
+    while at < end:
+        crc = np.uint32(crc >> np.uint32(8) ^ _TABLES[0, (crc ^ np.uint32(data[at])) & np.uint32(0xFF)])
+        at += 1
+    return crc
 
 
 if HAS_CARRYLESS_MULTIPLY:

@@ -13,7 +13,7 @@ count it, and has a finding for it (``bad-delay``, ``bad-inner-batch``), since a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba import njit
@@ -57,6 +57,7 @@ from reput.scan.kernel import (
 )
 from reput.scan.load import i32, i64, u8, u32, u64
 from reput.scan.part import is_blank_but_for_its_magic
+from reput.scan.rules import Part
 from reput.scan.status import Status
 
 #: A property takes at least four bytes of at most 32767.
@@ -317,26 +318,6 @@ def _unsigned(value: int | None) -> int:
     return (value or 0) & 0xFFFFFFFF
 
 
-class InSegment(Protocol):
-    """A range of a segment, as :class:`reput.scan.part.Part` and :class:`reput.log.parts.LogPart` are."""
-
-    @property
-    def base(self) -> int:
-        """Physical offset of the segment's first byte."""
-
-    @property
-    def segment_size(self) -> int:
-        """Bytes that the segment spans in the log."""
-
-    @property
-    def end(self) -> int:
-        """Physical offset: records that begin from here on are none of it."""
-
-    @property
-    def last(self) -> bool:
-        """No segment follows."""
-
-
 class FrameWalk:
     """Walks the whole records of one segment in log order, and skips what is damaged.
 
@@ -401,7 +382,7 @@ class FrameWalk:
     @classmethod
     def over(
         cls,
-        part: InSegment,
+        part: Part,
         data: NDArray[np.uint8],
         settings: StoreSettings,
         timestamp: int = 0,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,40 +19,9 @@ from reput.format import commitlog, dledger
 from reput.scan import kernel, output
 from reput.scan.extent import NOWHERE, Extents
 from reput.scan.output import OutputArrays
-from reput.scan.rules import Rules
+from reput.scan.rules import Part, Rules
 from reput.scan.status import Remark, Status
 from reput.scan.table import QueueTable
-
-if TYPE_CHECKING:
-    from reput.store.witness import Witness
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A range of one segment to scan.
-
-    Attributes:
-        path: the segment.
-        base: physical offset of the segment's first byte.
-        segment_length: bytes of the segment that hold log data (the file's length, at most the set size).
-        segment_size: bytes that the segment spans in the log.
-        start, end: half-open range of record starts, physical offsets.
-        exact: ``start`` is a record's first byte, or the record that begins there is damaged.
-        last: no segment follows.
-        after_timestamp: storeTimestamp (ms) of the record before, 0 if not known.
-        witness: what the driver reads there, to be compared by a task on another host; None here.
-    """
-
-    path: str
-    base: int
-    segment_length: int
-    segment_size: int
-    start: int
-    end: int
-    exact: bool = True
-    last: bool = False
-    after_timestamp: int = 0
-    witness: Witness | None = None
 
 
 @dataclass(slots=True)

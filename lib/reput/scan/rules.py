@@ -1,14 +1,49 @@
-"""What a scan needs to know of the settings, as plain numbers that numba takes."""
+"""What a scan is asked for: a part of the log, and the settings as plain numbers that numba takes.
+
+No kernel is loaded here: who plans reads nothing.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.format import commitlog
+
+if TYPE_CHECKING:
+    from reput.store.witness import FileSeen
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of one segment.
+
+    Attributes:
+        path: the segment.
+        base: physical offset of the segment's first byte.
+        segment_length: bytes of the segment that hold log data (the file's length, at most the set size).
+        segment_size: bytes that the segment spans in the log.
+        start, end: half-open range of record starts, physical offsets.
+        exact: ``start`` is a record's first byte, or the record that begins there is damaged.
+        last: no segment follows.
+        after_timestamp: storeTimestamp (ms) of the record before, 0 if not known.
+        witness: what the driver reads there, to be compared by a task on another host; None here.
+    """
+
+    path: str
+    base: int
+    segment_length: int
+    segment_size: int
+    start: int
+    end: int
+    exact: bool = True
+    last: bool = False
+    after_timestamp: int = 0
+    witness: FileSeen | None = None
 
 
 class Rules(NamedTuple):
@@ -44,7 +79,7 @@ class Rules(NamedTuple):
     largest_record: int = commitlog.LARGEST_RECORD
 
 
-def rules(settings: StoreSettings, *, index: bool = True, check_crc: bool = True) -> Rules:
+def rules(settings: StoreSettings, *, index: bool = True) -> Rules:
     """The rules of a store's settings and dialect; ``index`` False leaves the index keys out."""
     dialect = settings.dialect
     indexed = index and settings.message_index_enable
@@ -56,7 +91,7 @@ def rules(settings: StoreSettings, *, index: bool = True, check_crc: bool = True
         lmq_queue_zero=settings.enable_lmq,
         lmq_rejects_slash=dialect.lmq_rejects_slash,
         inner_batch=dialect.inner_batch_properties,
-        check_crc=check_crc,
+        check_crc=True,
         property_crc_only=settings.force_verify_prop_crc,
         delay_levels=np.array(settings.delay_levels_ms, dtype=np.int64),
         entries=settings.entries or None,

@@ -23,7 +23,7 @@ from reput.errors import SettingsError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: One row for each part of the log: the fields of :class:`reput.log.parts.LogPart` in their order, then
+#: One row for each part of the log: the first fields of :class:`reput.scan.rules.Part`, then
 #: those of :class:`reput.source.commitlog.Counted`.
 PART_COLUMNS: Mapping[str, str] = {
     "path": "string",

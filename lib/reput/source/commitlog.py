@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import astuple, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,8 +28,9 @@ from reput.errors import LogWentBackError, SegmentGoneError, SettingsError, Stor
 from reput.format import dledger
 from reput.format.commitlog import store_timestamp
 from reput.log import walk
-from reput.log.parts import LogPart, batch_end, cut, next_place
+from reput.log.parts import batch_end, cut, next_place
 from reput.log.segments import CommitLog, Segment, discover, map_segment
+from reput.scan.rules import Part
 from reput.scan.status import Status
 from reput.source import where
 from reput.source.columns import (
@@ -44,7 +46,7 @@ from reput.source.filters import ALL, FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, Options
 from reput.source.read_statistics import ReadStatistics, reported
 from reput.spark import worker_daemon
-from reput.store.witness import Witness, missing, naming_host, witness
+from reput.store.witness import FileSeen, missing, naming_host, witness
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -266,11 +268,11 @@ class _Plan:
                     "%s has expired; messages from %d to %d are left out", part.path, part.start, part.end
                 )
             return
-        parts: list[LogPart] = partition.value or []
+        parts: list[Part] = partition.value or []
         if parts:
             yield _part_rows(parts, self._counted(parts), self._names)
 
-    def _counted(self, parts: list[LogPart]) -> list[Counted]:
+    def _counted(self, parts: list[Part]) -> list[Counted]:
         if not self._options.live:
             return [Counted()] * len(parts)
         return [_count(part, self._settings) for part in parts]
@@ -286,13 +288,13 @@ class _MessagePartition(InputPartition):
         witness: of the part; None where its segment has expired since the log was listed.
     """
 
-    def __init__(self, part: LogPart, newest: Segment, reads: ReadStatistics) -> None:
+    def __init__(self, part: Part, newest: Segment, reads: ReadStatistics) -> None:
         super().__init__([part])
         self.part = part
         self.store = 0
         self.newest = str(newest.path)
         self.host = socket.gethostname()
-        self.witness: Witness | None = None
+        self.witness: FileSeen | None = None
         with suppress(SegmentGoneError):
             data = map_segment(part.path, part.segment_length)
             start, stop = part.start - part.base, part.end - part.base
@@ -536,15 +538,15 @@ class Rate:
         return max(min(size, self.bytes_per_second) - self.available(), 0) / self.bytes_per_second
 
 
-def _clipped(parts: list[LogPart], offsets: Range, lead: int) -> Iterator[LogPart]:
+def _clipped(parts: list[Part], offsets: Range, lead: int) -> Iterator[Part]:
     """The parts, cut down to what can be wanted: records lie up to ``lead`` bytes behind their frames."""
     for part in parts:
         span = offsets.clip(part.start, part.end - 1 + lead)
         if span is not None:
-            yield part._replace(start=max(part.start, span[0] - lead), end=min(part.end, span[1] + 1))
+            yield replace(part, start=max(part.start, span[0] - lead), end=min(part.end, span[1] + 1))
 
 
-def _count(part: LogPart, settings: StoreSettings) -> Counted:
+def _count(part: Part, settings: StoreSettings) -> Counted:
     """Go over a part's frames, for Spark's own progress: nothing else goes by it.
 
     It is counted where the part's row is made: in a task whose result a tail collects beside its own work on
@@ -567,7 +569,7 @@ def _count(part: LogPart, settings: StoreSettings) -> Counted:
     return Counted(walked.records, store_timestamp(data.data, first))
 
 
-def _part_rows(parts: list[LogPart], counted: list[Counted], names: tuple[str, ...]) -> pa.RecordBatch:
+def _part_rows(parts: list[Part], counted: list[Counted], names: tuple[str, ...]) -> pa.RecordBatch:
     import numpy as np
     import pyarrow as pa
 
@@ -581,7 +583,8 @@ def _part_rows(parts: list[LogPart], counted: list[Counted], names: tuple[str, .
         ),
         "boolean": arrow.booleans,
     }
-    rows = [(*part, *found) for part, found in zip(parts, counted, strict=True)]
+    own = len(PART_COLUMNS) - len(Counted._fields)
+    rows = [(*astuple(part)[:own], *found) for part, found in zip(parts, counted, strict=True)]
     values = dict(zip(PART_COLUMNS, zip(*rows, strict=True), strict=True))
     arrays = [make[PART_COLUMNS[name]](values[name]) for name in names]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names, PART_COLUMNS))

@@ -21,7 +21,7 @@ from reput.source.columns import INDEX_COLUMNS, arrow_schema
 from reput.source.filters import ALL, Wanted
 from reput.source.ranges import opened, stretches
 from reput.source.read_statistics import ReadStatistics
-from reput.store.unreadable import check_store
+from reput.store.reading import check_store
 
 _ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
 _MS = 1000

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.format import javastring
-from reput.log.parts import LogPart
 from reput.log.segments import map_segment
 from reput.scan.frames import ENTRIES, Frames, FrameWalk, frames, gather
+from reput.scan.rules import Part
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
 from reput.source.filters import Wanted
 from reput.source.read_statistics import ReadStatistics
-from reput.store.witness import Witness, check
+from reput.store.witness import FileSeen
 
 #: Bytes of records in one batch; a larger record is a batch of its own.
 BATCH_BYTES = 8 << 20
@@ -33,12 +33,12 @@ BATCH_ROWS = 10_000
 
 
 def read(
-    part: LogPart,
+    part: Part,
     settings: StoreSettings,
     names: tuple[str, ...] = tuple(MESSAGE_COLUMNS),
     wanted: Wanted | None = None,
     reads: ReadStatistics | None = None,
-    seen: Witness | None = None,
+    seen: FileSeen | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages that begin in ``part``, in log order.
 
@@ -55,7 +55,7 @@ def read(
     data = map_segment(part.path, part.segment_length)
     reads.files += 1
     if seen is not None:
-        check(seen, part.path, data, part.base)
+        seen.check_mapped(data, part.base)
         reads.passed += seen.read
     stop = part.end - part.base
     walk = FrameWalk.over(part, data, settings)

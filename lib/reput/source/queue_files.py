@@ -14,8 +14,7 @@ from reput.format import batchconsumequeue, consumequeue, names
 from reput.source.filters import Wanted
 from reput.source.ranges import opened
 from reput.source.read_statistics import ReadStatistics
-from reput.store.holes import extents
-from reput.store.unreadable import check_store
+from reput.store.reading import check_store, extents
 
 PLAIN, BATCH = "plain", "batch"
 PRE_BLANK, HOLE, DAMAGED = "pre-blank", "hole", "damaged"

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.source.read_statistics import ReadStatistics
-from reput.store.holes import extents
-from reput.store.unreadable import reading
+from reput.store.reading import extents, reading
 
 #: Pieces in one batch of rows.
 BATCH = 1 << 16

@@ -70,14 +70,6 @@ class ClassArchive:
         """All files that may be the archive."""
         return sorted(self.stem.parent.glob(f"{self.stem.name}-*.jsa"))
 
-    def java_options(self) -> str:
-        """The JVM's options for a start with it; empty if there is none."""
-        path = self.path()
-        # A JVM that doesn't take it prints why, if it isn't told not to.
-        return (
-            f'"-XX:SharedArchiveFile={path}" -Xshare:auto -Xlog:cds*=off -Xlog:class+path=off' if path else ""
-        )
-
 
 def find() -> ClassArchive | None:
     """The archive for the Java and the Spark that a session would start; None where there can't be one."""
@@ -90,9 +82,11 @@ def find() -> ClassArchive | None:
 
 
 def java_options() -> str:
-    """As :meth:`ClassArchive.java_options`; empty where there can't be an archive."""
+    """The JVM's options for a start with the archive; empty if there is none."""
     found = find()
-    return "" if found is None else found.java_options()
+    path = None if found is None else found.path()
+    # A JVM that doesn't take it prints why, if it isn't told not to.
+    return f'"-XX:SharedArchiveFile={path}" -Xshare:auto -Xlog:cds*=off -Xlog:class+path=off' if path else ""
 
 
 def make() -> None:

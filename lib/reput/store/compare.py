@@ -81,16 +81,6 @@ def compare(expected: Path, actual: Path) -> Comparison:
     )
 
 
-def differences(expected: Path, actual: Path) -> list[str]:
-    """The differences in consume queues and index files: :func:`compare` without checkpoint and counts.
-
-    Raises:
-        StoreError: one of them is no directory.
-        OSError: a file can't be read.
-    """
-    return list(compare(expected, actual).differences)
-
-
 def _files(root: Path) -> dict[str, Path]:
     return {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
 

@@ -11,8 +11,6 @@ from reput.errors import OutputError
 from reput.store import files
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Buffer
 
     from reput.store.ownership import Owner
@@ -137,7 +135,5 @@ class FileCache:
     def __enter__(self) -> FileCache:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

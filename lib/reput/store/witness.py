@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from reput.errors import ReputError, StoreError
 from reput.format import names
-from reput.store.unreadable import reading, unreadable
+from reput.store.reading import reading, unreadable
 
 #: A record's header of fixed fields has 88 bytes: these tell records apart.
 _LENGTH = 128
@@ -44,30 +44,9 @@ class Stretch(NamedTuple):
     data: bytes
 
 
-class Witness(NamedTuple):
-    """What one host read of a range of a segment.
-
-    Attributes:
-        host: which.
-        length: of the file, bytes.
-        first: the range's first bytes.
-        last: those around its last byte that isn't zero: what is written there ends so.
-    """
-
-    host: str
-    length: int
-    first: Stretch
-    last: Stretch
-
-    @property
-    def read(self) -> int:
-        """How many bytes that are."""
-        return len(self.first.data) + len(self.last.data)
-
-
 def witness(
     path: str | Path, data: NDArray[np.uint8], start: int, stop: int, *, grows: bool = False
-) -> Witness:
+) -> FileSeen:
     """What this host reads of the bytes [start, stop) of a segment.
 
     Args:
@@ -81,32 +60,12 @@ def witness(
     end = _written_end(data, start, stop)
     last = max(start, end - _LENGTH)
     until = end if grows else min(end + _LENGTH, stop)
-    return Witness(
-        socket.gethostname(),
-        _length(path),
+    stretches = (
         Stretch(start, data[start : min(start + _LENGTH, until)].tobytes()),
+        # Around the last byte that isn't zero: what is written there ends so.
         Stretch(last, data[last:until].tobytes()),
     )
-
-
-def check(found: Witness, path: str | Path, data: NDArray[np.uint8], base: int) -> None:
-    """See that this host reads what the witness's host read.
-
-    Args:
-        path: the segment.
-        data: its bytes.
-        base: physical offset of its first byte.
-
-    Raises:
-        SegmentGoneError, StoreError: it doesn't.
-    """
-    length = _length(path)
-    if length != found.length:
-        raise _other(path, None, f"{found.length} bytes, as on {found.host}", f"{length} bytes")
-    for stretch in (found.first, found.last):
-        here = data[stretch.at : stretch.at + len(stretch.data)].tobytes()
-        if here != stretch.data:
-            raise _differing(path, stretch, here, found.host, base)
+    return FileSeen(socket.gethostname(), str(path), _length(path), stretches)
 
 
 class FileSeen(NamedTuple):
@@ -116,7 +75,7 @@ class FileSeen(NamedTuple):
         host: which.
         path: the file.
         length: bytes.
-        stretches: some of its bytes, without the zeros that they end in.
+        stretches: some of its bytes.
     """
 
     host: str
@@ -137,13 +96,28 @@ class FileSeen(NamedTuple):
             StoreError: this host reads something else.
         """
         with reading(self.path, "the file") as descriptor:
-            found = os.fstat(descriptor).st_size
-            if found != self.length:
-                raise _other(self.path, None, f"{self.length} bytes, as on {self.host}", f"{found} bytes")
-            for stretch in self.stretches:
-                here = os.pread(descriptor, len(stretch.data), stretch.at)
-                if here != stretch.data:
-                    raise _differing(self.path, stretch, here, self.host)
+            length = os.fstat(descriptor).st_size
+            self._compare(length, lambda one: os.pread(descriptor, len(one.data), one.at))
+
+    def check_mapped(self, data: NDArray[np.uint8], base: int) -> None:
+        """The same of a segment that is mapped.
+
+        Args:
+            data: its bytes.
+            base: physical offset of its first byte.
+
+        Raises:
+            SegmentGoneError, StoreError: as :meth:`check`.
+        """
+        self._compare(_length(self.path), lambda one: data[one.at : one.at + len(one.data)].tobytes(), base)
+
+    def _compare(self, length: int, read: Callable[[Stretch], bytes], base: int = 0) -> None:
+        if length != self.length:
+            raise _other(self.path, None, f"{self.length} bytes, as on {self.host}", f"{length} bytes")
+        for stretch in self.stretches:
+            here = read(stretch)
+            if here != stretch.data:
+                raise _differing(self.path, stretch, here, self.host, base)
 
 
 def file_seen(path: str, start: int, stop: int) -> FileSeen:
@@ -299,7 +273,7 @@ def missing(path: str | Path, host: str) -> StoreError:
     return _other(path, None, f"a file, as on {host}", "none")
 
 
-def _differing(path: str | Path, stretch: Stretch, here: bytes, host: str, base: int = 0) -> StoreError:
+def _differing(path: str | Path, stretch: Stretch, here: bytes, host: str, base: int) -> StoreError:
     pairs = zip(stretch.data, here, strict=False)
     at = next((number for number, (one, other) in enumerate(pairs) if one != other), len(here))
     there, found = (data[at : at + _SHOWN].hex(" ") or "nothing" for data in (stretch.data, here))

@@ -26,8 +26,7 @@ from reput.log.segments import discover, without_unwritten_end
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.statistics.count import Listener
-from reput.store.holes import extents
-from reput.store.unreadable import reading
+from reput.store.reading import extents, reading
 from reput.store.witness import store_seen
 from reput.verify.batch_check import find_batch_units
 from reput.verify.batch_files import BatchRun, read_runs

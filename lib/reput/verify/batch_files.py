@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.batchconsumequeue import UNIT_LENGTH
-from reput.store.unreadable import reading
+from reput.store.reading import reading
 from reput.verify.batch_units import (
     BLANK,
     BatchRange,

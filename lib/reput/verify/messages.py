@@ -15,7 +15,7 @@ from reput.log.segments import map_segment
 from reput.replay.part_result import QueueRows
 from reput.scan.fields import RecordFields, fields_of_queue, record_fields
 from reput.scan.output import OutputArrays
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.scan.table import QueueTable
 from reput.verify.batch_units import UNIT
 from reput.verify.ext import OfMessages

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
-from reput.store.holes import extents
 from reput.store.listing import entries_in
-from reput.store.unreadable import reading
+from reput.store.reading import extents, reading
 from reput.verify.report import QUEUE, Difference
 from reput.verify.units import UnitRange, extra_ranges, missing_ranges, units_of
 

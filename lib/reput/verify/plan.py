@@ -14,8 +14,8 @@ from reput.replay.selection import Selection
 from reput.replay.target import Target
 from reput.store.listing import names_seen, queues_in
 from reput.store.lock import is_broker_running
+from reput.store.reading import check_store
 from reput.store.swap import is_pending
-from reput.store.unreadable import check_store
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from reput.replay.part_result import PartResult, witnessed
 from reput.replay.queues import BatchQueues
 from reput.replay.runner import Runner
 from reput.replay.state import QueueState
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
 from reput.store.witness import config_seen, store_seen
@@ -224,11 +224,9 @@ class _Verification:
     def _batches(self) -> Iterator[list[Part]]:
         """Parts of whole segments, at least one segment and about ``batch_bytes`` together."""
         plan, options = self._plan, self._plan.options
-        rows = cut(plan.log, plan.log.start, plan.end, options.part_bytes, plan.log.start)
         batch: list[Part] = []
         size = 0
-        for row in rows:
-            part = Part(*row)
+        for part in cut(plan.log, plan.log.start, plan.end, options.part_bytes, plan.log.start):
             if batch and part.base != batch[-1].base and size >= options.batch_bytes:
                 yield batch
                 batch, size = [], 0

@@ -25,7 +25,7 @@ from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.scan import output
 from reput.scan.output import OutputArrays
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.scan.table import QueueTable
 from reput.verify.batch_files import BatchRun, read_runs
 from reput.verify.batch_units import UNIT, BatchRange, Found, begins_anew, compare_batch

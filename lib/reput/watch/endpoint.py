@@ -33,7 +33,10 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     Args:
         port: TCP port; 0 for one that is free.
         address: to listen on, a name or number.
-        registry: what is served.
+        registry: what is served; it can be added to at any time.
+
+    Attributes:
+        registry: that.
 
     Raises:
         OSError: nothing can listen there.
@@ -46,6 +49,8 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     def __init__(self, port: int, address: str, registry: CollectorRegistry) -> None:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, *_, place = found[0]
+        self.registry = registry
+        self._host = f"[{address}]" if ":" in address else address
         self._lock = threading.Lock()
         # Deadlines of connections: those that have yet to send a request, and those that get their answer.
         self._asking: dict[socket.socket, float] = {}
@@ -53,9 +58,9 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         super().__init__(place, _Handler.factory(registry))  # type: ignore[arg-type]
 
     @property
-    def port(self) -> int:
-        """The TCP port."""
-        return int(self.server_address[1])
+    def url(self) -> str:
+        """For Prometheus and people."""
+        return f"http://{self._host}:{self.server_address[1]}/metrics"
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a connection's thread; if there are too many, the oldest silent connection is closed."""

@@ -171,22 +171,9 @@ class TableMetrics:
         self._failures.inc()
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where metrics are served.
-
-    Attributes:
-        url: for Prometheus and people.
-        registry: what is served; at first only metrics of the process.
-    """
-
-    url: str
-    registry: CollectorRegistry
-
-
 @contextmanager
-def served(port: int, address: str = "127.0.0.1") -> Iterator[Endpoint]:
-    """Serve metrics over HTTP while the block runs.
+def served(port: int, address: str = "127.0.0.1") -> Iterator[MetricsServer]:
+    """Serve metrics over HTTP while the block runs; at first only those of the process.
 
     Args:
         port: TCP port; 0 for one that is free.
@@ -209,8 +196,7 @@ def served(port: int, address: str = "127.0.0.1") -> Iterator[Endpoint]:
     thread = threading.Thread(target=server.serve_forever, name="reput-metrics", daemon=True)
     thread.start()
     try:
-        host = f"[{address}]" if ":" in address else address
-        yield Endpoint(f"http://{host}:{server.port}/metrics", registry)
+        yield server
     finally:
         server.shutdown()
         server.server_close()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from reput.config.settings import StoreSettings
     from reput.replay.state import State
-    from reput.watch.metrics import Endpoint, Metrics
+    from reput.watch.endpoint import MetricsServer
+    from reput.watch.metrics import Metrics
 
 
 class Watch:
@@ -29,7 +30,7 @@ class Watch:
         url: of the metrics, None without.
     """
 
-    def __init__(self, endpoint: Endpoint | None = None) -> None:
+    def __init__(self, endpoint: MetricsServer | None = None) -> None:
         self._endpoint = endpoint
         self._metrics: Metrics | None = None
         self._root: Path | None = None

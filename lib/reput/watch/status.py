@@ -257,12 +257,9 @@ def _ledger(root: Path) -> tuple[int | None, str | None]:
 
 
 def _disk(root: Path) -> dict[str, int]:
-    return {name: _allocated(root / name) for name in _PLACES if _is_told(root, name)}
-
-
-def _is_told(root: Path, name: str) -> bool:
-    """Whether a part is listed: few outputs have other queues than consume queues."""
-    return name not in (names.CONSUME_QUEUE_EXT, names.BATCH_CONSUME_QUEUE) or (root / name).exists()
+    # Few outputs have other queues than consume queues.
+    rare = (names.CONSUME_QUEUE_EXT, names.BATCH_CONSUME_QUEUE)
+    return {name: _allocated(root / name) for name in _PLACES if name not in rare or (root / name).exists()}
 
 
 def _allocated(directory: Path) -> int:

@@ -12,7 +12,7 @@ import pytest
 from py4j.java_gateway import GatewayClient
 from pyspark.core import context
 
-from reput.cli.interrupts import as_before
+from reput.cli.jvm import as_before
 
 
 class Interrupted:

@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from reput.cli import app as cli
-from reput.cli.tables import age
+from reput.cli.output import age
 from reput.config.fastjson import parse
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError

@@ -16,7 +16,7 @@ from reput.output.scan_task import Floors, scan
 from reput.replay.part_result import PartResult
 from reput.replay.state import QueueState, State
 from reput.replay.target import Target
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from tests.golden.store import unpack
 from tests.local import Store, in_log_order, rebuild_locally, target_of
 

@@ -23,7 +23,8 @@ from reput.output import salvage
 from reput.replay import placing
 from reput.replay.state import FILLED, HIDDEN, KEPT, Salvaged, State
 from reput.scan import output
-from reput.scan.part import Part, PartOutcome, scan_part
+from reput.scan.part import PartOutcome, scan_part
+from reput.scan.rules import Part
 from reput.scan.status import Status
 from reput.store import space
 from tests import slow_rebuild

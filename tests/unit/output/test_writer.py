@@ -18,7 +18,7 @@ from reput.job.run import bytes_per_batch
 from reput.output.journal.journal import Journal
 from reput.output.writer import BatchWriter, Progress
 from reput.replay.part_result import PartResult
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from tests.laid_out import Spec, lay_out, store_of
 from tests.local import (
     NoLedger,

@@ -12,8 +12,8 @@ from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.replay.chain import Chain, ScannedPart, Verdict
 from reput.scan import output
-from reput.scan.part import Part, PartOutcome, scan_part
-from reput.scan.rules import Rules
+from reput.scan.part import PartOutcome, scan_part
+from reput.scan.rules import Part, Rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from tests.local import kinds

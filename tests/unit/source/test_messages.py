@@ -19,10 +19,9 @@ from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import commitlog, javastring, properties
 from reput.format.commitlog import Record
-from reput.log.parts import LogPart
 from reput.scan import output
-from reput.scan.part import Part, PartOutcome, scan_part
-from reput.scan.rules import rules
+from reput.scan.part import PartOutcome, scan_part
+from reput.scan.rules import Part, rules
 from reput.scan.table import QueueTable
 from reput.source import messages
 from reput.source.columns import MESSAGE_COLUMNS, arrow_schema
@@ -34,11 +33,11 @@ SETTINGS = StoreSettings.load(Path("store"), None, None)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def part(path: Path, base: int, length: int, start: int, end: int, *, last: bool = False) -> LogPart:
-    return LogPart(str(path), base, length, length, start, end, start == base, last)
+def part(path: Path, base: int, length: int, start: int, end: int, *, last: bool = False) -> Part:
+    return Part(str(path), base, length, length, start, end, start == base, last)
 
 
-def rows(parts: Sequence[LogPart], names: tuple[str, ...] = tuple(MESSAGE_COLUMNS)) -> list[dict[str, Any]]:
+def rows(parts: Sequence[Part], names: tuple[str, ...] = tuple(MESSAGE_COLUMNS)) -> list[dict[str, Any]]:
     found = []
     for one in parts:
         for batch in messages.read(one, SETTINGS, names):

@@ -18,8 +18,8 @@ from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.log.end import LogEnd
-from reput.log.parts import LogPart
 from reput.log.segments import CommitLog, discover
+from reput.scan.rules import Part
 from reput.source import CommitLogDataSource
 from reput.source import options as options_module
 from reput.source.columns import (
@@ -51,12 +51,12 @@ def stream(root: Path, **options: object) -> CommitLogStreamReader:
     return reader
 
 
-def parts_of(partitions: object) -> list[LogPart]:
+def parts_of(partitions: object) -> list[Part]:
     assert isinstance(partitions, list)
     return [part for partition in partitions for part in partition.value]
 
 
-def batch_parts(root: Path, **options: object) -> list[LogPart]:
+def batch_parts(root: Path, **options: object) -> list[Part]:
     one = source(root, content="parts", **options)
     return parts_of(one.reader(one.schema()).partitions())
 
@@ -128,11 +128,11 @@ def test_parts_are_cut_at_multiples_from_each_segments_base(log: LogWriter) -> N
     path = log.root / names.COMMIT_LOG
     first, second = str(path / names.offset_name(3000)), str(path / names.offset_name(4000))
     assert batch_parts(log.root, startOffset=3100, endOffset=4500, partBytes=400) == [
-        LogPart(first, 3000, 1000, 1000, 3100, 3400, True, False),
-        LogPart(first, 3000, 1000, 1000, 3400, 3800, False, False),
-        LogPart(first, 3000, 1000, 1000, 3800, 4000, False, False),
-        LogPart(second, 4000, 1000, 1000, 4000, 4400, True, True),
-        LogPart(second, 4000, 1000, 1000, 4400, 4500, False, True),
+        Part(first, 3000, 1000, 1000, 3100, 3400, True, False),
+        Part(first, 3000, 1000, 1000, 3400, 3800, False, False),
+        Part(first, 3000, 1000, 1000, 3800, 4000, False, False),
+        Part(second, 4000, 1000, 1000, 4000, 4400, True, True),
+        Part(second, 4000, 1000, 1000, 4400, 4500, False, True),
     ]
     assert [(part.start, part.end) for part in batch_parts(log.root, endOffset=9999)] == [
         (3000, 4000),

@@ -9,7 +9,7 @@ from reput.errors import StoreError
 from reput.format import consumequeue
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import IndexHeader
-from reput.store.compare import compare, differences
+from reput.store.compare import compare
 
 INDEX_NAME = "20240229123456789"
 
@@ -46,12 +46,12 @@ def test_a_copy_has_no_differences_and_all_is_counted(store: Path, copy: Path) -
 
 def test_index_files_are_matched_by_order_not_by_name(store: Path, copy: Path) -> None:
     (copy / "index" / INDEX_NAME).rename(copy / "index" / "20231231235959999")
-    assert differences(store, copy) == []
+    assert list(compare(store, copy).differences) == []
 
 
 def test_the_order_of_index_files_matters(store: Path, copy: Path) -> None:
     (copy / "index" / INDEX_NAME).rename(copy / "index" / "20250101000000000")
-    assert len(differences(store, copy)) == 2
+    assert len(compare(store, copy).differences) == 2
 
 
 def test_a_changed_unit_is_read_out(store: Path, copy: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_changed_unit_is_read_out(store: Path, copy: Path) -> None:
     data = bytearray(path.read_bytes())
     data[59] ^= 4  # last byte of unit 2's tagsCode
     path.write_bytes(data)
-    (found,) = differences(store, copy)
+    (found,) = compare(store, copy).differences
     assert found.startswith("consumequeue/t/1/00000000000000000000: 1 of 100 bytes differ, ")
     assert found.endswith("first the unit at byte 40: expected (200, 100, 2), found (200, 100, 6)")
 
@@ -67,7 +67,7 @@ def test_a_changed_unit_is_read_out(store: Path, copy: Path) -> None:
 def test_a_changed_index_header_is_read_out(store: Path, copy: Path) -> None:
     path = copy / "index" / INDEX_NAME
     path.write_bytes(IndexHeader(1, 2, 3, 4, 5, 7).encode() + bytes(100))
-    (found,) = differences(store, copy)
+    (found,) = compare(store, copy).differences
     assert found.startswith(
         f"index file 1 of 2 ({INDEX_NAME}): 1 of 140 bytes differ, first the header: expected "
     )
@@ -78,7 +78,7 @@ def test_a_changed_index_header_is_read_out(store: Path, copy: Path) -> None:
 def test_a_changed_index_entry_is_shown_by_its_bytes(store: Path, copy: Path) -> None:
     path = copy / "index" / INDEX_NAME
     path.write_bytes(path.read_bytes()[:-1] + b"\x2a")
-    assert differences(store, copy) == [
+    assert list(compare(store, copy).differences) == [
         f"index file 1 of 2 ({INDEX_NAME}): 1 of 140 bytes differ, first at byte 139: expected 00, found 2a"
     ]
 
@@ -88,7 +88,7 @@ def test_missing_surplus_and_short_files(store: Path, copy: Path) -> None:
     write(copy / "consumequeue" / "t" / "7" / f"{0:020d}", b"")
     write(copy / "consumequeue" / "t" / "1" / f"{0:020d}", bytes(80))
     (copy / "index" / "20240229123456790").unlink()
-    assert differences(store, copy) == [
+    assert list(compare(store, copy).differences) == [
         "consumequeue/t/0/00000000000000000000: missing",
         "consumequeue/t/1/00000000000000000000: expected 100 bytes, found 80",
         "consumequeue/t/7/00000000000000000000: only in the second store",
@@ -133,5 +133,5 @@ def test_differences_far_into_a_large_file(store: Path, copy: Path) -> None:
     size = (8 << 20) + 140
     for root, last in ((store, b"a"), (copy, b"b")):
         write(root / "index" / INDEX_NAME, bytes(size - 1) + last)
-    (found,) = differences(store, copy)
+    (found,) = compare(store, copy).differences
     assert f"1 of {size} bytes differ, first at byte {size - 1}: expected 61, found 62" in found

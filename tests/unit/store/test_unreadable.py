@@ -13,7 +13,7 @@ from reput.dump.reading import read_bytes
 from reput.errors import SegmentGoneError, StoreError
 from reput.source.ranges import opened
 from reput.source.read_statistics import ReadStatistics
-from reput.store.unreadable import unreadable
+from reput.store.reading import unreadable
 
 
 def dumped(path: Path) -> None:

@@ -18,7 +18,7 @@ from reput.log.parts import cut
 from reput.log.segments import discover, map_segment
 from reput.replay.part_result import collect, pass_over, witnessed
 from reput.replay.target import Target
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource
 from reput.store import witness
 from reput.store.witness import config_seen, store_seen
@@ -50,7 +50,7 @@ def store(golden: GoldenStore) -> Store:
 
 def parts_of(store: Store) -> list[Part]:
     log = discover(store.settings)
-    return [Part(*row) for row in cut(log, log.start, log.end, 64 << 10, log.start)]
+    return list(cut(log, log.start, log.end, 64 << 10, log.start))
 
 
 def segments(store: Store) -> list[Path]:
@@ -140,7 +140,7 @@ def test_a_part_that_is_scanned_again_has_its_own_witness(store: Store) -> None:
     (part, *_) = (witnessed(Far(), part) for part in parts_of(store))
     again = witnessed(Far(), replace(part, start=part.start + 300))
     assert again.witness is not None
-    assert again.witness.first.at == part.start + 300 - part.base
+    assert again.witness.stretches[0].at == part.start + 300 - part.base
 
 
 def test_zeros_that_may_be_written_meanwhile_are_not_compared(store: Store) -> None:
@@ -148,12 +148,12 @@ def test_zeros_that_may_be_written_meanwhile_are_not_compared(store: Store) -> N
     data = map_segment(path, path.stat().st_size)
     grows = witness.witness(path, data, 0, len(data), grows=True)
     one_message_more(store)
-    witness.check(grows, path, map_segment(path, len(data)), int(path.name))
+    grows.check_mapped(map_segment(path, len(data)), int(path.name))
     last_message_missing(store)
     overwrite(path, written_end(path), bytes(300))
     overwrite(path, 0, b"\1")
     with pytest.raises(StoreError):
-        witness.check(grows, path, map_segment(path, len(data)), int(path.name))
+        grows.check_mapped(map_segment(path, len(data)), int(path.name))
 
 
 def queue_gone(root: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reput.cli.dump.lines import Countdown, dumping
+from reput.cli.dump.lines import dumping
 from reput.cli.dump.nothing import in_queues
 from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, in_order, queue_of
 from reput.cli.dump.text import queue_line
@@ -66,7 +66,7 @@ def consumequeue_command(
         from reput.dump.queueevents import UNWRITTEN, QueueUnit, Run
 
         chosen = [queue_of(text) for text in queue or ()]
-        most = Countdown(limit)
+        shown = 0
         asked = []
         anything = False
         for place in places.queue_places(path):
@@ -81,7 +81,8 @@ def consumequeue_command(
                 anything = True
                 if isinstance(event, Damage) or not quiet:
                     lines.show(event, queue_line)
-                if isinstance(event, QueueUnit) and most.is_reached():
+                shown += isinstance(event, QueueUnit)
+                if shown == limit:
                     return
         if not asked:
             raise SettingsError(

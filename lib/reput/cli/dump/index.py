@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from reput.cli.arguments import BrokerConf, WrittenBy
-from reput.cli.dump.lines import Countdown, dumping
+from reput.cli.dump.lines import dumping
 from reput.cli.dump.nothing import in_index
 from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, Since, Until, times_of, unclear
 from reput.cli.dump.text import index_line
@@ -72,7 +72,7 @@ def index_command(
             places.store_of(root) or alone, broker_conf, rocketmq_version, dledger=True
         )
         settings_told(settings.basis)
-        most = Countdown(limit)
+        shown = 0
         anything = False
         files = index.places(places.index_files(path), settings)
         for place in files:
@@ -83,7 +83,8 @@ def index_command(
                 anything |= isinstance(event, index.Entry | Damage)
                 if isinstance(event, Damage) or not quiet:
                     lines.show(event, index_line)
-                if isinstance(event, index.FileHead if headers else index.Entry) and most.is_reached():
+                shown += isinstance(event, index.FileHead if headers else index.Entry)
+                if shown == limit:
                     return
         if not (anything or headers) and (key is None or (begin, stop) != (None, None)):
             lines.nothing(in_index(files, begin, stop), quiet=quiet)

@@ -18,7 +18,7 @@ from reput.cli.dump.text import damage_line
 from reput.cli.output import Output, inline, let_go_of_stdout, told, unwritten
 from reput.dump.damage import Damage
 from reput.errors import ReputError
-from reput.store.unreadable import unreadable
+from reput.store.reading import unreadable
 
 
 class Lines:
@@ -124,17 +124,3 @@ def dumping(as_json: bool) -> Iterator[Lines]:
                 raise
             raise unreadable("this", error.filename, error) from error
     raise typer.Exit(1 if lines.damaged else 0)
-
-
-class Countdown:
-    """Counts what is shown, up to ``limit``; None is no limit."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._left = limit
-
-    def is_reached(self) -> bool:
-        """One more was shown: whether that is enough."""
-        if self._left is None:
-            return False
-        self._left -= 1
-        return self._left == 0

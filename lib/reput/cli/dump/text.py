@@ -10,10 +10,9 @@ from reput.cli.output import moment
 from reput.dump.damage import Damage
 
 if TYPE_CHECKING:
-    from reput.dump.index import Event as IndexEvent
+    from reput.dump.index import Chain, Entry, FileHead
     from reput.dump.places import QueuePlace
-    from reput.dump.queueevents import Event as QueueEvent
-    from reput.dump.queueevents import QueueUnit
+    from reput.dump.queueevents import QueueUnit, Run
     from reput.query.message import Message
 
 _PLAIN = re.compile(r"""[^\s"'=\\]+""")
@@ -86,12 +85,10 @@ def _queue_name(place: QueuePlace) -> str:
     return "" if place.topic is None else f"{word(place.topic)}:{place.queue_id}"
 
 
-def queue_line(event: QueueEvent) -> str:
+def queue_line(event: QueueUnit | Run) -> str:
     """What a queue holds."""
     from reput.dump.queueevents import Run
 
-    if isinstance(event, Damage):
-        return damage_line(event)
     if isinstance(event, Run):
         return f"{_queue_name(event.place)}@{event.start} to {event.end}  {event.kind}"
     return _unit_line(event)
@@ -115,9 +112,9 @@ def _unit_line(unit: QueueUnit) -> str:
     return " ".join(facts)
 
 
-def index_line(event: IndexEvent) -> str:
+def index_line(event: FileHead | Chain | Entry) -> str:
     """What an index file holds."""
-    from reput.dump.index import Chain, Entry, FileHead
+    from reput.dump.index import Chain, FileHead
 
     if isinstance(event, FileHead):
         header = event.header
@@ -131,10 +128,8 @@ def index_line(event: IndexEvent) -> str:
         return (
             f"slot {event.slot} of {word(event.key)}  keyHash={event.key_hash} indexOrdinal={event.ordinal}"
         )
-    if isinstance(event, Entry):
-        other = "  (another key)" if event.matches is False else ""
-        return (
-            f"{event.ordinal}  {event.position}  {moment(event.timestamp)}  keyHash={event.key_hash} "
-            f"slot={event.slot} prevIndex={event.previous}{other}"
-        )
-    return damage_line(event)
+    other = "  (another key)" if event.matches is False else ""
+    return (
+        f"{event.ordinal}  {event.position}  {moment(event.timestamp)}  keyHash={event.key_hash} "
+        f"slot={event.slot} prevIndex={event.previous}{other}"
+    )

@@ -24,9 +24,8 @@ from reput.config.evidence.log import LogRecords
 from reput.config.evidence.sizes import Sizes
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
-from reput.store.holes import extents
 from reput.store.listing import names_in
-from reput.store.unreadable import reading
+from reput.store.reading import extents, reading
 
 WHAT = "index file"
 SETTINGS = ("maxHashSlotNum", "maxIndexNum")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from reput.format import commitlog, indexfile, javastring, names, properties
 from reput.store.listing import names_seen
-from reput.store.unreadable import reading
+from reput.store.reading import reading
 
 #: The fixed fields with two hosts of 20 bytes, and what may follow a body.
 _HEAD = commitlog.BORN_HOST + 2 * commitlog.HOST_V6_LENGTH + 8 + commitlog.BODY_AFTER_STORE_HOST

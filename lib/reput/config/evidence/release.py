@@ -21,7 +21,7 @@ from reput.config.evidence.index import IndexEvidence
 from reput.config.evidence.log import LogRecords
 from reput.format import names
 from reput.format.checkpoint import LENGTH
-from reput.store.unreadable import reading
+from reput.store.reading import reading
 
 _T = TypeVar("_T")
 

@@ -95,18 +95,13 @@ def queue_files(root: Path, directory: str, what: str, setting: str, unit: int) 
     """
     counts: Counter[int] = Counter()
     looked_at, unread = 0, None
-    files = _files(root / directory)
-    while looked_at < _MOST_FILES:
-        try:
-            base, length = next(files)
-        except StopIteration:
-            break
-        except OSError as error:
-            unread = f"{directory}/ can't be read: {error.strerror or error}"
-            break
-        looked_at += 1
-        if 0 < length <= _INT_MAX and not length % unit and not base % length:
-            counts[length] += 1
+    try:
+        for base, length in islice(_files(root / directory), _MOST_FILES):
+            looked_at += 1
+            if 0 < length <= _INT_MAX and not length % unit and not base % length:
+                counts[length] += 1
+    except OSError as error:
+        unread = f"{directory}/ can't be read: {error.strerror or error}"
     seen = tuple(((length,), files_of) for length, files_of in counts.most_common())
     return Sizes(what, (setting,), ("bytes",), seen, looked_at), unread
 

@@ -18,7 +18,7 @@ from reput.config.evidence.log import LogRecords
 from reput.format import commitlog, consumequeueext, names, properties
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.store.listing import names_seen
-from reput.store.unreadable import reading
+from reput.store.reading import reading
 
 _UNIT = struct.Struct(">qiq")
 #: Queues that are looked at, of light queues and of others; names in a directory; bytes of a file's end.

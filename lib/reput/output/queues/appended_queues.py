@@ -37,7 +37,7 @@ from reput.replay.placing import (
 from reput.replay.state import LoneZero, QueueState
 from reput.replay.target import Target
 from reput.replay.unit_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.store import files
 from reput.store.files import opened
 

@@ -20,7 +20,7 @@ from reput.replay.placing import (
 )
 from reput.replay.state import QueueState
 from reput.replay.target import Target
-from reput.scan.part import Part
+from reput.scan.rules import Part
 from reput.store import files
 from reput.store.files import opened
 
