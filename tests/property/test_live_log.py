@@ -21,7 +21,7 @@ from reput.log.live_end import LiveEnd
 from reput.log.segments import map_segment
 from reput.scan.output import output
 from reput.scan.part import PartOutcome, scan_part
-from reput.scan.rules import Part, rules
+from reput.scan.rules import rules
 from reput.scan.table import QueueTable
 from reput.source import CommitLogDataSource
 from reput.source import commitlog as source
@@ -65,9 +65,7 @@ def scanned(reader: CommitLogStreamReader, start: int, end: int) -> list[tuple[i
         for part in partition.value:
             arrays = output()
             store = reader._plan._settings
-            whole = Part(*part)
-            if whole.start == start:
-                whole = replace(whole, exact=True)
+            whole = replace(part, exact=True) if part.start == start else part
             data = map_segment(part.path, part.segment_length)
             scan = scan_part(whole, data, rules(store, index=True), QueueTable(), arrays, PartOutcome())
             for chunk in scan:

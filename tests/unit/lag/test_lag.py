@@ -20,8 +20,8 @@ from reput.config.fastjson import parse
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue
-from reput.lag import Flag, QueueLag, committed_offsets, lag
-from reput.lag.committed import group_of
+from reput.lag import Flag, QueueLag, lag
+from reput.lag.committed import committed_offsets, group_of
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally, write_store
 from tests.rebuilds import broker_conf, golden
