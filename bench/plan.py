@@ -25,7 +25,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
-from reput.recovery.check import problems
+from reput.recovery.check import check_snapshot
 from reput.recovery.plan import MOST_READ, plan
 from tests.compat.jars import VERSIONS, JarsUnavailableError
 from tests.compat.java_store import JavaStore
@@ -123,7 +123,7 @@ def measure_one(store: Path, version: str, *, full: bool) -> dict[str, float]:
         plan(take(StoreSettings.load(Path(directory), None, version)))
     settings = StoreSettings.load(store, None, version)
     began = time.perf_counter()
-    problems(take(settings))
+    check_snapshot(take(settings))
     checked = time.perf_counter()
     result = plan(take(settings), None if full else MOST_READ)
     ended = time.perf_counter()

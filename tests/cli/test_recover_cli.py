@@ -40,9 +40,11 @@ def test_a_sound_store(reput: Command, store: GoldenStore) -> None:
     before = tree(store.root)
     checked = reput("check", *words)
     assert (checked.code, checked.stderr) == (0, "")
-    assert "  starts     yes" in checked.stdout
+    assert checked.stdout.startswith(f"RocketMQ 5.3 starts with {store.root}; nothing wrong was found\n")
+    assert "\n  not read   the log, and all units but each queue's last: `reput recover " in checked.stdout
     planned = reput("recover", *words, "--plan")
     assert (planned.code, planned.stderr) == (0, "")
+    assert planned.stdout.startswith(f"A start of RocketMQ 5.3.3 loses nothing of {store.root}, and leaves ")
     assert "  loses      nothing" in planned.stdout
     assert tree(store.root) == before
 
@@ -63,12 +65,12 @@ def test_what_stops_a_broker(reput: Command, store: GoldenStore) -> None:
     (store.root / names.COMMIT_LOG / "notes.txt").write_text("hello")
     checked = reput("check", *words)
     assert checked.code == 1
-    assert "starts     no: 1 thing to see to first" in checked.stdout
+    assert checked.stdout.startswith(f"RocketMQ 5.3 doesn't start with {store.root}: see to 1 thing first\n")
     found = json.loads(reput("check", *words, "--json").stdout)
-    assert (found["exit_code"], found["starts"]) == (1, False)
+    assert (found["exit_code"], found["starts"], found["verdict"]) == (1, False, "does-not-start")
     assert [finding["kind"] for finding in found["findings"]] == ["stray-file"]
     planned = json.loads(reput("recover", *words, "--plan", "--json").stdout)
-    assert (planned["exit_code"], planned["starts"], len(planned["instead"])) == (1, False, 1)
+    assert (planned["exit_code"], planned["starts"], len(planned["next_steps"])) == (1, False, 1)
 
 
 def test_what_many_files_have_in_common_is_said_once(reput: Command, store: GoldenStore) -> None:
@@ -77,7 +79,8 @@ def test_what_many_files_have_in_common_is_said_once(reput: Command, store: Gold
         (store.root / names.COMMIT_LOG / f"notes-{number}.txt").write_text("hello")
     planned = reput("recover", *words, "--plan").stdout
     assert (planned.count("stray-file: "), planned.count("    and 5 more; --json")) == (20, 1)
-    assert planned.count("\n    Move it elsewhere") == 1
+    assert planned.count("  next       Move it elsewhere") == 1
+    assert planned.count(str(store.root)) == 2, "in the verdict, and in the command that compares all"
     assert len(json.loads(reput("recover", *words, "--plan", "--json").stdout)["problems"]) == 25
 
 
@@ -111,11 +114,55 @@ def test_options_that_would_change_nothing_are_refused(
 def test_a_lost_index_is_told_with_the_way_out(reput: Command, store: GoldenStore) -> None:
     words = options(store)
     shutil.rmtree(store.root / names.INDEX)
-    assert reput("check", *words).code == 0, "a load doesn't miss it"
+    checked = json.loads(reput("check", *words, "--json").stdout)
+    assert (checked["exit_code"], checked["verdict"]) == (1, "not-read")
+    assert [finding["kind"] for finding in checked["findings"]] == ["no-index"]
     planned = reput("recover", *words, "--plan")
     assert planned.code == 1
-    assert "index-missing" in planned.stdout
+    assert planned.stdout.startswith("A start of RocketMQ 5.3.3 with ")
+    assert planned.stdout.splitlines()[0].endswith(" would leave damage (index-missing)")
+    assert "\n    index: index-missing: " in planned.stdout
     assert f"reput rebuild {store.root} --in-place" in planned.stdout
+
+
+def test_a_log_without_queues_is_no_sound_store(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    shutil.rmtree(store.root / names.CONSUME_QUEUE)
+    checked = json.loads(reput("check", *words, "--json").stdout)
+    assert (checked["exit_code"], checked["verdict"], checked["starts"]) == (1, "not-read", True)
+    assert [finding["kind"] for finding in checked["findings"]] == ["no-queues"]
+    assert all("recover" in step for step in checked["next_steps"])
+
+
+def test_what_nobody_could_reach_comes_first(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    queue = max((store.root / names.CONSUME_QUEUE / "Orders").iterdir())
+    shutil.rmtree(queue)
+    planned = reput("recover", *words, "--plan")
+    verdict, *rest = planned.stdout.splitlines()
+    assert verdict.startswith(f"Don't start RocketMQ 5.3.3 with {store.root}: it would leave at least ")
+    assert verdict.endswith(" messages that no queue leads to")
+    assert [line.split()[0] for line in rest if line[2] != " "][:3] == ["not", "next", "stopped"]
+    found = json.loads(reput("recover", *words, "--plan", "--json").stdout)
+    assert (found["verdict"], found["summary"]) == ("loses", verdict)
+
+
+def test_a_log_that_is_not_mounted_is_said_first(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    (store.root / names.COMMIT_LOG).rename(store.root / "elsewhere")
+    checked = reput("check", *words)
+    assert checked.code == 1
+    assert checked.stdout.startswith(f"Don't start RocketMQ 5.3 with {store.root}: it would start, and lose ")
+    assert "\n  next       " in checked.stdout
+
+
+def test_the_log_alone_is_no_store(reput: Command, store: GoldenStore) -> None:
+    for command in ("check", "recover --plan", "recover --apply", "verify", "rebuild --in-place", "undo"):
+        name, *words = command.split()
+        refused = reput(name, store.root / names.COMMIT_LOG, *words)
+        assert (refused.code, refused.stdout) == (2, "")
+        assert "this is a commit log, not a store" in refused.stderr, command
+        assert f"Give the store that holds it: {store.root}" in refused.stderr
 
 
 def test_a_store_in_use_is_looked_at_and_said_so(reput: Command, store: GoldenStore) -> None:
@@ -173,7 +220,7 @@ def test_lost_queues_and_damage_in_the_log_are_mended_and_undone(
     before = tree(store.root, names.REPUT, names.LOCK)
     applied = command("recover", *words, "--apply")
     assert applied.code == 1, applied.stderr
-    assert "  instead" in applied.stdout, "the plan comes first"
+    assert "\n  loses " in applied.stdout, "the plan comes first"
     assert f"at {last} to " in applied.stdout
     assert "bad-magic" in applied.stdout
     assert command("recover", *words, "--plan").code == 0

@@ -43,8 +43,8 @@ def other(tmp_path: Path) -> Path:
 def test_check_takes_a_sound_store_for_sound(reput: Command, store: GoldenStore) -> None:
     checked = reput("check", store.root)
     assert checked.code == 0
-    assert checked.stdout.startswith(f"Checked {store.root} as RocketMQ 4.9 loads it\n{SHOWN}\n")
-    assert "  starts     yes\n" in checked.stdout
+    assert checked.stdout.startswith(f"RocketMQ 4.9 starts with {store.root}; nothing wrong was found\n")
+    assert f"\n{SHOWN}\n" in checked.stdout
     settings = json.loads(reput("check", store.root, "--json").stdout)["settings"]
     assert settings == {
         "assumed": SHOWN.removeprefix("  settings   ").split("; "),
@@ -56,7 +56,7 @@ def test_check_takes_a_sound_store_for_sound(reput: Command, store: GoldenStore)
 def test_settings_of_another_store_are_one_finding(reput: Command, store: GoldenStore, other: Path) -> None:
     checked = reput("check", store.root, "-c", other)
     assert checked.code == 1
-    assert "  starts     no: 1 thing to see to first\n" in checked.stdout
+    assert checked.stdout.startswith(f"RocketMQ 4.9 doesn't start with {store.root}: see to 1 thing first\n")
     found = json.loads(reput("check", store.root, "-c", other, "--json").stdout)
     queues, index = found["findings"]
     assert (queues["kind"], queues["stops"]) == ("other-settings", True)

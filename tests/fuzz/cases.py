@@ -19,7 +19,7 @@ from reput.format.consumequeueext import HEAD_LENGTH, place_of
 from reput.format.indexfile import FIRST_ORDINAL, PREVIOUS, TIME_DIFF, IndexHeader
 from reput.log.parts import cut
 from reput.log.segments import discover
-from reput.recovery.check import problems
+from reput.recovery.check import check_snapshot
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.source import messages
@@ -294,7 +294,7 @@ class Cases:
         with self._unchanged():
             try:
                 snapshot = take(settings)
-                met = problems(snapshot)
+                met = check_snapshot(snapshot).problems
             except ReputError as error:
                 self._told[f"check: {type(error).__name__}"] += 1
                 str(error)

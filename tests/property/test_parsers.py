@@ -41,7 +41,7 @@ from reput.lag import lag
 from reput.log import committed
 from reput.output.journal import journal
 from reput.output.ledger.ledger import Ledger
-from reput.recovery.check import problems
+from reput.recovery.check import check_snapshot
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
 from reput.scan.rules import Part
@@ -463,7 +463,9 @@ def test_strange_names_in_a_store_are_told(strange: list[tuple[str, bytes, bytes
                     path.write_bytes(content)
 
         def look() -> None:
-            found = problems(take(StoreSettings.load(root, directory / "broker.conf", "5.5.0")))
+            found = check_snapshot(
+                take(StoreSettings.load(root, directory / "broker.conf", "5.5.0"))
+            ).problems
             json.dumps([problem.to_dict() for problem in found])
 
         answered(look)

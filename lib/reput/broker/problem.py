@@ -30,8 +30,8 @@ class Problem(Fact):
 
     @property
     def said(self) -> str:
-        """What was expected and found, what comes of it, and what to do."""
-        return f"expected {self.expected}, found {self.found}; {self.outcome}. {self.next_step}"
+        """What was expected and found, and what comes of it."""
+        return f"expected {self.expected}, found {self.found}; {self.outcome}"
 
     def error(self, kind: type[_E], text: str) -> _E:
         """The problem as what ends a run: ``text`` says in one sentence what can't be done."""

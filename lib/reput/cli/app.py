@@ -16,6 +16,7 @@ from reput.cli.arguments import (
     BrokerConf,
     CatalogBodies,
     CatalogTable,
+    DryRun,
     KnownTopicsOnly,
     Master,
     NoIndex,
@@ -32,6 +33,7 @@ from reput.cli.output import (
     Output,
     ProgressDisplay,
     let_go_of_stdout,
+    preview_lines,
     printed,
     summary_lines,
     unwritten,
@@ -72,7 +74,9 @@ Beside the store, to look at or to copy:
 
     reput rebuild /data/store --out /data/rebuilt --broker-conf broker.conf
 
-In the place of the store's own files, with the broker stopped:
+In the place of the store's own files, with the broker stopped; first only what that would do:
+
+    reput rebuild /data/store --in-place --broker-conf broker.conf --dry-run
 
     reput rebuild /data/store --in-place --broker-conf broker.conf
 
@@ -137,6 +141,7 @@ def rebuild_command(
     ] = "4g",
     catalog: CatalogTable = None,
     catalog_bodies: CatalogBodies = False,
+    dry_run: DryRun = False,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -181,13 +186,20 @@ def rebuild_command(
             conf_by_hand=by_hand(ctx, "broker_conf"),
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
-        check_java()
-        with ProgressDisplay() as display:
-            summary = rebuild(
-                options,
-                lambda: start_spark("reput rebuild", master, display, delta=catalog is not None),
-                lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
-            )
+        if dry_run:
+            from reput.job.preview import preview
+
+            would = preview(options)
+        else:
+            check_java()
+            with ProgressDisplay() as display:
+                summary = rebuild(
+                    options,
+                    lambda: start_spark("reput rebuild", master, display, delta=catalog is not None),
+                    lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+                )
+    if dry_run:
+        output.show(would, preview_lines(would))
     output.show(summary, summary_lines(summary))
 
 

@@ -71,6 +71,9 @@ Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
 ]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Report what would be done, or why it would be refused; do nothing.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 
 _SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.ASCII | re.IGNORECASE)

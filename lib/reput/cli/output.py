@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import starmap
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Protocol, Self
 
@@ -22,7 +23,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from reput.catalog.options import Cataloged
 from reput.cli.crash import INTERRUPTED, REFUSED
 from reput.config.evidence import Basis
-from reput.errors import ReputError
+from reput.errors import Fact, ReputError
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
 from reput.unforeseen import unforeseen
@@ -30,6 +31,7 @@ from reput.words import counted, visible
 
 if TYPE_CHECKING:
     from reput.job import Summary
+    from reput.job.preview import Preview
 
 _LINE_EVERY_SECONDS = 5.0
 #: What reput means where it prints lines; in a text from the store they would begin another line or column.
@@ -198,6 +200,26 @@ def summary_lines(summary: Summary) -> list[str]:
     ]
 
 
+def preview_lines(preview: Preview) -> Iterator[str]:
+    """What a rebuild would do, for people."""
+    does = "replace files of" if preview.in_place else f"rebuild {preview.output} from"
+    yield f"Nothing was done. Would {does} {preview.store} as RocketMQ {preview.rocketmq_version} writes it"
+    yield from settings_lines(preview.basis)
+    if preview.finishes_swap:
+        yield "  first      finish the replacing of files that was interrupted"
+    if preview.continues:
+        yield f"  continues  at {preview.start}, where an earlier run stopped"
+    size = human(max(preview.likely_end - preview.start, 0))
+    yield f"  log        {preview.start} to about {preview.likely_end}: some {size}"
+    messages = f"{preview.estimated_messages:,} messages and {preview.estimated_keys:,} keys"
+    yield f"  holds      some {messages} in all, by a sample"
+    if preview.in_place:
+        yield f"  replaces   {', '.join(preview.replaces) or 'nothing that is there'}; the old files are kept"
+    free = human(preview.free_bytes)
+    yield f"  needs      some {human(preview.needed_bytes)} of disk in all; {free} are free"
+    yield "  not read   the log, but for that sample"
+
+
 def _headline(summary: Summary) -> str:
     whose = f"{summary.store} as RocketMQ {summary.rocketmq_version} writes it"
     if summary.followed:
@@ -309,6 +331,39 @@ def at_most(lead: str, items: Sequence[object], more: str) -> Iterator[str]:
     yield from (f"{lead}{item}" for item in items[:_MOST])
     if len(items) > _MOST:
         yield more.format(f"{len(items) - _MOST:,}")
+
+
+def fact_lines(title: str, facts: Sequence[Fact], root: Path, nothing: str = "none") -> Iterator[str]:
+    """A section of a result: how many facts, and the first of them, each path once.
+
+    Args:
+        root: the store that the result names; paths in it are shown relative to it.
+        nothing: what is said without any.
+    """
+    if not facts:
+        yield f"  {title:<10} {nothing}"
+        return
+    yield f"  {title:<10} {len(facts):,}"
+    of_path: dict[str, list[str]] = {}
+    for fact in facts:
+        path = Path(fact.path)
+        shown = str(path.relative_to(root)) if path != root and path.is_relative_to(root) else fact.path
+        of_path.setdefault(shown, []).append(f"{fact.kind}: {fact.said}")
+    lines = [
+        f"{path}: {found[0]}" if len(found) == 1 else "\n      ".join([f"{path}:", *found])
+        for path, found in of_path.items()
+    ]
+    yield from at_most("    ", lines, "    and {} more; --json prints all")
+
+
+def step_lines(not_read: Sequence[str], next_steps: Sequence[str]) -> Iterator[str]:
+    """What wasn't looked at, and what to do next: the lines behind a verdict."""
+    for number, what in enumerate(not_read):
+        yield f"  {'' if number else 'not read':<10} {what}"
+    for number, step in enumerate(next_steps[:_MOST]):
+        yield f"  {'' if number else 'next':<10} {step}"
+    if len(next_steps) > _MOST:
+        yield f"  {'':<10} and {len(next_steps) - _MOST:,} more; --json prints all"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store
-from reput.cli.output import Output, ProgressDisplay, at_most, moment, printed, settings_lines
+from reput.cli.output import (
+    Output,
+    ProgressDisplay,
+    at_most,
+    fact_lines,
+    moment,
+    printed,
+    settings_lines,
+    step_lines,
+)
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import next_command
@@ -22,9 +30,9 @@ from reput.words import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from reput.broker.problem import Problem
     from reput.broker.snapshot import Snapshot
     from reput.job.options import RebuildOptions
+    from reput.recovery.check import Check
     from reput.recovery.mending import Mended
     from reput.recovery.plan import Plan
 
@@ -70,12 +78,11 @@ def check_command(
     Exit code 0: sound. 1: findings. 2: the store or the settings can't be read.
     """
     from reput.broker.snapshot import take
-    from reput.recovery.check import problems
+    from reput.recovery.check import check_snapshot
 
     with Output(as_json, interrupted="interrupted") as output:
-        snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
-        found = problems(snapshot)
-    output.end(int(bool(found)), _checked(snapshot, found), _check_lines(snapshot, found))
+        check = check_snapshot(take(StoreSettings.load(store, broker_conf, rocketmq_version)))
+    output.show(check, _check_lines(check))
 
 
 @commands.app.command("recover", epilog=_RECOVER_EXAMPLES)
@@ -173,7 +180,7 @@ def _mended(options: RebuildOptions, master: str | None, *, as_json: bool) -> Me
         return mend(
             options,
             start,
-            lambda result: None if as_json else printed(*_plan_lines(result)),
+            lambda result: None if as_json else printed(*_plan_lines(result, applying=True)),
             lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
         )
 
@@ -202,38 +209,16 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
     yield f"  replaced   the old files are kept in {mended.kept}; `{undo}` puts them back"
 
 
-def _checked(snapshot: Snapshot, found: list[Problem]) -> dict[str, object]:
-    return {
-        "store": str(snapshot.settings.root),
-        "rocketmq_version": snapshot.settings.dialect.name,
-        "settings": snapshot.settings.basis.to_dict(),
-        "clean": snapshot.clean,
-        "in_use_by": None if snapshot.holder is None else snapshot.holder.what,
-        "starts": snapshot.starts,
-        "segment_size": snapshot.segment_size,
-        "segment_size_known": snapshot.segment_size_known,
-        "segments": len(snapshot.log.files),
-        "queues": len(snapshot.queues) + len(snapshot.batch_queues),
-        "queue_files": _queue_files(snapshot),
-        "index_files": len(snapshot.index),
-        "left_alone": ignored_features(snapshot.settings.root),
-        "checkpoint": None if not snapshot.checkpoint_exists else asdict(snapshot.checkpoint),
-        "findings": [problem.to_dict() for problem in found],
-    }
-
-
-def _queue_files(snapshot: Snapshot) -> int:
-    return sum(len(one.files) for one in (*snapshot.queues.values(), *snapshot.batch_queues.values()))
-
-
-def _check_lines(snapshot: Snapshot, found: list[Problem]) -> Iterator[str]:
+def _check_lines(check: Check) -> Iterator[str]:
+    snapshot = check.snapshot
     settings, checkpoint = snapshot.settings, snapshot.checkpoint
-    yield f"Checked {settings.root} as RocketMQ {settings.dialect.name} loads it"
+    yield check.verdict.text
+    yield from step_lines(check.not_read, check.next_steps)
     yield from _state_lines(snapshot)
     sizes = f"{snapshot.segment_size:,} bytes each"
     yield f"  log        {counted(len(snapshot.log.files), 'segment')} of {sizes}{_assumed(snapshot)}"
     queues = len(snapshot.queues) + len(snapshot.batch_queues)
-    yield f"  queues     {counted(queues, 'queue')} in {counted(_queue_files(snapshot), 'file')}"
+    yield f"  queues     {counted(queues, 'queue')} in {counted(check.queue_files, 'file')}"
     yield f"  index      {counted(len(snapshot.index), 'file')}"
     if snapshot.checkpoint_exists:
         times = (
@@ -248,9 +233,7 @@ def _check_lines(snapshot: Snapshot, found: list[Problem]) -> Iterator[str]:
         yield "  checkpoint none"
     if beside := ignored_features(settings.root):
         yield f"  left alone {', '.join(beside)}: the commit log alone doesn't hold them"
-    stops = sum(problem.stops for problem in found)
-    yield f"  starts     no: {counted(stops, 'thing')} to see to first" if stops else "  starts     yes"
-    yield from _listed("findings", [str(problem) for problem in found])
+    yield from fact_lines("findings", check.problems, settings.root)
 
 
 def _assumed(snapshot: Snapshot) -> str:
@@ -264,14 +247,16 @@ def _state_lines(snapshot: Snapshot) -> Iterator[str]:
         yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
 
 
-def _plan_lines(plan: Plan) -> Iterator[str]:
+def _plan_lines(plan: Plan, *, applying: bool = False) -> Iterator[str]:
+    """The plan; without what to do next where that is being done."""
     prediction, snapshot = plan.prediction, plan.snapshot
     settings, walked = snapshot.settings, prediction.recovered
-    yield f"What a start of RocketMQ {plan.release} will do to {settings.root}"
+    yield plan.verdict.text
+    if not applying:
+        yield from step_lines(plan.not_read, plan.next_steps)
     yield from _state_lines(snapshot)
     if prediction.problems:
-        yield f"  starts     no: {counted(len(prediction.problems), 'thing')} to see to first"
-        yield from _at_most([str(problem) for problem in prediction.problems])
+        yield from fact_lines("stops at", prediction.problems, settings.root)
     if prediction.began_at is not None:
         yield f"  begins     at {prediction.began_at.path.name}, {_why(plan)}"
     if walked is not None:
@@ -294,30 +279,30 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
         index = counted(len(prediction.index.files), "file")
         yield f"  index      {index} afterwards, {counted(prediction.index.added, 'key')} added"
         rate = f"{human(plan.rate)}/s, with the files in memory"
-        yield f"  takes      some {plan.seconds:.1f} s of reading, reckoned with {rate}"
-        yield from _listed("loses", [str(loss) for loss in plan.losses], "nothing")
+        yield f"  takes      {_time(plan.seconds)} of reading, reckoned with {rate}"
+        yield from fact_lines("loses", plan.losses, settings.root, "nothing")
         nothing = "nothing that its walk goes through"
-        yield from _listed("not repaired", [str(loss) for loss in plan.unrepaired], nothing)
-    yield "  instead"
-    yield from _at_most(plan.instead)
-    verify = settings.command("verify")
-    yield f"  not seen   what the walk doesn't go through: `{verify}` compares all with the log"
+        yield from fact_lines("not mended", plan.unrepaired, settings.root, nothing)
 
 
 def _bounds(plan: Plan, unread: tuple[int, int]) -> Iterator[str]:
     """What is known without reading all that the broker reads."""
     prediction, (start, end) = plan.prediction, unread
     does = "dispatches" if prediction.recovered is not None or not plan.snapshot.clean else "walks"
-    size = human(end - start)
-    yield f"  not read   {size}: the broker {does} {start} to {end} of the log; --full reads that, too"
+    yield f"  {does:<10} {start} to {end} of the log, which wasn't read: {human(end - start)}"
     yield f"  log        {prediction.log_start} to {prediction.log_end} afterwards, or less"
     number = len(plan.snapshot.queues) + len(plan.snapshot.batch_queues)
     queues = f"{counted(number, 'queue')} now, up to {prediction.queue_end} of the log"
     yield f"  queues     {queues if number else 'none now'}"
-    yield f"  takes      up to some {plan.seconds:.1f} s of reading, reckoned with {human(plan.rate)}/s"
-    yield from _listed("loses", [str(loss) for loss in plan.losses], "nothing that was seen so far")
+    yield f"  takes      up to {_time(plan.seconds)} of reading, reckoned with {human(plan.rate)}/s"
+    root = plan.snapshot.settings.root
+    yield from fact_lines("loses", plan.losses, root, "nothing that was seen so far")
     if plan.unrepaired:
-        yield from _listed("not repaired", [str(loss) for loss in plan.unrepaired])
+        yield from fact_lines("not mended", plan.unrepaired, root)
+
+
+def _time(seconds: float) -> str:
+    return f"some {seconds:.0f} s" if seconds >= 1 else "less than a second"
 
 
 def _why(plan: Plan) -> str:
@@ -325,14 +310,6 @@ def _why(plan: Plan) -> str:
     return f"by its rule: {rules.clean_start.value if clean else rules.crash_start.value}"
 
 
-def _listed(title: str, lines: list[str], nothing: str = "none") -> Iterator[str]:
-    if not lines:
-        yield f"  {title:<10} {nothing}"
-        return
+def _listed(title: str, lines: list[str]) -> Iterator[str]:
     yield f"  {title:<10} {len(lines):,}"
-    yield from _at_most(lines)
-
-
-def _at_most(lines: list[str]) -> Iterator[str]:
-    """Lines, each once, as many as somebody reads."""
-    return at_most("    ", list(dict.fromkeys(lines)), "    and {} more; --json prints all")
+    yield from at_most("    ", lines, "    and {} more; --json prints all")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli.app import app
-from reput.cli.arguments import AsJson
+from reput.cli.arguments import AsJson, DryRun
 from reput.cli.output import Output, listed
 
 if TYPE_CHECKING:
     from reput.job import Undone
+    from reput.job.preview import UndoPreview
 
 _EXAMPLES = """**Examples**
 
@@ -40,6 +41,7 @@ def undo_command(
             help="Put back this replaced-... directory (default: that of the last rebuild not yet undone).",
         ),
     ] = None,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Put back what `rebuild --in-place` or `recover --apply` replaced.
@@ -52,8 +54,26 @@ def undo_command(
     from reput.job import undo
 
     with Output(as_json, interrupted="the same command finishes what was begun") as output:
-        undone = undo(store, kept)
+        if dry_run:
+            from reput.job.preview import preview_undo
+
+            would = preview_undo(store, kept)
+        else:
+            undone = undo(store, kept)
+    if dry_run:
+        output.end(0, would.to_dict(), _preview_lines(would))
     output.end(0, undone.to_dict(), _lines(undone))
+
+
+def _preview_lines(preview: UndoPreview) -> Iterator[str]:
+    if preview.kept is None:
+        yield f"Nothing was done. Would finish the replacing of files in {preview.store} that was interrupted"
+        return
+    yield f"Nothing was done. Would put back what was replaced in {preview.store}"
+    yield f"  put back   {listed(preview.put_back) or 'nothing'}, from {preview.kept}"
+    if preview.taken_away:
+        yield f"  take away  {listed(preview.taken_away)}"
+    yield "  kept       what is in place now would be kept in another replaced-... directory"
 
 
 def _lines(undone: Undone) -> Iterator[str]:

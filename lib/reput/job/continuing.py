@@ -13,7 +13,6 @@ from reput.log.segments import CommitLog
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
     from reput.job.options import RebuildOptions
-    from reput.output.journal.journal import Journal
     from reput.replay.selection import Selection
     from reput.replay.state import Opening, State
 
@@ -46,13 +45,16 @@ def fingerprint(deciding: dict[str, object]) -> str:
 
 
 def check_continues(
-    journal: Journal, now: Opening, log: CommitLog, root: Path, *, follows: bool = False
+    begun: Opening, state: State, now: Opening, log: CommitLog, root: Path, *, follows: bool = False
 ) -> None:
     """Check that the output was begun from this store, with these settings.
 
     A store that was moved is accepted if its log still holds the last record that was read.
 
     Args:
+        begun: what the output's journal begins with.
+        state: what its batches add up to.
+        now: what this run's journal would begin with.
         follows: the broker's topics may have changed, since a tail reads them each time.
 
     Raises:
@@ -60,7 +62,6 @@ def check_continues(
     """
     from reput.output.step_back import record_mark
 
-    begun, state = journal.opening, journal.state
     moved = begun.store != now.store
     if moved and (
         not state.last_record or record_mark(log, state.last_position, state.cursor) != state.last_record
@@ -138,7 +139,7 @@ def _topics(opening: Opening, key: str) -> frozenset[str]:
     return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
 
 
-def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
+def check_same_log(state: State, log: CommitLog, root: Path) -> None:
     """Check that the log still holds what the output was made from: a broker may have cut or expired it.
 
     Raises:
@@ -146,7 +147,6 @@ def check_same_log(journal: Journal, log: CommitLog, root: Path) -> None:
     """
     from reput.output.step_back import stands
 
-    state = journal.state
     if state.cursor < log.start:
         problem, expected, found = (
             "the log has lost segments that this output hasn't got yet",

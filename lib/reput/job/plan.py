@@ -28,6 +28,7 @@ from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_mo
 if TYPE_CHECKING:
     from reput.output.journal.journal import Journal
     from reput.replay.consumer_filters import FiltersNow
+    from reput.replay.state import Opening
     from reput.replay.target import Target
 
 
@@ -95,21 +96,46 @@ class Plan:
         return {name: str(value) for name, value in options.items() if value is not None}
 
 
-@contextmanager
-def prepare(
-    options: RebuildOptions, *, follows: bool = False, lock: OutputLock | None = None
-) -> Iterator[Plan]:
-    """Check everything, take the locks, open or begin the output's journal.
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """What a run is asked to do; found without changing anything.
+
+    Attributes:
+        log: without segments at its end to which nothing was written yet.
+        estimate: how much there is to do, by a sample.
+        opening: what its journal begins with.
+        root: where it writes; for a rebuild in place, beside the store's files.
+    """
+
+    settings: StoreSettings
+    log: CommitLog
+    known: frozenset[str] | None
+    selection: Selection
+    filters: FiltersNow | None
+    estimate: Estimate
+    opening: Opening
+    root: Path
+
+    @property
+    def journal(self) -> Path:
+        """The run's journal, if it was begun."""
+        return self.root / names.REPUT / names.JOURNAL
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """What of a store it replaces in place, relative to it."""
+        return names.OUTPUT if self.selection.is_all else names.QUEUES
+
+
+def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
+    """Read a run's settings, and look at its log and its output.
 
     Args:
-        follows: the job continues with a log that was cut or has expired; otherwise such a log is refused.
-        lock: the output's, if the caller already holds it.
+        follows: as in :func:`prepare`.
 
     Raises:
-        ReputError: the run is refused; nothing was changed.
+        ReputError: the run is refused.
     """
-    from reput.log.end import LogEnd
-    from reput.output.journal.journal import Journal
     from reput.replay.consumer_filters import FiltersNow
     from reput.replay.state import Opening
 
@@ -144,20 +170,41 @@ def prepare(
             batch_file_size=settings.recovery.batch_queue_file_size,
             broker_conf=settings.broker_conf,
         )
-    opening = Opening(str(settings.root), fingerprint(decided), log.start, decided)
     if options.out is None:
         root = staging_of(settings.root)
         check_utf8(root)
     else:
         root = output_root(options.out, settings)
-    journal_path = root / names.REPUT / names.JOURNAL
+    opening = Opening(str(settings.root), fingerprint(decided), log.start, decided)
+    return Intended(settings, log, known, selection, filters, guess, opening, root)
+
+
+@contextmanager
+def prepare(
+    options: RebuildOptions, *, follows: bool = False, lock: OutputLock | None = None
+) -> Iterator[Plan]:
+    """Check everything, take the locks, open or begin the output's journal.
+
+    Args:
+        follows: the job continues with a log that was cut or has expired; otherwise such a log is refused.
+        lock: the output's, if the caller already holds it.
+
+    Raises:
+        ReputError: the run is refused; nothing was changed.
+    """
+    from reput.log.end import LogEnd
+    from reput.output.journal.journal import Journal
+
+    run = intended(options, follows=follows)
+    settings, log, selection, root = run.settings, run.log, run.selection, run.root
+    opening, guess, journal_path = run.opening, run.estimate, run.journal
     if not journal_path.exists() and not is_pending(settings.root):
         check_free(root, guess.output_bytes, "the rebuild")
     with ExitStack() as stack:
         owner = kept = None
         if options.out is None:
             owner = Owner.of_store(settings.root, settings.commit_log_dirs)
-            check_movable(settings.root, names.OUTPUT if selection.is_all else names.QUEUES)
+            check_movable(settings.root, run.replaced)
             kept = _enter_store(settings, root, owner, opening.fingerprint, stack)
         begun = journal_path.exists()
         if not begun:
@@ -171,13 +218,13 @@ def prepare(
             journal = Journal.create(journal_path, opening, owner)
         stack.enter_context(journal)
         if begun:
-            check_continues(journal, opening, log, root, follows=follows)
+            check_continues(journal.opening, journal.state, opening, log, root, follows=follows)
             # An output that was moved away from its broker's config/ continues as it was begun.
             written = {topic for (topic, _), queue in journal.state.queues.items() if queue.is_batch}
             selection = replace(selection, batch=selection.batch | written)
             selection.remember(journal.state.queues)
             if not follows:
-                check_same_log(journal, log, root)
+                check_same_log(journal.state, log, root)
         # What a broker is still writing isn't damage: a half-written end is left for the next run.
         live = options.out is not None and _may_be_running(settings.root)
         yield Plan(
@@ -187,12 +234,12 @@ def prepare(
             end=LogEnd(settings).find(log) if live else log.end,
             root=root,
             selection=selection,
-            known=known,
+            known=run.known,
             owner=owner,
             estimate=guess,
             journal=journal,
             abort_present=(settings.root / names.ABORT).exists(),
-            filters=filters,
+            filters=run.filters,
             swapped=kept,
         )
 

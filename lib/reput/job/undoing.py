@@ -50,20 +50,24 @@ def undo(store: Path, kept: Path | None = None) -> Undone:
     root = Path(os.path.abspath(store))
     check_store(root)
     if not swap.is_pending(root):
-        _chosen(root, kept)  # refused before a lock is written
+        chosen(root, kept)  # refused before a lock is written
     owner = Owner.of_store(root, [root / names.COMMIT_LOG])
     owner.check_can_apply(root)
     with StoreLock(root, owner), OutputLock(root, owner):
         finished = swap.Swap.resume(root)
         discard_if_swapped(staging_of(root))
         if finished is None or not swap.Record.read(finished).of_undo:
-            finished = swap.undo(root, _chosen(root, kept), swap.new_stamp(root), owner=owner)
+            finished = swap.undo(root, chosen(root, kept), swap.new_stamp(root), owner=owner)
     done = swap.Record.read(finished)
     return Undone(str(root), list(done.names), list(done.removed), str(finished))
 
 
-def _chosen(root: Path, kept: Path | None) -> Path:
+def chosen(root: Path, kept: Path | None) -> Path:
     """The directory to put back.
+
+    Args:
+        root: the store.
+        kept: as in :func:`undo`.
 
     Raises:
         OutputError: there is none, or it doesn't hold what a swap replaced.

@@ -8,6 +8,7 @@ isn't, the log's end is looked for in the frames of its last segment.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from reput.broker.queue import QueueModel
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Queue, Snapshot
 from reput.config.dialect import dialect
-from reput.format import batchconsumequeue, consumequeue, names
+from reput.format import batchconsumequeue, commitlog, consumequeue, names, properties
 from reput.log.end import LastMessage, of_any_release
 from reput.log.segments import discover, map_segment, without_unwritten_end
 from reput.recovery.past_end import (
@@ -34,8 +35,94 @@ from reput.recovery.past_end import (
     named,
     units_past,
 )
+from reput.recovery.verdict import Verdict, of_check
+from reput.scan.reference import Frame, frame
+from reput.store.ignored_features import ignored_features
 from reput.store.reading import unreadable
 from reput.words import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What ``reput check`` says of a store; ``to_dict`` is what ``--json`` prints.
+
+    Attributes:
+        snapshot: the store.
+        problems: all that was found.
+    """
+
+    snapshot: Snapshot
+    problems: list[Problem]
+
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing was found."""
+        return int(bool(self.problems))
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it comes to."""
+        settings = self.snapshot.settings
+        return of_check(settings.dialect.name, str(settings.root), self.problems)
+
+    @property
+    def queue_files(self) -> int:
+        """How many files plain and batch queues have."""
+        queues = (*self.snapshot.queues.values(), *self.snapshot.batch_queues.values())
+        return sum(len(one.files) for one in queues)
+
+    @property
+    def next_steps(self) -> list[str]:
+        """What to do about what was found, each once."""
+        return list(dict.fromkeys(problem.next_step for problem in self.problems))
+
+    @property
+    def not_read(self) -> list[str]:
+        """What a check doesn't look at, and which command does."""
+        settings = self.snapshot.settings
+        plan, verify = settings.command("recover", "--plan"), settings.command("verify")
+        reads = f"`{plan}` reads what a start reads, `{verify}` everything"
+        return [f"the log, and all units but each queue's last: {reads}"]
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts as a JSON-ready mapping."""
+        snapshot, settings = self.snapshot, self.snapshot.settings
+        return {
+            "verdict": self.verdict.sort,
+            "summary": self.verdict.text,
+            "store": str(settings.root),
+            "rocketmq_version": settings.dialect.name,
+            "settings": settings.basis.to_dict(),
+            "clean": snapshot.clean,
+            "in_use_by": None if snapshot.holder is None else snapshot.holder.what,
+            "starts": snapshot.starts,
+            "segment_size": snapshot.segment_size,
+            "segment_size_known": snapshot.segment_size_known,
+            "segments": len(snapshot.log.files),
+            "queues": len(snapshot.queues) + len(snapshot.batch_queues),
+            "queue_files": self.queue_files,
+            "index_files": len(snapshot.index),
+            "left_alone": ignored_features(settings.root),
+            "checkpoint": asdict(snapshot.checkpoint) if snapshot.checkpoint_exists else None,
+            "findings": [problem.to_dict() for problem in self.problems],
+            "not_read": self.not_read,
+            "next_steps": self.next_steps,
+        }
+
+
+def check_snapshot(snapshot: Snapshot) -> Check:
+    """Look at what a broker loads.
+
+    Raises:
+        ReputError: a file can't be read, or the segments contradict each other.
+    """
+    found = [
+        *snapshot.problems,
+        *_not_derived(snapshot),
+        *past_end(snapshot),
+        *_unsafe_index_files(snapshot),
+    ]
+    return Check(snapshot, found)
 
 
 class _QueueEnd(NamedTuple):
@@ -48,13 +135,48 @@ class _QueueEnd(NamedTuple):
     place: int
 
 
-def problems(snapshot: Snapshot) -> list[Problem]:
-    """All that ``reput check`` finds.
+def _not_derived(snapshot: Snapshot) -> Iterator[Problem]:
+    """Queues or index that are missing altogether, though the log begins with a message that belongs there.
 
     Raises:
-        ReputError: a file can't be read, or the segments contradict each other.
+        SegmentGoneError, StoreError: the first segment can't be read.
     """
-    return [*snapshot.problems, *past_end(snapshot), *_unsafe_index_files(snapshot)]
+    settings, files = snapshot.settings, snapshot.log.files
+    has_queues = bool(snapshot.queues or snapshot.batch_queues)
+    if not files or snapshot.log.unloadable is not None or (has_queues and snapshot.index):
+        return
+    data = map_segment(files[0].path, snapshot.segment_size).data
+    first = frame(data, files[0].base, 0, settings.dialect.topic_length_v2)
+    if not isinstance(first, Frame):
+        return
+    sys_flag = int.from_bytes(data[commitlog.SYS_FLAG : commitlog.SYS_FLAG + 4], "big")
+    transaction = sys_flag & commitlog.TRANSACTION_MASK
+    known = {problem.path for problem in snapshot.problems}  # a file in the directory's place, say
+    steps = (
+        f"`{settings.command('recover', '--plan')}` says which of them a start makes, and how to make all."
+    )
+    queues, index = str(settings.root / names.CONSUME_QUEUE), str(settings.root / names.INDEX)
+    gets_unit = transaction in (commitlog.TRANSACTION_NONE, commitlog.TRANSACTION_COMMIT)
+    if not has_queues and gets_unit and queues not in known:
+        yield Problem(
+            kind="no-queues",
+            path=queues,
+            expected="queues, for the log has messages",
+            found="none",
+            outcome="consumers get nothing until they are made",
+            next_step=steps,
+        )
+    values = properties.parse(bytes(data[slice(*first.properties)]))
+    has_keys = bool(values.get(properties.KEYS, b"").strip(b" ")) or properties.UNIQ_KEY in values
+    if not snapshot.index and settings.message_index_enable and has_keys and index not in known:
+        yield Problem(
+            kind="no-index",
+            path=index,
+            expected="index files, for the log has messages with keys",
+            found="none",
+            outcome="a search by key finds nothing until they are made",
+            next_step=steps,
+        )
 
 
 def _unsafe_index_files(snapshot: Snapshot) -> Iterator[Problem]:

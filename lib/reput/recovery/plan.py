@@ -21,6 +21,8 @@ from reput.recovery.losses import (
     queue_losses,
 )
 from reput.recovery.survivors import left_from
+from reput.recovery.verdict import Verdict, of_plan
+from reput.store.space import human
 
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
 _RATE_4_9 = 600_000_000
@@ -51,7 +53,7 @@ class Plan:
         prediction: the store after it.
         losses: what it takes away.
         unrepaired: what it leaves broken.
-        instead: what reput would do, one step a line.
+        next_steps: what to do before a start, one step a line; nothing where it loses nothing.
         seconds: roughly how long the broker reads, with ``rate`` bytes a second.
         rate: bytes a second that this is reckoned with.
     """
@@ -59,7 +61,7 @@ class Plan:
     prediction: Prediction
     losses: list[Loss] = field(default_factory=list)
     unrepaired: list[Loss] = field(default_factory=list)
-    instead: list[str] = field(default_factory=list)
+    next_steps: list[str] = field(default_factory=list)
     seconds: float = 0.0
     rate: int = _RATE_5
 
@@ -80,11 +82,48 @@ class Plan:
         found = self.prediction.problems or self.losses or self.unrepaired
         return int(bool(found) or self.prediction.unread is not None)
 
+    @property
+    def verdict(self) -> Verdict:
+        """What it comes to."""
+        prediction, unread = self.prediction, self.prediction.unread
+        return of_plan(
+            self.release,
+            str(self.snapshot.settings.root),
+            prediction.problems,
+            self.losses,
+            self.unrepaired,
+            None if unread is None else f"{human(unread[1] - unread[0])} of the log",
+        )
+
+    @property
+    def not_read(self) -> list[str]:
+        """What wasn't read, and which command does."""
+        prediction, settings = self.prediction, self.snapshot.settings
+        found = []
+        if prediction.unread is not None:
+            start, end = prediction.unread
+            found.append(f"{start} to {end} of the log, which a start reads")
+        verify = settings.command("verify")
+        if prediction.began_at is None:
+            return [*found, f"the log: `{verify}` compares everything with it"]
+        first = prediction.began_at.base if prediction.dispatched is None else prediction.dispatched.start
+        first = min(first, prediction.began_at.base)
+        if first > prediction.log_start:
+            found.append(
+                f"{prediction.log_start} to {first} of the log, which no start reads: "
+                f"`{verify}` compares everything with it"
+            )
+        else:
+            found.append(f"units and keys that the log has no message for: `{verify}` finds them")
+        return found
+
     def to_dict(self) -> dict[str, object]:
         """The plan as a JSON-ready mapping."""
         prediction, snapshot = self.prediction, self.snapshot
         walked, dispatched = prediction.recovered, prediction.dispatched
         return {
+            "verdict": self.verdict.sort,
+            "summary": self.verdict.text,
             "store": str(snapshot.settings.root),
             "rocketmq_version": snapshot.settings.dialect.name,
             "settings": snapshot.settings.basis.to_dict(),
@@ -114,7 +153,8 @@ class Plan:
             "unrepaired": [loss.to_dict() for loss in self.unrepaired],
             "seconds": round(self.seconds, 3),
             "bytes_per_second": self.rate,
-            "instead": self.instead,
+            "not_read": self.not_read,
+            "next_steps": self.next_steps,
         }
 
 
@@ -146,7 +186,7 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
         else:
             read += prediction.unread[1] - prediction.unread[0]
         result.seconds = read / result.rate
-    result.instead += _steps_instead(prediction, [*result.losses, *result.unrepaired])
+    result.next_steps += _next_steps(prediction, [*result.losses, *result.unrepaired])
     return result
 
 
@@ -181,7 +221,7 @@ def _ahead(prediction: Prediction) -> Iterator[Loss]:
     yield Loss("checkpoint-ahead", path, 0, 0, 0, text)
 
 
-def _steps_instead(prediction: Prediction, found: list[Loss]) -> list[str]:
+def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
     """Steps, one a line, for what a restart loses or leaves broken; none is there twice."""
     kinds = {loss.kind for loss in found}
     steps = [problem.next_step for problem in prediction.problems]
@@ -196,9 +236,7 @@ def _steps_instead(prediction: Prediction, found: list[Loss]) -> list[str]:
     steps += by_hand
     if prediction.unread is not None:
         full = prediction.snapshot.settings.command("recover", "--plan", "--full")
-        steps.append(f"`{full}` reads the rest as well.")
-    if not steps:
-        steps.append("Nothing: this restart loses nothing that the walk can see.")
+        steps.append(f"`{full}` reads all that a start reads.")
     return list(dict.fromkeys(steps))
 
 

@@ -207,13 +207,7 @@ class OutputLock(_Held):
         fd = self._open(path)
         try:
             if not _soon_flocked(fd, path):
-                stop = next_command("stop", self.directory)
-                raise StoreInUseError(
-                    "another reput writes here",
-                    path=self.directory,
-                    found=_note(fd) or None,
-                    next_step=f"Wait until it has ended, or stop it: `{stop}`.",
-                )
+                raise _written_to(self.directory, _note(fd) or None)
             note = _NOTE.format(os.getpid(), platform.node()).encode()
             files.pwrite_all(fd, note.ljust(len(os.pread(fd, 200, 0))), 0)
         except BaseException:
@@ -297,6 +291,35 @@ def output_holder(directory: Path) -> Holder | None:
     noted = _NOTED.fullmatch(note)
     is_here = noted is not None and noted[2] == platform.node()
     return Holder(int(noted[1]) if noted and is_here else None, note or "another process")
+
+
+def check_store_free(root: Path) -> None:
+    """See that :class:`StoreLock` could be had now, without taking it.
+
+    Raises:
+        StoreInUseError: it couldn't.
+        StoreError: it can't be told.
+    """
+    holder = store_holder(root)
+    if holder is not None:
+        raise _in_use(root, holder)
+
+
+def check_output_free(directory: Path) -> None:
+    """The same of :class:`OutputLock`."""
+    holder = output_holder(directory)
+    if holder is not None:
+        raise _written_to(directory, holder.what)
+
+
+def _written_to(directory: Path, found: str | None) -> StoreInUseError:
+    stop = next_command("stop", directory)
+    return StoreInUseError(
+        "another reput writes here",
+        path=directory,
+        found=found,
+        next_step=f"Wait until it has ended, or stop it: `{stop}`.",
+    )
 
 
 def _note(fd: int) -> str:

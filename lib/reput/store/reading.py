@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from reput.errors import SegmentGoneError, StoreError
+from reput.format import names
 
 
 def unreadable(what: str, path: str | PathLike[str], error: OSError) -> StoreError:
@@ -91,10 +92,10 @@ def written(what: str, path: str | PathLike[str], start: int, end: int) -> list[
 def check_store(
     root: Path, *, expected: str = "a directory with commitlog/", next_step: str = "Check the STORE argument"
 ) -> None:
-    """See that a store's directory is there.
+    """See that a store's directory is there, and isn't that of its log alone.
 
     Raises:
-        StoreError: it isn't, or can't be looked at.
+        StoreError: it isn't, it is, or it can't be looked at.
     """
     try:
         is_store, is_file = root.is_dir(), root.exists()
@@ -108,3 +109,20 @@ def check_store(
             found="a file" if is_file else "nothing",
             next_step=next_step,
         )
+    if not (root / names.COMMIT_LOG).exists() and _has_segments(root):
+        raise StoreError(
+            "this is a commit log, not a store",
+            path=root,
+            expected=expected,
+            found="segments",
+            next_step=f"Give the store that holds it: {root.parent}",
+        )
+
+
+def _has_segments(directory: Path) -> bool:
+    """Whether a file in it is named as a segment, by a physical offset."""
+    try:
+        with os.scandir(directory) as entries:
+            return any(names.parse_offset_name(entry.name) is not None for entry in entries)
+    except OSError:
+        return False  # said by whoever reads it

@@ -302,10 +302,20 @@ def undo(root: Path, kept: Path, stamp: str, *, owner: Owner | None = None) -> P
         SwapOvertakenError: a broker ran on the store since, so that the kept files are behind the log.
         OutputError: ``kept`` has no record of a swap, or see :meth:`Swap.run`.
     """
+    back, added = undone_names(root, kept)
+    return Swap(root, kept, back, stamp, remove=added, owner=owner).run()
+
+
+def undone_names(root: Path, kept: Path) -> tuple[list[str], list[str]]:
+    """What an undo puts back, and what it takes away; relative to the store.
+
+    Raises:
+        SwapOvertakenError, OutputError: as in :func:`undo`.
+    """
     done = _record_in(kept)
     _refuse_stale(root, done, kept / INTENT)
     back = [name for name in (*done.names, *done.remove) if os.path.lexists(kept / name)]
-    return Swap(root, kept, back, stamp, remove=done.created, owner=owner).run()
+    return back, list(done.created)
 
 
 def abandon(root: Path) -> Path | None:

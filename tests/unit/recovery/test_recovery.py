@@ -35,7 +35,7 @@ from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.indexfile import IndexHeader
 from reput.query import QueryStore
 from reput.recovery import check
-from reput.recovery.check import past_end, problems
+from reput.recovery.check import check_snapshot, past_end
 from reput.recovery.losses import messages_in
 from reput.recovery.plan import Plan, plan
 from reput.scan import reference
@@ -76,7 +76,7 @@ def kinds(result: Plan) -> set[str]:
 @pytest.mark.parametrize("name", RESTARTED)
 def test_a_sound_store_loses_nothing(name: str, stores: dict[str, GoldenStore], tmp_path: Path) -> None:
     result = planned(stores[name], damage.nothing, tmp_path)
-    assert (result.exit_code, kinds(result), problems(result.snapshot)) == (0, set(), [])
+    assert (result.exit_code, kinds(result), check_snapshot(result.snapshot).problems) == (0, set(), [])
     assert result.prediction.units_added == 0
     assert result.to_dict()["starts"] is True
 
@@ -98,7 +98,7 @@ def test_what_a_clean_start_does_not_repair(
     result = planned(stores[name], harm, tmp_path)
     assert kinds(result) == expected
     assert result.exit_code == int(bool(expected))
-    assert any("reput rebuild" in step for step in result.instead) is bool(expected)
+    assert any("reput rebuild" in step for step in result.next_steps) is bool(expected)
 
 
 @pytest.mark.parametrize("name", RESTARTED)
@@ -122,7 +122,7 @@ def half_a_message(copy: Copy) -> None:
 def test_each_step_is_there_once_and_the_last_one_announces_nothing(
     harm: Damage, stores: dict[str, GoldenStore], tmp_path: Path
 ) -> None:
-    steps = planned(stores["5.3.3-restart"], harm, tmp_path).instead
+    steps = planned(stores["5.3.3-restart"], harm, tmp_path).next_steps
     assert len(set(steps)) == len(steps)
     (number,) = [number for number, step in enumerate(steps) if "--apply" in step]
     assert steps[number].endswith("Or by hand:") is (number < len(steps) - 1)
@@ -137,7 +137,7 @@ def test_commands_name_the_release_that_was_given(
     settings = StoreSettings.load(snapshot.settings.root, snapshot.settings.broker_conf, version)
     result = plan(take(settings))
     given = [] if version is None else [f"--rocketmq-version {version}`"]
-    steps = [step for step in result.instead if "reput rebuild" in step]
+    steps = [step for step in result.next_steps if "reput rebuild" in step]
     assert steps
     assert all(all(words in step for words in given) for step in steps)
     assert result.release == (version or DIALECTS[-1].versions[-1])
@@ -209,7 +209,7 @@ def test_a_crash_drops_the_unfilled_index_file_and_fills_it_again(
 ) -> None:
     result = planned(stores["5.5.0-crash"], damage.nothing, tmp_path)
     assert len(result.prediction.index_dropped) == 1
-    assert [problem.kind for problem in problems(result.snapshot)] == ["index-unsafe"]
+    assert [problem.kind for problem in check_snapshot(result.snapshot).problems] == ["index-unsafe"]
     assert result.prediction.index.added > 0
 
 
@@ -229,7 +229,7 @@ def test_what_stops_a_broker_is_named(
     result = planned(stores[name], harm, tmp_path)
     assert not result.prediction.starts
     assert [problem.kind for problem in result.prediction.problems] == [kind]
-    assert result.instead == [result.prediction.problems[0].next_step]
+    assert result.next_steps == [result.prediction.problems[0].next_step]
     assert result.exit_code == 1
 
 
@@ -314,7 +314,7 @@ def test_queues_without_a_log_are_not_sound(
     result = planned(stores["5.5.0-restart"], harm, tmp_path)
     assert "no-log" in kinds(result)
     assert result.exit_code == 1
-    assert any("Bring the commit log back" in step for step in result.instead)
+    assert any("Bring the commit log back" in step for step in result.next_steps)
 
 
 def no_second_segment(copy: Copy) -> None:
@@ -441,7 +441,7 @@ def test_a_log_that_lost_its_end_is_not_sound(
 
 def test_without_an_index_the_queues_tell(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
     snapshot = taken(stores["4.9.7-restart"], tmp_path, damage.log_shorter, damage.index_gone)
-    assert [one.kind for one in problems(snapshot)] == ["past-log-end"]
+    assert [one.kind for one in check_snapshot(snapshot).problems] == ["no-index", "past-log-end"]
 
 
 def test_damage_before_the_last_message_is_no_lost_end(
@@ -554,7 +554,7 @@ def test_what_is_too_long_is_not_read_and_not_talked_about(
     # The cut in the last segment is certain; what the queues lack isn't known.
     assert quick.losses == [loss for loss in whole.losses if loss.kind in ("log-cut", "index-dropped")]
     assert quick.exit_code == 1
-    assert any("--full" in step for step in quick.instead)
+    assert any("--full" in step for step in quick.next_steps)
     assert plan(whole.snapshot, 1 << 30).to_dict() == whole.to_dict()
 
 
@@ -794,9 +794,11 @@ def test_a_file_in_the_place_of_a_directory_is_named(
 
     result = planned(stores[name], replaced, tmp_path)
     path = str(result.snapshot.settings.root / place)
-    assert [(one.kind, one.path) for one in problems(result.snapshot)] == [("not-a-directory", path)]
+    assert [(one.kind, one.path) for one in check_snapshot(result.snapshot).problems] == [
+        ("not-a-directory", path)
+    ]
     assert result.prediction.starts
-    assert ("get no unit" in problems(result.snapshot)[0].outcome) is (place == names.INDEX)
+    assert ("get no unit" in check_snapshot(result.snapshot).problems[0].outcome) is (place == names.INDEX)
     assert ("not-a-directory", path) in [(loss.kind, loss.path) for loss in result.unrepaired]
     assert result.exit_code == 1
 
@@ -808,7 +810,7 @@ def test_a_file_in_the_place_of_config_is_no_broken_config(
         shutil.rmtree(copy.root / names.CONFIG, ignore_errors=True)
         (copy.root / names.CONFIG).write_text("hello")
 
-    assert problems(planned(stores["5.3.3-restart"], replaced, tmp_path).snapshot) == []
+    assert check_snapshot(planned(stores["5.3.3-restart"], replaced, tmp_path).snapshot).problems == []
 
 
 @pytest.mark.parametrize(("length", "outcome"), [(3, "fills it up"), (0, "fills it up"), (5000, "its start")])
@@ -819,7 +821,7 @@ def test_a_checkpoint_of_another_length_is_named(
         path = copy.root / names.CHECKPOINT
         path.write_bytes(path.read_bytes()[:length].ljust(length, b"\0"))
 
-    (found,) = problems(planned(stores["5.3.3-restart"], cut, tmp_path).snapshot)
+    (found,) = check_snapshot(planned(stores["5.3.3-restart"], cut, tmp_path).snapshot).problems
     assert (found.kind, found.found, found.stops) == ("checkpoint-length", f"{length} bytes", False)
     assert outcome in found.outcome
 
@@ -898,7 +900,7 @@ def test_records_of_consumequeue_ext_that_are_gone_are_told(name: str, tmp_path:
     for harm in (ext_gone, last_ext_record_gone):
         result = planned(store, harm, tmp_path / harm.__name__)
         assert kinds(result) == {"queue-ext-missing"}
-        assert any("--apply" in step for step in result.instead)
+        assert any("--apply" in step for step in result.next_steps)
     (one,) = result.unrepaired
     assert (one.end, one.path[-8:]) == (result.prediction.queues["Orders", 0].max_offset, "Orders/0")
 
@@ -973,7 +975,7 @@ def test_a_file_that_begins_nowhere_is_a_stray_one(
     shutil.copy(max(place.iterdir()), place / name)
     settings = StoreSettings.load(root, conf, source.version)
     snapshot = take(settings)
-    (problem,) = (one for one in problems(snapshot) if one.path == str(place / name))
+    (problem,) = (one for one in check_snapshot(snapshot).problems if one.path == str(place / name))
     assert (problem.kind, problem.found, problem.stops) == ("stray-file", name, False)
     with pytest.raises(UnsupportedError, match="Move it elsewhere"):
         plan(snapshot)

@@ -1,0 +1,119 @@
+"""What `reput check` and `reput recover --plan` come to: one word for programs, one line for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reput.broker.problem import Problem
+from reput.recovery.losses import Loss
+from reput.words import counted
+
+#: What a start neither stops at nor loses anything by.
+_HARMLESS = frozenset({"stray-index-file", "stray-directory", "empty-file", "broken-config"})
+#: What some releases make again as they start, and others don't: the plan says.
+_MAY_BE_MADE = frozenset({"no-queues", "no-index"})
+_MESSAGES_GONE = frozenset({"log-cut", "segment-deleted"})
+_MESSAGES_UNREACHED = frozenset({"units-missing", "units-displaced"})
+#: Cut with the log, whose messages are counted.
+_CUT_WITH_THE_LOG = "queue-cut"
+
+
+class Sort(StrEnum):
+    """How bad it is, from bad to good."""
+
+    DOES_NOT_START = "does-not-start"
+    LOSES = "loses"
+    NOT_READ = "not-read"
+    HARMLESS = "harmless"
+    NOTHING_FOUND = "nothing-found"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The first line of a result.
+
+    Attributes:
+        sort: for programs.
+        text: for people; names the store, and the release that is going to start.
+    """
+
+    sort: Sort
+    text: str
+
+
+def of_check(release: str, store: str, problems: Sequence[Problem]) -> Verdict:
+    """What the files say that a load looks at.
+
+    Args:
+        release: that is going to start.
+        store: its directory.
+        problems: all that was found.
+    """
+    stops = sum(problem.stops for problem in problems)
+    if stops:
+        return Verdict(Sort.DOES_NOT_START, _does_not_start(release, store, stops))
+    bad = [problem for problem in problems if problem.kind not in _HARMLESS]
+    if any(problem.kind not in _MAY_BE_MADE for problem in bad):
+        text = f"Don't start RocketMQ {release} with {store}: it would start, and lose data or not find it"
+        return Verdict(Sort.LOSES, f"{text} ({_kinds(bad)})")
+    if bad:
+        text = f"Not known what a start of RocketMQ {release} does to {store}: files are missing that it may"
+        return Verdict(Sort.NOT_READ, f"{text} not make ({_kinds(bad)})")
+    if problems:
+        return Verdict(Sort.HARMLESS, f"RocketMQ {release} starts with {store}; what was found does no harm")
+    return Verdict(Sort.NOTHING_FOUND, f"RocketMQ {release} starts with {store}; nothing wrong was found")
+
+
+def of_plan(
+    release: str,
+    store: str,
+    problems: Sequence[Problem],
+    losses: Sequence[Loss],
+    unrepaired: Sequence[Loss],
+    unread: str | None,
+) -> Verdict:
+    """What a start is going to do.
+
+    Args:
+        release, store: as above.
+        problems: what keeps it from starting.
+        losses, unrepaired: what it takes away, and what it leaves broken.
+        unread: how much of the log that the start reads wasn't read, in words; None if all was.
+    """
+    if problems:
+        return Verdict(Sort.DOES_NOT_START, _does_not_start(release, store, len(problems)))
+    gone = sum(loss.count for loss in losses if loss.kind in _MESSAGES_GONE)
+    unreached = sum(loss.count for loss in unrepaired if loss.kind in _MESSAGES_UNREACHED)
+    counted_already = {*_MESSAGES_GONE, _CUT_WITH_THE_LOG} if gone else set()
+    counted_already |= _MESSAGES_UNREACHED if unreached else set()
+    lost = [counted(gone, "message")] if gone else []
+    if more := _kinds(loss for loss in losses if loss.kind not in counted_already):
+        lost.append(f"data ({more})")
+    left = [f"at least {counted(unreached, 'message')} that no queue leads to"] if unreached else []
+    if more := _kinds(loss for loss in unrepaired if loss.kind not in counted_already):
+        left.append(f"damage ({more})")
+    does = [f"lose {' and '.join(lost)}"] if lost else []
+    does += [f"leave {', and '.join(left)}"] if left else []
+    if does:
+        begin = f"Don't start RocketMQ {release} with {store}: it" if gone or unreached else ""
+        begin = begin or f"A start of RocketMQ {release} with {store}"
+        text = f"{begin} would {', and '.join(does)}"
+        return Verdict(Sort.LOSES, text if unread is None else f"{text}; {unread} weren't read")
+    if unread is not None:
+        text = f"Not known what a start of RocketMQ {release} does to {store}: {unread} weren't read"
+        return Verdict(Sort.NOT_READ, text)
+    text = f"A start of RocketMQ {release} loses nothing of {store}, and leaves nothing broken that it reads"
+    return Verdict(Sort.NOTHING_FOUND, text)
+
+
+def _does_not_start(release: str, store: str, stops: int) -> str:
+    return f"RocketMQ {release} doesn't start with {store}: see to {counted(stops, 'thing')} first"
+
+
+def _kinds(found: Iterable[Problem | Loss]) -> str:
+    """Each kind once, with how often it was found."""
+    kinds = Counter(one.kind for one in found)
+    return ", ".join(kind if number == 1 else f"{number:,} {kind}" for kind, number in kinds.items())
