@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from reput.job.preview import Preview
 
 _LINE_EVERY_SECONDS = 5.0
+_RATE_SECONDS, _RATE_BYTES = 1.0, 1 << 16
 #: What reput means where it prints lines; in a text from the store they would begin another line or column.
 _MEANT = "\t\n"
 #: Names in a line, and lines of one kind, that people are shown.
@@ -434,9 +435,9 @@ class TailDisplay:
         if since < _LINE_EVERY_SECONDS or done == self._bytes:
             return
         rate = human(int((done - self._bytes) / since))
-        age = max(time.time() - stored_ms / 1000, 0.0)
+        stored = age(int(time.time() * 1000) - stored_ms)
         self._said, self._bytes = now, done
-        told(f"at {cursor}, {messages:,} messages, {rate}/s, the last one stored {age:.1f} s ago")
+        told(f"at {cursor}, {messages:,} messages, {rate}/s, the last one stored {stored} ago")
 
 
 class ProgressDisplay:
@@ -495,7 +496,9 @@ class ProgressDisplay:
         self._last = done
         elapsed, since = now - self._began, done - self._begun_at
         facts = f"{messages:,} messages"
-        if elapsed > 0 and since > 0:
+        # What is known of the first moments, or of a few bytes, is no rate.
+        known = elapsed >= _RATE_SECONDS and since >= _RATE_BYTES
+        if known:
             facts += f", {human(int(since / elapsed))}/s"
         if self._bar is not None and self._task is not None:
             self._bar.update(
@@ -503,6 +506,5 @@ class ProgressDisplay:
             )
         elif now - self._said >= _LINE_EVERY_SECONDS:
             self._said = now
-            known = total > 0 and elapsed > 0 and since > 0
-            left = f", {elapsed / since * (total - done):.0f} s left" if known else ""
+            left = f", {age(int(elapsed / since * (total - done) * 1000))} left" if known and total else ""
             told(f"{human(done)}{f' of {human(total)}' if total else ''}, {facts}{left}")

@@ -238,7 +238,7 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
     layers = [
         Layer(
             name=others if one.topic is None else one.topic,
-            colour=OTHERS_COLOUR if one.topic is None else number % OTHERS_COLOUR,
+            colour=OTHERS_COLOUR if one.topic is None else min(number, OTHERS_COLOUR),
             path=path,
             total=shown(sum(column)),
         )

@@ -67,11 +67,11 @@ def _sentences(facts: Facts, checks: dict[str, Check]) -> list[str]:
         said.append(f"{checks[LOG].answer}.")
     if checks[QUEUES].ran:
         said.append(f"{checks[QUEUES].answer}.")
-    by_level = [sum(one.level == level for one in facts.findings) for level in (BROKEN, ATTENTION)]
-    if any(by_level):
-        said.append(
-            f"{counted(by_level[0], 'finding')} of something broken, {by_level[1]:,} of something odd."
-        )
+    broken, odd = (sum(one.level == level for one in facts.findings) for level in (BROKEN, ATTENTION))
+    found = [f"{counted(broken, 'finding')} of something broken"] if broken else []
+    found += [f"{counted(odd, 'finding')} of something odd"] if odd else []
+    if found:
+        said.append(f"{', '.join(found)}.")
     return said
 
 

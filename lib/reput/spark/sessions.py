@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -139,6 +141,7 @@ def session(
             )
             if _starts_jvm():
                 wanted["spark.driver.extraJavaOptions"] += f" {class_archive.java_options()}"
+                wanted["spark.python.unix.domain.socket.dir"] = _socket_directory()
             # Executors are this process's children: they find the package where this process did.
             wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
     if delta:
@@ -157,6 +160,21 @@ def session(
             next_step="Leave the setting out",
         )
     return spark
+
+
+def _socket_directory() -> str:
+    """Where PySpark's sockets are until this process ends; Spark leaves each of them behind.
+
+    A socket's path has at most 107 bytes, so TMPDIR doesn't count.
+    """
+    directory = tempfile.mkdtemp(prefix="reput-", dir=JAVA_TEMPORARY)
+    atexit.register(_remove, directory, os.getpid())
+    return directory
+
+
+def _remove(directory: str, process: int) -> None:
+    if os.getpid() == process:  # not a worker that was forked from it
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _choose_python(*, is_local: bool) -> None:

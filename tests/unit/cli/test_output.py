@@ -65,14 +65,24 @@ def test_progress_tells_what_is_known(
     now = iter([100.0, 101.0, 111.0, 121.0])
     monkeypatch.setattr(output.time, "monotonic", lambda: next(now))
     display = ProgressDisplay()
-    display.update(0, 0, 4096)
-    display.update(1024, 7, 4096)
-    display.update(2048, 9, 0)
+    display.update(0, 0, 40 << 20)
+    display.update(1 << 20, 7, 40 << 20)
+    display.update(2 << 20, 9, 0)
     said = capsys.readouterr().err
-    assert "1.0 KiB of 4.0 KiB, 7 messages" in said
-    assert " s left" in said
-    assert "2.0 KiB, 9 messages" in said
+    assert "1.0 MiB of 40.0 MiB, 7 messages" in said
+    assert " min left" in said
+    assert "2.0 MiB, 9 messages" in said
     assert "of 0 bytes" not in said
+
+
+def test_a_few_bytes_are_no_rate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([100.0, 101.0, 111.0])
+    monkeypatch.setattr(output.time, "monotonic", lambda: next(now))
+    display = ProgressDisplay()
+    display.update(0, 0, 4 << 20)
+    display.update(180, 1, 4 << 20)
+    said = capsys.readouterr().err
+    assert said.endswith("180 bytes of 4.0 MiB, 1 messages\n")
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -90,5 +100,5 @@ def test_each_phase_has_a_speed_of_its_own(
     display.update(0, 0, 40 << 20)
     display.update(10 << 20, 3, 40 << 20)
     first, *_, second = capsys.readouterr().err.splitlines()
-    assert "30.0 MiB of 40.0 MiB, 7 messages, 3.0 MiB/s, 3 s left" in first
-    assert "10.0 MiB of 40.0 MiB, 3 messages, 1.0 MiB/s, 30 s left" in second
+    assert "30.0 MiB of 40.0 MiB, 7 messages, 3.0 MiB/s, 3.3 s left" in first
+    assert "10.0 MiB of 40.0 MiB, 3 messages, 1.0 MiB/s, 30.0 s left" in second
