@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ from tests import quick
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Times on a page of docs, and the names of index files, are those of this zone.
+os.environ["TZ"] = "UTC"
+time.tzset()
 
 LIB = Path(__file__).parents[1] / "lib"
 

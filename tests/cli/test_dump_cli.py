@@ -206,7 +206,7 @@ def test_quiet_says_nothing_of_what_does_not_fit(reput: Command, store: GoldenSt
         ("commitlog STORE --transaction lost", "expected one of none, prepared, commit, rollback"),
         ("commitlog STORE --since 2026", "--since can't be understood"),
         ("commitlog STORE --since 2026-11-22 --until 2026-11-21", "--since before --until"),
-        ("commitlog STORE --stats --body", "--stats alone"),
+        ("commitlog STORE --stats --bodies", "--stats alone"),
         ("commitlog STORE --quiet --all", "--quiet alone"),
         ("commitlog STORE --key ''", "an empty text finds nothing"),
         ("commitlog STORE --topic t --topic ''", "--topic is empty"),
@@ -299,7 +299,7 @@ def test_bodies_are_uncompressed_and_shown_on_one_line(reput: Command, tmp_path:
         Record(b"t", innerbatch.encode(inner), sys_flag=wrapped, queue_offset=40),
     ]
     write_store(tmp_path, [(0, lay_out(log, zeros=50))])
-    outcome = reput("dump", "commitlog", tmp_path, "--body")
+    outcome = reput("dump", "commitlog", tmp_path, "--bodies")
     assert outcome.code == 0
     lines = outcome.stdout.splitlines()
     assert len(lines) == 5
@@ -312,7 +312,7 @@ def test_bodies_are_uncompressed_and_shown_on_one_line(reput: Command, tmp_path:
     assert lines[4].endswith(r'inner=40:body="first\nline" inner=41:bodyHex=ff')
     found = [
         json.loads(line)
-        for line in reput("dump", "commitlog", tmp_path, "--body", "--json").stdout.splitlines()
+        for line in reput("dump", "commitlog", tmp_path, "--bodies", "--json").stdout.splitlines()
     ]
     assert [one.get("body", one.get("bodyHex")) for one in found[:3]] == [
         "two\nlines\x1b[31m \u2028", "packed", "ff00",

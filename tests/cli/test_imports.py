@@ -70,5 +70,5 @@ def test_what_is_loaded(tmp_path: Path) -> None:
 
 def test_what_help_says_without_loading_it() -> None:
     """A number that stands in the code that computes."""
-    (option,) = [each for each in COMMANDS["query",].params if each.name == "most"]
+    (option,) = [each for each in COMMANDS["query",].params if each.name == "limit"]
     assert f"default: {MOST_OFFSETS}, a broker's maximum" in option.help

@@ -89,12 +89,12 @@ def report(store: GoldenStore, **more: object) -> Report:
 def test_a_plan(reput: Command, store: GoldenStore) -> None:
     shutil.rmtree(store.root / names.INDEX)
     shown = reput("recover", *options(store), "--plan").stdout
-    assert about(store, shown) == ["recover", "undo", "rebuild", "undo", "verify"]
+    assert about(store, shown) == ["verify", "recover", "undo", "rebuild", "undo"]
 
 
 def test_a_check(reput: Command, store: GoldenStore) -> None:
     (store.root / names.CHECKPOINT).write_bytes(bytes(48))
-    assert about(store, reput("check", *options(store)).stdout) == ["recover"]
+    assert about(store, reput("check", *options(store)).stdout) == ["recover", "verify", "recover"]
 
 
 def test_a_plan_that_cant_be_made(reput: Command, store: GoldenStore) -> None:

@@ -56,7 +56,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, fd: int, *words: str | Path) -> int |
 
 
 @pytest.mark.parametrize(("offset", "code"), [("134044", 0), ("134045", 1)])
-@pytest.mark.parametrize("form", ["--body", "--json"])
+@pytest.mark.parametrize("form", ["--bodies", "--json"])
 def test_who_closes_the_pipe_has_seen_enough(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

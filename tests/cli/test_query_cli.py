@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reput.cli.arguments import time_of
+from reput.cli.times import time_of
 from reput.errors import SettingsError
 from reput.format import commitlog, innerbatch
 from tests.golden.store import GoldenStore
@@ -61,7 +61,7 @@ def test_the_examples_of_its_page(reput: Command, store: GoldenStore, tmp_path: 
 
 @pytest.mark.slow
 def test_found_not_found_and_refused(reput: Command, store: GoldenStore) -> None:
-    found = query(run, store, "--offset", "134044", "--body", "--json")
+    found = query(run, store, "--offset", "134044", "--bodies", "--json")
     assert found.code == 0
     answer = json.loads(found.stdout)
     assert (answer["exit_code"], answer["found"], answer["why"]) == (0, True, None)
@@ -92,7 +92,7 @@ def test_a_batch_and_the_messages_in_it(reput: Command, tmp_path: Path, sound: b
         store_timestamp=1,
     )
     write_store(tmp_path, [(0, commitlog.encode(one))])
-    command = ("query", str(tmp_path), "--rocketmq-version", "5.3.3", "--offset", "0", "--body")
+    command = ("query", str(tmp_path), "--rocketmq-version", "5.3.3", "--offset", "0", "--bodies")
     shown, document = reput(*command), reput(*command, "--json")
     assert shown.code == document.code == (0 if sound else 1)
     assert "  batch      of 2 messages, 40 to 41\n" in shown.stdout
@@ -128,29 +128,32 @@ KEY = ("--topic", "t", "--key", "k")
     [
         ((), "expected one of --offset, --id, --key, --queue, found none"),
         (("--offset", "1", "--key", "k"), "found --offset and --key"),
-        (("--offset", "1", "--max", "5"), "expected --key beside it, found --max"),
-        (("--id", "0", "--from", "0", "--to", "0"), "expected --key beside them, found --to and --from"),
+        (("--offset", "1", "--limit", "5"), "expected --key or --at beside it, found --limit"),
+        (
+            ("--id", "0", "--since", "0", "--until", "0"),
+            "expected --key beside them, found --since and --until",
+        ),
         ((*QUEUE, "--index-type", "T"), "expected --key beside it, found --index-type"),
         (("--offset", "1", "--at", "5"), "expected --queue beside it, found --at"),
         ((*KEY, "--boundary", "upper"), "expected --queue beside it, found --boundary"),
-        ((*QUEUE, "--count", "5"), "expected --at beside it, found --count"),
+        ((*QUEUE, "--limit", "5"), "expected --key or --at beside it, found --limit"),
         ((*QUEUE, "--tags", "a"), "expected --at beside it, found --tags"),
-        ((*QUEUE, "--count", "5", "--tags", "a"), "expected --at beside them, found --count and --tags"),
         (
-            (*QUEUE, "--time", "0", "--count", "5"),
-            "expected --at instead of --time beside it, found --count",
+            (*QUEUE, "--time", "0", "--tags", "a"),
+            "expected --at instead of --time beside it, found --tags",
         ),
+        ((*QUEUE, "--time", "0", "--limit", "5"), "expected --key or --at beside it, found --limit"),
         ((*QUEUE, "--at", "0", "--time", "0"), "expected one of them, found --at and --time"),
         ((*QUEUE, "--at", "0", "--boundary", "lower"), "expected --time beside it, found --boundary"),
-        ((*QUEUE, "--body"), "expected --at or --time beside --queue"),
+        ((*QUEUE, "--bodies"), "expected --at or --time beside --queue"),
         ((*QUEUE, "--topic", "t"), "expected --key or --id beside it, found --topic"),
         (("--offset", "1", "--topic", "t"), "expected --key or --id beside it, found --topic"),
         (("--key", "k"), "expected --topic beside it: keys are indexed by topic, found --key alone"),
         (("--queue", "t"), "expected TOPIC:ID, e.g. orders:3, found t"),
         ((*QUEUE, "--time", "soon"), "--time can't be understood"),
         (
-            (*KEY, "--from", "2026-11-21T10:00", "--to", "2026-11-21T09:59:59.999"),
-            "found --from 2026-11-21T10:00, which is later than --to 2026-11-21T09:59:59.999",
+            (*KEY, "--since", "2026-11-21T10:00", "--until", "2026-11-21T10:00"),
+            "found --since 2026-11-21T10:00, which isn't before --until 2026-11-21T10:00",
         ),
     ],
 )
@@ -181,7 +184,9 @@ def test_times(text: str, ms: int) -> None:
     "text", ["1", "-1", "1795257416", "20261121103656", "20261121103656506", "٣", "", "x"]
 )
 def test_numbers_that_may_be_anything_are_no_times(text: str) -> None:
-    with pytest.raises(SettingsError, match="expected ms since 1970 in 13 digits, or ISO 8601") as error:
+    with pytest.raises(
+        SettingsError, match="expected ms since 1970 in 13 digits, 2026-11-21T10:00:00.123Z"
+    ) as error:
         time_of("--time", text)
     assert (error.value.next_step is not None) is (text == "1795257416")
 
@@ -207,7 +212,7 @@ def damaged(root: Path) -> list[int]:
 
 def test_a_body_that_is_cut_off_is_said_of_its_message(reput: Command, tmp_path: Path) -> None:
     _, second, third = damaged(tmp_path)
-    words = ("query", tmp_path, "--offset", second, "--body")
+    words = ("query", tmp_path, "--offset", second, "--bodies")
     shown = reput(*words)
     assert shown.code == 1
     assert "  base64     eJ" in shown.stdout
@@ -223,7 +228,7 @@ def test_a_body_that_is_cut_off_is_said_of_its_message(reput: Command, tmp_path:
     assert message["bodyProblem"].endswith("; shown as it is stored")
     assert base64.b64decode(message["bodyBase64"]) == zlib.compress(b"second" * 50)[:-6]
     assert reput(*words[:-1]).code == 0, "nobody asked for the body"
-    assert "bodyProblem" not in reput("query", tmp_path, "--offset", third, "--body", "--json").stdout
+    assert "bodyProblem" not in reput("query", tmp_path, "--offset", third, "--bodies", "--json").stdout
 
 
 def test_a_body_with_a_wrong_crc(reput: Command, tmp_path: Path) -> None:
@@ -231,13 +236,13 @@ def test_a_body_with_a_wrong_crc(reput: Command, tmp_path: Path) -> None:
     segment = next((tmp_path / "commitlog").iterdir())
     segment.write_bytes(segment.read_bytes().replace(b"first", b"First"))
     words = ("query", tmp_path, "--offset", first)
-    assert [reput(*words).code, reput(*words, "--body").code] == [0, 1]
+    assert [reput(*words).code, reput(*words, "--bodies").code] == [0, 1]
     assert "  but        the body doesn't have its CRC" in reput(*words).stdout
 
 
 def test_no_text_of_a_store_begins_a_line(reput: Command, tmp_path: Path) -> None:
     first, *_ = damaged(tmp_path)
-    shown = reput("query", tmp_path, "--offset", first, "--body").stdout
+    shown = reput("query", tmp_path, "--offset", first, "--bodies").stdout
     assert [line[:13] for line in shown.splitlines()] == [
         "Stored 1970-0",
         *(f"  {what:<10} " for what in ("queue", "place", "tags", "keys", "id", "body", "")),
@@ -254,7 +259,7 @@ def test_no_text_of_a_store_begins_a_line(reput: Command, tmp_path: Path) -> Non
 def test_one_bad_body_does_not_end_the_answer(
     reput: Command, store: GoldenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("--queue", "t:0", "--at", "17", "--count", "3", "--body", "--json")
+    words = ("--queue", "t:0", "--at", "17", "--limit", "3", "--bodies", "--json")
     whole = json.loads(query(reput, store, *words).stdout)
     assert whole["exit_code"] == 0
     assert len(whole["messages"]) > 1

@@ -48,7 +48,7 @@ def test_damage_and_json(reput: Command, tmp_path: Path) -> None:
     assert [one["kind"] for one in facts["findings"]] == ["bad-magic"]
     assert any(one["kind"] == "corrupt" for one in facts["log"]["stretches"])
     page = tmp_path / "report.html"
-    assert reput(*words, "--output", page).code == 1
+    assert reput(*words, "--out", page).code == 1
     assert b"bad-magic" in page.read_bytes()
 
 

@@ -50,7 +50,7 @@ class Said:
     Attributes:
         kind: the question's.
         how: "found", "not found", or the error's name.
-        document: all that ``--body --json`` says but for the store's own path; the error's name.
+        document: all that ``--bodies --json`` says but for the store's own path; the error's name.
     """
 
     kind: str
@@ -165,7 +165,7 @@ def _by_key(found: list[Message], settings: StoreSettings) -> Iterator[Question]
         for begin, end in ((None, None), (times[1], times[-1])):
             yield Question(
                 KEY,
-                f"--topic {topic} --key {key} --from {begin}",
+                f"--topic {topic} --key {key} --since {begin}",
                 lambda store, words=(topic, key, begin, end): ask.by_key(store, *words),  # type: ignore[misc]
                 lambda message, topic=topic, key=key: message.has_key(topic, key),  # type: ignore[misc]
             )
@@ -193,7 +193,7 @@ def _of_queues(found: list[Message], settings: StoreSettings) -> Iterator[Questi
         for at, count, tags in ((1, None, None), (0, _MANY, None), (0, _MANY, "A || B")):
             yield Question(
                 PLACE,
-                f"--queue {topic}:0 --at {at} --count {count} --tags {tags}",
+                f"--queue {topic}:0 --at {at} --limit {count} --tags {tags}",
                 lambda store, words=(topic, 0, at, count, tags): ask.by_queue(store, *words),  # type: ignore[misc]
                 fits,
             )

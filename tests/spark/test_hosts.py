@@ -56,7 +56,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def golden(work: Path) -> GoldenStore:
-    """A store that worker-b has an older copy of, of the same names and sizes."""
+    """A store of which worker-b has a copy as old as its segments, when nothing was written to them."""
     store = unpack("5.3.3-mixed", work / COPY / "store")
     store.write_broker_conf(work / "broker.conf")
     return store
@@ -68,12 +68,12 @@ def cluster(work: Path, golden: GoldenStore) -> Iterator[Cluster]:
         (work / name).mkdir()
     shutil.copytree(golden.root, work / ONE / "store")
     shutil.copytree(work / COPY, work / "older")
-    log = (work / "older" / "store" / names.COMMIT_LOG).iterdir()
-    last = max(path for path in log if path.read_bytes().strip(b"\0"))
-    size = last.stat().st_size
-    with last.open("r+b") as file:  # as it was when its broker had just made it
-        file.truncate(0)
-        file.truncate(size)
+    # Whichever task comes to worker-b, it meets another file than the driver has.
+    for segment in (work / "older" / "store" / names.COMMIT_LOG).iterdir():
+        size = segment.stat().st_size
+        with segment.open("r+b") as file:
+            file.truncate(0)
+            file.truncate(size)
     tmpfs = f"mount -t tmpfs tmpfs {work / NEITHER}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(LIB))

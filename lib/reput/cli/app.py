@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 import reput
 from reput.cli.arguments import (
@@ -26,6 +26,7 @@ from reput.cli.arguments import (
     by_hand,
     size,
 )
+from reput.cli.commands import FOLLOW, LOOK, MEND, Commands
 from reput.cli.crash import REFUSED, ended_by
 from reput.cli.dump import dump_app
 from reput.cli.jvm import part_stderr, start_spark
@@ -35,31 +36,23 @@ from reput.cli.output import (
     let_go_of_stdout,
     preview_lines,
     printed,
+    show_progress,
     summary_lines,
     unwritten,
 )
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
+from reput.cli.times import use_zone
 from reput.errors import SettingsError
 from reput.spark.java import check_java
+from reput.unforeseen import TRACEBACK
 
 __all__ = ["REFUSED", "app", "main", "start_spark"]
 
 
-class _Commands(TyperGroup):
-    """All of them. Typer ends with 1 and "Aborted" where a file ends too early, a compiled module say."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command."""
-        try:
-            return super().invoke(ctx)
-        except EOFError as error:
-            raise typer.Exit(ended_by(error)) from None
-
-
 app = typer.Typer(
     name="reput",
-    cls=_Commands,
+    cls=Commands,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -97,20 +90,29 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    _wanted: Annotated[
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show no progress. Stands before the command.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show Python's and Spark's own words of what fails.")
     ] = False,
 ) -> None:
-    pass
+    use_zone(None)
+    show_progress(not quiet)
+    if verbose:
+        os.environ[TRACEBACK] = "1"
 
 
-@app.command("rebuild", epilog=_EXAMPLES)
+@app.command("rebuild", epilog=_EXAMPLES, rich_help_panel=MEND)
 def rebuild_command(
     ctx: typer.Context,
     store: Store,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Write to DIR, laid out like a store."),
+        typer.Option("--out", "-o", metavar="DIR", help="Write to DIR, laid out like a store."),
     ] = None,
     in_place: Annotated[
         bool,
@@ -203,8 +205,8 @@ def rebuild_command(
     output.show(summary, summary_lines(summary))
 
 
-app.command("tail", epilog=TAIL_EXAMPLES)(tail_command)
-app.add_typer(dump_app, name="dump")
+app.command("tail", epilog=TAIL_EXAMPLES, rich_help_panel=FOLLOW)(tail_command)
+app.add_typer(dump_app, name="dump", rich_help_panel=LOOK)
 
 
 def _code(ended: SystemExit, words: list[str]) -> int | str | None:

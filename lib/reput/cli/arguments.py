@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from reput.cli.completing import queues, releases, topics
+from reput.cli.times import use_zone
 from reput.errors import SettingsError
 
 #: What stands in for the two options in every command, where they aren't given.
@@ -43,6 +43,38 @@ def _release(means: str) -> Any:
 WrittenAs = Annotated[str | None, _release("Write as this release does, e.g. 4.9.7")]
 WrittenBy = Annotated[str | None, _release("The release that wrote the store, e.g. 4.9.7")]
 StartedBy = Annotated[str | None, _release("The release that will start")]
+
+
+def _zone(name: str | None) -> str | None:
+    try:
+        use_zone(name)
+    except SettingsError as error:
+        raise typer.BadParameter(f"expected {error.expected}, found {error.found}") from None
+    return name
+
+
+TimeZone = Annotated[
+    str | None,
+    typer.Option(
+        "--tz",
+        metavar="ZONE",
+        callback=_zone,
+        help="Zone of times, e.g. Asia/Shanghai or UTC (default: TZ, or the machine's).",
+    ),
+]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Stop after N records.")]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only what was stored at this time or later: 2026-11-21T10:00, 2026/11/21 10:00, ms since 1970 "
+        "in 13 digits, 10m (ago; s, m, h, d), today, yesterday, now.",
+    ),
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only what was stored before this time.")
+]
 Queues = Annotated[
     list[str] | None,
     typer.Option(
@@ -99,32 +131,3 @@ def size(option: str, text: str) -> int:
             f"{option} can't be understood", expected="bytes, or a number with k, m, g or t", found=text
         )
     return number
-
-
-# From 2001 to 2286. Fewer or more digits are seconds, or a date that somebody wrote in another order.
-_MS_DIGITS = 13
-_SECONDS = re.compile("[0-9]{10}", re.ASCII)
-
-
-def time_of(option: str, text: str | None) -> int | None:
-    """Ms since 1970 of a time: 13 digits of them, or ISO 8601, UTC unless it says otherwise.
-
-    Raises:
-        SettingsError: it is none of these; names the option.
-    """
-    if text is None:
-        return None
-    if text == "0" or (text.isascii() and text.isdecimal() and len(text) == _MS_DIGITS):
-        return int(text)
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise SettingsError(
-            f"{option} can't be understood",
-            expected=f"ms since 1970 in {_MS_DIGITS} digits, or ISO 8601 such as 2026-11-21T10:00:00.123Z",
-            found=text,
-            next_step="Seconds since 1970 are to be multiplied by 1000" if _SECONDS.fullmatch(text) else None,
-        ) from None
-    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-    since = when - datetime(1970, 1, 1, tzinfo=UTC)
-    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000

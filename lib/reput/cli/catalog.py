@@ -10,6 +10,7 @@ import typer
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
+from reput.cli.commands import TABLES
 from reput.cli.output import Output, cataloged_apart, settings_lines
 from reput.spark.java import check_java
 from reput.words import counted
@@ -26,7 +27,7 @@ With bodies, for a program:
 """
 
 
-@commands.app.command("catalog", epilog=_EXAMPLES)
+@commands.app.command("catalog", epilog=_EXAMPLES, rich_help_panel=TABLES)
 def catalog_command(
     store: Store,
     table: Annotated[

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from reput.cli.app import app, start_spark
-from reput.cli.output import Output, ProgressDisplay, summary_lines, told
+from reput.cli.commands import START
+from reput.cli.output import Output, ProgressDisplay, noted, summary_lines
 from reput.errors import SettingsError
 
 _EXAMPLES = """**Examples**
@@ -23,7 +24,7 @@ Keep the store and what was rebuilt of it in a directory that you choose:
 """
 
 
-@app.command("demo", epilog=_EXAMPLES)
+@app.command("demo", epilog=_EXAMPLES, rich_help_panel=START)
 def demo_command(
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Keep the stores here, in a new directory.")
@@ -51,8 +52,8 @@ def demo_command(
                 raise SettingsError(
                     "the directory exists", path=directory, next_step="Choose a new one"
                 ) from None
-        told(f"unpacking a store that RocketMQ {VERSION} wrote into {directory}")
-        told("making its consume queues and index files anew, from its commit log alone")
+        noted(f"unpacking a store that RocketMQ {VERSION} wrote into {directory}")
+        noted("making its consume queues and index files anew, from its commit log alone")
         with ProgressDisplay() as display:
             summary, comparison = run(
                 directory,

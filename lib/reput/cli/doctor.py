@@ -12,6 +12,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, WrittenBy, by_hand
+from reput.cli.commands import START
 from reput.cli.output import Output, ProgressDisplay
 from reput.errors import SettingsError
 from reput.spark import class_archive
@@ -46,7 +47,7 @@ class Archive(StrEnum):
     REMOVE = "remove"
 
 
-@commands.app.command("doctor", epilog=_EXAMPLES)
+@commands.app.command("doctor", epilog=_EXAMPLES, rich_help_panel=START)
 def doctor_command(
     ctx: typer.Context,
     store: Annotated[

@@ -11,6 +11,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, WrittenBy
+from reput.cli.commands import LOOK
 from reput.cli.completing import groups
 from reput.cli.output import Output, age, settings_lines, table
 from reput.config.settings import StoreSettings
@@ -42,7 +43,7 @@ class By(Enum):
     QUEUE = "queue"
 
 
-@commands.app.command("lag", epilog=_EXAMPLES)
+@commands.app.command("lag", epilog=_EXAMPLES, rich_help_panel=LOOK)
 def lag_command(
     store: Store,
     group: Annotated[

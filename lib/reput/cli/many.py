@@ -19,6 +19,7 @@ from reput.cli.arguments import (
     by_hand,
     size,
 )
+from reput.cli.commands import MEND
 from reput.cli.output import Output, inline, table, told
 from reput.errors import ReputError
 from reput.spark.java import check_java
@@ -36,7 +37,7 @@ Each broker's store, with its own broker.conf beside it, two at a time:
 """
 
 
-@commands.app.command("rebuild-many", epilog=_EXAMPLES)
+@commands.app.command("rebuild-many", epilog=_EXAMPLES, rich_help_panel=MEND)
 def rebuild_many_command(
     ctx: typer.Context,
     stores: Annotated[

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import starmap
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from reput.job.preview import Preview
 
 _LINE_EVERY_SECONDS = 5.0
+_progress = True
 _RATE_SECONDS, _RATE_BYTES = 1.0, 1 << 16
 #: What reput means where it prints lines; in a text from the store they would begin another line or column.
 _MEANT = "\t\n"
@@ -155,6 +155,18 @@ def let_go_of_stdout() -> None:
         os.close(nowhere)
 
 
+def show_progress(wanted: bool) -> None:
+    """Whether progress, and what settings are based on, go to stderr."""
+    global _progress
+    _progress = wanted
+
+
+def noted(message: object) -> None:
+    """A line of progress, to stderr, unless it isn't wanted."""
+    if _progress:
+        told(message)
+
+
 def told(message: object) -> None:
     """A line about the run, to stderr; who closes that doesn't end the run."""
     with suppress(OSError, ValueError):
@@ -179,7 +191,7 @@ def settings_told(basis: Basis, *, files: bool = True) -> None:
     """The same, to stderr, of a command whose output is what was asked for and nothing else."""
     line = basis.line(files=files)
     if line is not None:
-        told(f"settings: {inline(line)}")
+        noted(f"settings: {inline(line)}")
 
 
 def inline(text: str) -> str:
@@ -373,14 +385,6 @@ def listed(names: Sequence[str]) -> str:
     return shown if len(names) <= _MOST else f"{shown} and {len(names) - _MOST:,} more"
 
 
-def moment(ms: int) -> str:
-    """A time as UTC, to the millisecond; as it is, where that is no time that a calendar has."""
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
-    except (OverflowError, ValueError, OSError):
-        return str(ms)
-
-
 def age(ms: int) -> str:
     """``8 ms``, ``12.3 s``, ``4 min``, ``5.6 h``, ``78 d``; 0 ms for what lies in the future."""
     if ms < 1000:
@@ -437,7 +441,7 @@ class TailDisplay:
         rate = human(int((done - self._bytes) / since))
         stored = age(int(time.time() * 1000) - stored_ms)
         self._said, self._bytes = now, done
-        told(f"at {cursor}, {messages:,} messages, {rate}/s, the last one stored {stored} ago")
+        noted(f"at {cursor}, {messages:,} messages, {rate}/s, the last one stored {stored} ago")
 
 
 class ProgressDisplay:
@@ -460,7 +464,7 @@ class ProgressDisplay:
                 console=console,
                 transient=True,
             )
-            if console.is_terminal
+            if console.is_terminal and _progress
             else None
         )
         self._task = self._bar.add_task("starting", total=None, facts="") if self._bar else None
@@ -483,7 +487,7 @@ class ProgressDisplay:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=what)
         else:
-            told(what)
+            noted(what)
 
     def update(self, done: int, messages: int, total: int) -> None:
         """Show how far the run is: bytes of the log, messages, and bytes in all, 0 where that isn't known."""
@@ -507,4 +511,4 @@ class ProgressDisplay:
         elif now - self._said >= _LINE_EVERY_SECONDS:
             self._said = now
             left = f", {age(int(elapsed / since * (total - done) * 1000))} left" if known and total else ""
-            told(f"{human(done)}{f' of {human(total)}' if total else ''}, {facts}{left}")
+            noted(f"{human(done)}{f' of {human(total)}' if total else ''}, {facts}{left}")

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy, time_of
+from reput.cli.arguments import AsJson, BrokerConf, Since, Store, TimeZone, Until, WrittenBy
+from reput.cli.commands import LOOK
 from reput.cli.completing import queues, topics
-from reput.cli.output import Output, inline, moment, settings_told
+from reput.cli.output import Output, inline, settings_told, told
+from reput.cli.times import moment, time_of
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.words import counted
@@ -29,15 +31,15 @@ One message, by its place in the log, in its queue, or by the id that the produc
 
     reput query /data/store --queue orders:3 --at 1000 --broker-conf broker.conf
 
-    reput query /data/store --id 7F00000100002A9F0000000000000000 --body --broker-conf broker.conf
+    reput query /data/store --id 7F00000100002A9F0000000000000000 --bodies --broker-conf broker.conf
 
 Ten messages with one of two tags, from an offset on:
 
-    reput query /data/store --queue orders:3 --at 1000 --count 10 --tags 'paid || refunded'
+    reput query /data/store --queue orders:3 --at 1000 --limit 10 --tags 'paid || refunded'
 
 By key, in an hour:
 
-    reput query /data/store --topic orders --key 4711 --from 2026-11-21T10:00 --to 2026-11-21T11:00
+    reput query /data/store --topic orders --key 4711 --since 2026-11-21T10:00 --until 2026-11-21T11:00
 
 The queue offset of a time:
 
@@ -45,7 +47,7 @@ The queue offset of a time:
 """
 
 
-@commands.app.command("query", epilog=_EXAMPLES)
+@commands.app.command("query", epilog=_EXAMPLES, rich_help_panel=LOOK)
 def query_command(
     store: Store,
     offset: Annotated[
@@ -62,12 +64,6 @@ def query_command(
     ] = None,
     at: Annotated[
         int | None, typer.Option("--at", metavar="N", help="The message at this queue offset.")
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "--count", metavar="N", min=1, help="Up to N messages from there, as a consumer gets them."
-        ),
     ] = None,
     tags: Annotated[
         str | None,
@@ -97,45 +93,49 @@ def query_command(
         str | None,
         typer.Option("--topic", metavar="T", autocompletion=topics, help="For --key and --id."),
     ] = None,
-    begin: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="For --key: stored at this time or later.")
+    begin: Since = None,
+    end: Until = None,
+    up_to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TIME", hidden=True, help="As --until, that time included."),
     ] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="For --key: stored at this time or earlier.")
-    ] = None,
-    most: Annotated[
+    limit: Annotated[
         int | None,
         typer.Option(
-            "--max",
+            "--limit",
+            "-n",
             metavar="N",
             min=1,
-            help="For --key: up to N index entries, newest first (default: 64, a broker's maximum).",
+            help="With --at: up to N messages from there, as a consumer gets them. With --key: up to N index "
+            "entries, newest first (default: 64, a broker's maximum).",
         ),
     ] = None,
     index_type: Annotated[
         str | None,
         typer.Option("--index-type", metavar="T", help="For --key: T for the index of tags, from 5.4 on."),
     ] = None,
-    body: Annotated[bool, typer.Option("--body", help="Also print bodies.")] = False,
+    body: Annotated[bool, typer.Option("--bodies", help="Also print bodies.")] = False,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
+    _tz: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
     """Find messages by offset, queue, id, key or time, in a store at rest or one with a running broker.
 
     Answers are those of a broker of that release, but only for messages that are intact and in their place.
-    Nothing is changed. TIME is ms since 1970 in 13 digits, or ISO 8601, in UTC unless it names another zone.
+    Nothing is changed. --since and --until go with --key.
 
-    Exit code 0: found. 1: not found, or --body was given and a body is damaged. 2: refused or failed.
+    Exit code 0: found. 1: not found, or --bodies was given and a body is damaged. 2: refused or failed.
     """
     from reput.query import Boundary, QueryStore, ask
     from reput.query.keys import MOST_OFFSETS
 
     with Output(as_json, interrupted="nothing was changed") as output:
         _one_of(offset=offset, id=message_id, key=key, queue=queue)
-        _only_with("--queue", queue, at=at, count=count, tags=tags, time=when, boundary=boundary)
-        _only_with("--key", key, max=most, index_type=index_type, to=end, **{"from": begin})
-        _only_with("--at" if when is None else "--at instead of --time", at, count=count, tags=tags)
+        _only_with("--queue", queue, at=at, tags=tags, time=when, boundary=boundary)
+        _only_with("--key", key, index_type=index_type, since=begin, until=end, to=up_to)
+        _only_with("--at" if when is None else "--at instead of --time", at, tags=tags)
+        _only_with("--key or --at", at if key is None else key, limit=limit)
         _only_with("--time", when, boundary=boundary)
         _only_with("--key or --id", message_id if key is None else key, topic=topic)
         if key is not None and topic is None:
@@ -143,12 +143,10 @@ def query_command(
         if at is not None and when is not None:
             raise _unclear("--at and --time", "one of them")
         if body and queue is not None and at is None and when is None:
-            raise _unclear("--body without them", "--at or --time beside --queue: else no message is shown")
+            raise _unclear("--bodies without them", "--at or --time beside --queue: else no message is shown")
         place = None if queue is None else _queue(queue)
         moment_asked = time_of("--time", when)
-        since, until = time_of("--from", begin), time_of("--to", end)
-        if since is not None and until is not None and since > until:
-            raise _unclear(f"--from {begin}, which is later than --to {end}", "--from at --to or earlier")
+        since, last = _times(begin, end, up_to)
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         asked = QueryStore(settings)
         if offset is not None:
@@ -156,12 +154,11 @@ def query_command(
         elif message_id is not None:
             answer = ask.by_id(asked, message_id, topic)
         elif key is not None and topic is not None:
-            answer = ask.by_key(
-                asked, topic, key, since, until, MOST_OFFSETS if most is None else most, index_type=index_type
-            )
+            most = MOST_OFFSETS if limit is None else limit
+            answer = ask.by_key(asked, topic, key, since, last, most, index_type=index_type)
         elif place is not None:
             if at is not None:
-                answer = ask.by_queue(asked, *place, at, count, tags)
+                answer = ask.by_queue(asked, *place, at, limit, tags)
             elif moment_asked is not None:
                 bound = None if boundary is None else Boundary(boundary)
                 answer = ask.by_time(asked, *place, moment_asked, bound)
@@ -298,6 +295,22 @@ def _queue(text: str) -> tuple[str, int]:
     if not topic or not (number.isascii() and number.isdecimal()) or len(number) > 10:
         raise SettingsError("a queue can't be understood", expected="TOPIC:ID, e.g. orders:3", found=text)
     return topic, int(number)
+
+
+def _times(since: str | None, until: str | None, up_to: str | None) -> tuple[int | None, int | None]:
+    """The first and the last time (ms) that are asked for, both included, as a broker takes them."""
+    if up_to is not None:
+        if until is not None:
+            raise _unclear("--to and --until", "--until alone")
+        told("--to is called --until now, which leaves that time out")
+    first, last = time_of("--since", since), time_of("--to", up_to)
+    if (end := time_of("--until", until)) is not None:
+        last = end - 1
+    if first is not None and last is not None and first > last:
+        raise _unclear(
+            f"--since {since}, which isn't before --until {until or up_to}", "--since before --until"
+        )
+    return first, last
 
 
 def _one_of(**options: object) -> None:

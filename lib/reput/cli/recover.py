@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store
+from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store, TimeZone
+from reput.cli.commands import LOOK, MEND
 from reput.cli.output import (
     Output,
     ProgressDisplay,
     at_most,
     fact_lines,
-    moment,
     printed,
     settings_lines,
     step_lines,
 )
+from reput.cli.times import moment
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import next_command
@@ -66,9 +67,13 @@ Mend it, with the broker stopped; and take that back:
 """
 
 
-@commands.app.command("check", epilog=_CHECK_EXAMPLES)
+@commands.app.command("check", epilog=_CHECK_EXAMPLES, rich_help_panel=LOOK)
 def check_command(
-    store: Store, broker_conf: BrokerConf = None, rocketmq_version: StartedBy = None, as_json: AsJson = False
+    store: Store,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: StartedBy = None,
+    _tz: TimeZone = None,
+    as_json: AsJson = False,
 ) -> None:
     """Look at a store as a broker loads it, and say what would keep the broker from starting.
 
@@ -85,7 +90,7 @@ def check_command(
     output.show(check, _check_lines(check))
 
 
-@commands.app.command("recover", epilog=_RECOVER_EXAMPLES)
+@commands.app.command("recover", epilog=_RECOVER_EXAMPLES, rich_help_panel=MEND)
 def recover_command(
     store: Store,
     plan: Annotated[bool, typer.Option("--plan", help="Report what the broker's restart will do.")] = False,

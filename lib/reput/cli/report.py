@@ -11,6 +11,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy
+from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, inline
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
@@ -45,13 +46,13 @@ The same facts for a program:
 """
 
 
-@commands.app.command("report", epilog=_EXAMPLES)
+@commands.app.command("report", epilog=_EXAMPLES, rich_help_panel=LOOK)
 def report_command(
     store: Store,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="The page to write; an existing report is replaced."
+            "--out", "-o", metavar="FILE", help="The page to write; an existing report is replaced."
         ),
     ] = None,
     broker_conf: BrokerConf = None,
@@ -105,7 +106,7 @@ def _refuse_unclear(output: Path | None, master: str | None, *, with_verify: boo
     if output is None and not as_json:
         raise SettingsError(
             "where the page goes is not clear",
-            expected="--output FILE, or --json",
+            expected="--out FILE, or --json",
             found="neither",
             next_step="Give, for instance, -o report.html.",
         )

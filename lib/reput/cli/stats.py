@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, WrittenBy, time_of
-from reput.cli.output import Output, ProgressDisplay, age, moment, settings_lines, table
+from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Since, Store, TimeZone, Until, WrittenBy
+from reput.cli.commands import LOOK
+from reput.cli.output import Output, ProgressDisplay, age, settings_lines, table
+from reput.cli.times import moment, second, time_of, zone_name
 from reput.config.settings import StoreSettings
 from reput.store.space import human
 from reput.words import counted
@@ -34,19 +35,15 @@ Who sent what, from a physical offset on, for a program:
 """
 
 
-@commands.app.command("stats", epilog=_EXAMPLES)
+@commands.app.command("stats", epilog=_EXAMPLES, rich_help_panel=LOOK)
 def stats_command(
     store: Store,
     by: Annotated[
         Literal["topic", "queue", "tag", "hour", "host"], typer.Option("--by", help="What to count by.")
     ] = "topic",
     topic: OnlyTopic = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Stored at this time or later.")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Stored before this time.")
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     start: Annotated[
         int | None, typer.Option("--start", metavar="N", min=0, help="Start at this physical offset.")
     ] = None,
@@ -54,17 +51,17 @@ def stats_command(
         int | None, typer.Option("--end", metavar="N", min=1, help="Stop before this physical offset.")
     ] = None,
     top: Annotated[
-        int, typer.Option("--top", metavar="N", min=1, help="Show at most N lines; --json has all.")
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most N lines; --json has all.")
     ] = 40,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
+    _tz: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
     """Count what a commit log holds: messages, bytes, sizes, times, by topic, queue, tag, hour or host.
 
     The log is read once, and nothing is changed; a broker may run on the store. Sizes are those of whole
-    records. Percentiles are approximate (at most 7 % off); everything else is exact. TIME is ms since 1970 in
-    13 digits, or ISO 8601, in UTC unless it names another zone.
+    records. Percentiles are approximate (at most 7 % off); everything else is exact.
 
     Exit code 0: counted. 1: counted, and segments are missing or too short. 2: refused or failed.
     """
@@ -97,18 +94,30 @@ def _lines(found: Statistics, top: int) -> Iterator[str]:
         yield "  no message"
     else:
         counts = tuple(name for name in _COUNTS if getattr(total, name))
-        heads = _HEADS[found.by]
+        zone = zone_name()
+        heads = tuple(f"hour {zone}" if head == "hour" else head for head in _HEADS[found.by])
         columns = (
             *heads,
-            *("messages", "bytes", "share", "msg/s", "min", "~p50", "~p99", "max", "first", "last"),
+            *(
+                "messages",
+                "bytes",
+                "share",
+                "msg/s",
+                "min",
+                "~p50",
+                "~p99",
+                "max",
+                f"first {zone}",
+                f"last {zone}",
+            ),
             *counts,
         )
         shown = found.groups[:top]
         rows = [("all", *("",) * (len(heads) - 1), *_facts(total, total, counts))]
         rows += [(*_names(group, found.by), *_facts(group, total, counts)) for group in shown]
-        yield from table(columns, rows, set(columns) - {"topic", "tag", "host", "hour"})
+        yield from table(columns, rows, set(columns) - {"topic", "tag", "host", f"hour {zone}"})
         if len(found.groups) > top:
-            yield f"  and {len(found.groups) - top:,} more; --top {len(found.groups)} or --json has all"
+            yield f"  and {len(found.groups) - top:,} more; --limit {len(found.groups)} or --json has all"
         yield from (f"  gap     {_gap(gap)}" for gap in found.gaps)
         if found.steps_back:
             yield f"  back    {counted(found.steps_back, 'step')} back in time, up to {age(found.most_back)}"
@@ -126,7 +135,7 @@ def _names(group: Group, by: str) -> tuple[str, ...]:
     if by == "tag":
         return group.topic or "", "-" if group.tag is None else group.tag
     if by == "hour":
-        return (_second(group.hour or 0)[:-3],)
+        return (second(group.hour or 0)[:-3],)
     return ((group.host if by == "host" else group.topic) or "",)
 
 
@@ -138,7 +147,7 @@ def _facts(group: Group, total: Group, counts: tuple[str, ...]) -> tuple[str, ..
         f"{100 * group.bytes / total.bytes:.1f}%",
         "-" if rate is None else f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}",
         *(f"{size:,}" for size in (group.least, group.p50, group.p99, group.most)),
-        *(_second(ms) for ms in (group.first, group.last)),
+        *(second(ms) for ms in (group.first, group.last)),
         *(f"{getattr(group, name):,}" for name in counts),
     )
 
@@ -148,11 +157,3 @@ def _gap(gap: Gap) -> str:
         f"{age(gap.ms)} without a message, from {moment(gap.before)} (at {gap.before_offset}) "
         f"to {moment(gap.after)} (at {gap.after_offset})"
     )
-
-
-def _second(ms: int) -> str:
-    """A time as UTC, to the second; as it is, where that is no time that a calendar has."""
-    try:
-        return f"{datetime.fromtimestamp(ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, ValueError, OSError):
-        return str(ms)

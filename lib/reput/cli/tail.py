@@ -25,7 +25,7 @@ from reput.cli.arguments import (
     size,
 )
 from reput.cli.jvm import start_spark
-from reput.cli.output import Output, TailDisplay, summary_lines, told
+from reput.cli.output import Output, TailDisplay, noted, summary_lines, told
 from reput.spark.java import check_java, is_submitted
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ End it with a clean state:
 def tail_command(
     ctx: typer.Context,
     store: Store,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Write to DIR, laid out like a store.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Write to DIR, laid out like a store.")
+    ],
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenAs = None,
     queue: Queues = None,
@@ -126,7 +128,7 @@ def tail_command(
         display = TailDisplay()
 
         def begin() -> SparkSession:
-            told("starting Spark")
+            noted("starting Spark")
             spark = start_spark("reput tail", master, delta=catalog is not None)
             _stop_on_signals(stopping)
             return spark

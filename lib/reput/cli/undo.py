@@ -10,6 +10,7 @@ import typer
 
 from reput.cli.app import app
 from reput.cli.arguments import AsJson, DryRun
+from reput.cli.commands import MEND
 from reput.cli.output import Output, listed
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ An earlier one:
 """
 
 
-@app.command("undo", epilog=_EXAMPLES)
+@app.command("undo", epilog=_EXAMPLES, rich_help_panel=MEND)
 def undo_command(
     store: Annotated[
         Path, typer.Argument(metavar="STORE", help="The store that was rebuilt with --in-place.")

@@ -10,6 +10,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, WrittenBy
+from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, at_most, settings_lines
 from reput.spark.java import check_java
 from reput.store.space import human
@@ -34,7 +35,7 @@ For a program:
 """
 
 
-@commands.app.command("verify", epilog=_EXAMPLES)
+@commands.app.command("verify", epilog=_EXAMPLES, rich_help_panel=LOOK)
 def verify_command(
     store: Store,
     against: Annotated[

@@ -10,7 +10,9 @@ import typer
 
 from reput.cli.app import app
 from reput.cli.arguments import AsJson
-from reput.cli.output import Output, moment
+from reput.cli.commands import FOLLOW
+from reput.cli.output import Output
+from reput.cli.times import moment
 from reput.store.space import human
 from reput.watch.status import DIED, Status, has_begun, look
 from reput.watch.stop import Stopped, stop
@@ -51,7 +53,7 @@ Wait a minute at most for the batch under way:
 """
 
 
-@app.command("status", epilog=_STATUS_EXAMPLES)
+@app.command("status", epilog=_STATUS_EXAMPLES, rich_help_panel=FOLLOW)
 def status_command(directory: Directory, broker_conf: BrokerConf = None, as_json: AsJson = False) -> None:
     """Show the state of an output: who writes it, its offset and lag, batches, findings.
 
@@ -64,7 +66,7 @@ def status_command(directory: Directory, broker_conf: BrokerConf = None, as_json
     output.show(status, _lines(status))
 
 
-@app.command("stop", epilog=_STOP_EXAMPLES)
+@app.command("stop", epilog=_STOP_EXAMPLES, rich_help_panel=FOLLOW)
 def stop_command(
     directory: Directory,
     timeout: Annotated[

@@ -30,26 +30,26 @@ def check_target(path: Path, settings: StoreSettings, *, force: bool) -> Path:
     Raises:
         OutputError: it is refused.
     """
-    target = check_outside("a report", path, settings.directories, "Name another file with --output.")
+    target = check_outside("a report", path, settings.directories, "Name another file with --out.")
     if not target.parent.is_dir():
         raise OutputError(
             "the directory of the report isn't there",
             path=target.parent,
-            next_step="Make it, or name another file with --output.",
+            next_step="Make it, or name another file with --out.",
         )
     if target.exists() and not target.is_file():
         raise OutputError(
             "a report can only be written to a file",
             path=path,
             found="a directory" if target.is_dir() else "no regular file",
-            next_step="Name a file with --output.",
+            next_step="Name a file with --out.",
         )
     if target.exists() and not force and not is_report(target):
         raise OutputError(
             "there is a file already, and it is no report",
             path=path,
             expected="no file, or a page that reput report made",
-            next_step="Name another file with --output, or give --force to replace it.",
+            next_step="Name another file with --out, or give --force to replace it.",
         )
     return target
 

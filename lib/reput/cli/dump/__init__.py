@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from reput.cli.commands import Commands
 from reput.cli.dump import checkpoint, commitlog, consumequeue, index
 
 dump_app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Show what is in a store's files, record by record: commit log, consume queues, index, checkpoint. "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
+from reput.cli.arguments import TimeZone
 from reput.cli.dump.lines import dumping
 from reput.cli.dump.options import AsLines, PathArgument
-from reput.cli.output import moment
+from reput.cli.times import moment
 
 EXAMPLES = """**Examples**
 
@@ -14,7 +15,7 @@ EXAMPLES = """**Examples**
 """
 
 
-def checkpoint_command(path: PathArgument, as_json: AsLines = False) -> None:
+def checkpoint_command(path: PathArgument, _tz: TimeZone = None, as_json: AsLines = False) -> None:
     """Show the fields of a store checkpoint: three times, in ms and UTC, and three physical offsets.
 
     Exit code 0: read. 2: refused or failed.

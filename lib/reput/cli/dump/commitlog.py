@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reput.cli.arguments import BrokerConf, WrittenBy
+from reput.cli.arguments import BrokerConf, Limit, Since, TimeZone, Until, WrittenBy
 from reput.cli.dump.lines import Lines, dumping
 from reput.cli.dump.nothing import in_log
 from reput.cli.dump.options import (
     AsLines,
-    Limit,
     PathArgument,
     Quiet,
-    Since,
-    Until,
     filled,
     in_order,
     queue_of,
@@ -25,7 +22,8 @@ from reput.cli.dump.options import (
     unclear,
 )
 from reput.cli.dump.text import damage_line, message_line, place_line, word
-from reput.cli.output import moment, settings_told
+from reput.cli.output import settings_told
+from reput.cli.times import moment
 from reput.dump.damage import Damage
 from reput.errors import SettingsError
 
@@ -43,7 +41,7 @@ What a topic got between two times:
 
 The messages of a queue from queueOffset 1000 on, with their bodies:
 
-    reput dump commitlog /data/store --queue orders:3 --queue-start 1000 --limit 20 --body
+    reput dump commitlog /data/store --queue orders:3 --queue-start 1000 --limit 20 --bodies
 
 One segment that was copied here, whatever it is called; is it sound?
 
@@ -83,7 +81,7 @@ def commitlog_command(
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            "--queue", metavar="TOPIC:ID", help="Only this queue; repeat it, or add --topic, for several."
+            "--queue", metavar="TOPIC[:ID]", help="Only this queue; repeat it, or add --topic, for several."
         ),
     ] = None,
     queue_start: Annotated[
@@ -109,7 +107,7 @@ def commitlog_command(
     ] = None,
     limit: Limit = None,
     body: Annotated[
-        bool, typer.Option("--body", help="Print bodies, uncompressed: as text, or in hexadecimal.")
+        bool, typer.Option("--bodies", help="Print bodies, uncompressed: as text, or in hexadecimal.")
     ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Also show BLANKs and the unwritten end.")] = False,
     stats: Annotated[
@@ -121,12 +119,13 @@ def commitlog_command(
     quiet: Quiet = False,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
+    _tz: TimeZone = None,
     as_json: AsLines = False,
 ) -> None:
     """Show the messages of the commit log, in log order, and what is damaged between them.
 
-    Ranges are half open. TIME is ms since 1970 in 13 digits, or ISO 8601, UTC unless it says otherwise. All
-    conditions must hold. Damage in the range is always shown, whatever is asked for.
+    Ranges are half open. All conditions must hold. Damage in the range is always shown, whatever is asked
+    for.
 
     Where nothing is to be shown, stderr says where the log begins and ends.
 
@@ -144,9 +143,9 @@ def commitlog_command(
         )  # fmt: skip
         in_order("--start", first, "--end", end)
         if stats and (body or show_all):
-            raise unclear("--stats with --body or --all", "--stats alone: no record is shown")
+            raise unclear("--stats with --bodies or --all", "--stats alone: no record is shown")
         if quiet and (body or show_all or stats):
-            raise unclear("--quiet with --body, --all or --stats", "--quiet alone: no record is shown")
+            raise unclear("--quiet with --bodies, --all or --stats", "--quiet alone: no record is shown")
         from reput.dump import places
 
         place = places.log_place(path, broker_conf, rocketmq_version, may_be_empty=follow)

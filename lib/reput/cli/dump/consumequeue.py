@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from reput.cli.arguments import Limit, TimeZone
 from reput.cli.dump.lines import dumping
 from reput.cli.dump.nothing import in_queues
-from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, in_order, queue_of
+from reput.cli.dump.options import AsLines, PathArgument, Quiet, in_order, queue_of
 from reput.cli.dump.text import queue_line
 from reput.config.log_places import absolute
 from reput.dump.damage import Damage
@@ -47,6 +48,7 @@ def consumequeue_command(
         bool, typer.Option("--all", help="Also show the unwritten end of each queue.")
     ] = False,
     quiet: Quiet = False,
+    _tz: TimeZone = None,
     as_json: AsLines = False,
 ) -> None:
     """Show the units of consume queues and batch queues: where each leads, and its tagsCode.

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from reput.cli.arguments import BrokerConf, WrittenBy
+from reput.cli.arguments import BrokerConf, Limit, Since, TimeZone, Until, WrittenBy
 from reput.cli.dump.lines import dumping
 from reput.cli.dump.nothing import in_index
-from reput.cli.dump.options import AsLines, Limit, PathArgument, Quiet, Since, Until, times_of, unclear
+from reput.cli.dump.options import AsLines, PathArgument, Quiet, times_of, unclear
 from reput.cli.dump.text import index_line
 from reput.cli.output import settings_told
 from reput.config.log_places import absolute
@@ -44,6 +44,7 @@ def index_command(
     quiet: Quiet = False,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
+    _tz: TimeZone = None,
     as_json: AsLines = False,
 ) -> None:
     """Show index files: the header, how many slots are used, and each entry.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reput.cli.dump.text import word
-from reput.cli.output import moment
+from reput.cli.times import moment
 from reput.words import counted
 
 if TYPE_CHECKING:

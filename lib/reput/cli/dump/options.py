@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reput.cli.arguments import time_of
+from reput.cli.times import time_of
 from reput.errors import SettingsError
 
 PathArgument = Annotated[
@@ -15,14 +15,7 @@ PathArgument = Annotated[
     typer.Argument(metavar="PATH", help="A store, a directory in it, or a single file, wherever it lies."),
 ]
 AsLines = Annotated[bool, typer.Option("--json", help="Print JSON lines: one object per record.")]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Stop after N records.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but damage.")]
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Only what was stored at this time or later.")
-]
-Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Only what was stored before this time.")
-]
 
 
 def queue_of(text: str) -> tuple[str, int | None]:

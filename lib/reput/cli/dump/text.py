@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from reput.cli.output import moment
+from reput.cli.times import moment
 from reput.dump.damage import Damage
 
 if TYPE_CHECKING:

@@ -1,0 +1,88 @@
+"""How the commands are listed, and what their options were called before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from reput.cli.crash import ended_by
+from reput.cli.output import told
+
+#: The groups of ``reput --help``.
+LOOK, MEND, FOLLOW, TABLES, START = "Look", "Mend", "Follow", "Tables", "Set up"
+_ORDER = [
+    *("check", "verify", "report", "query", "dump", "stats", "lag"),
+    *("rebuild", "rebuild-many", "recover", "undo"),
+    *("tail", "status", "stop"),
+    "catalog",
+    *("demo", "doctor"),
+]
+_OLD_OPTIONS = {
+    "query": {"--from": "--since", "--max": "--limit", "--count": "--limit", "--body": "--bodies"},
+    "dump commitlog": {"--body": "--bodies"},
+    "report": {"--output": "--out"},
+    "stats": {"--top": "--limit"},
+}
+
+
+class Commands(TyperGroup):
+    """A group of commands. Typer ends with 1 and "Aborted" where a file ends too early, a module say."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            raise typer.Exit(ended_by(error)) from None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that a line names, and give its options the names that they have now."""
+        name, command, rest = super().resolve_command(ctx, args)
+        path = f"{name}" if ctx.parent is None else f"{ctx.info_name} {name}"
+        return name, command, _renamed(rest, _OLD_OPTIONS.get(path, {}), command)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order in which they are listed."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """One of the commands; its flags are shown without a type."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and not isinstance(command, Commands):
+            command.get_params = partial(_untyped, command.get_params)  # type: ignore[method-assign]
+        return command
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The group's own options."""
+        return _untyped(super().get_params, ctx)
+
+
+def _untyped(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:
+    """A command's options, of which flags have nothing to name their value by."""
+    params = get_params(ctx)
+    for param in params:
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    return params
+
+
+def _renamed(words: list[str], old: dict[str, str], command: Any) -> list[str]:
+    """The words of a command, each option by its name of today; says so once for each old one."""
+    valued = {name for param in command.params if not getattr(param, "is_flag", True) for name in param.opts}
+    found, said = list[str](), set[str]()
+    for number, word in enumerate(words):
+        if word == "--":
+            return [*found, *words[number:]]
+        name, equals, value = word.partition("=")
+        if name in old and (not found or found[-1] not in valued):
+            if name not in said:
+                told(f"{name} is called {old[name]} now")
+                said.add(name)
+            word = old[name] + equals + value
+        found.append(word)
+    return found
