@@ -184,9 +184,7 @@ def test_times(text: str, ms: int) -> None:
     "text", ["1", "-1", "1795257416", "20261121103656", "20261121103656506", "٣", "", "x"]
 )
 def test_numbers_that_may_be_anything_are_no_times(text: str) -> None:
-    with pytest.raises(
-        SettingsError, match="expected ms since 1970 in 13 digits, 2026-11-21T10:00:00.123Z"
-    ) as error:
+    with pytest.raises(SettingsError, match="expected ms since 1970 in 13 digits") as error:
         time_of("--time", text)
     assert (error.value.next_step is not None) is (text == "1795257416")
 

@@ -90,6 +90,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    ctx: typer.Context,
     _wanted: Annotated[
         bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -101,7 +102,9 @@ def _root(
     ] = False,
 ) -> None:
     use_zone(None)
-    show_progress(not quiet)
+    if quiet:
+        show_progress(False)
+        ctx.call_on_close(lambda: show_progress(True))
     if verbose:
         os.environ[TRACEBACK] = "1"
 
