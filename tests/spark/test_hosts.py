@@ -12,13 +12,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reput.cluster import Cluster
-from reput.cluster.standalone import _WORKER_READY, Submitted, _await
+from reput.cluster.standalone import _WORKER_READY, _await
 from reput.format import names
 from reput.output.journal.journal import read_state
 from reput.spark import sessions as reput_spark
@@ -28,7 +29,6 @@ from tests.live import live_store
 pytestmark = pytest.mark.spark
 
 LIB = Path(__file__).parents[2] / "lib"
-JOBS = LIB.parent / "jobs"
 
 #: For spark-submit, whose JVM is there before reput is.
 DELTA = reput_spark._delta({})
@@ -90,35 +90,6 @@ def cluster(work: Path, golden: GoldenStore) -> Iterator[Cluster]:
             yield running
 
 
-def submit(
-    cluster: Cluster,
-    job: str,
-    golden: GoldenStore,
-    store: Path,
-    *words: str,
-    settings: Mapping[str, str] | None = None,
-) -> Submitted:
-    conf = golden.root.parents[1] / "broker.conf"
-    own = conf.with_name(f"{store.parent.name}.conf")
-    own.write_text(conf.read_text().replace(str(golden.root), str(store)))
-    arguments = [
-        str(store),
-        *words,
-        "--broker-conf",
-        str(own),
-        "--rocketmq-version",
-        golden.version,
-        "--json",
-    ]
-    return cluster.submit(JOBS / f"{job}.py", arguments, settings=settings, stderr=subprocess.PIPE)
-
-
-def refused(done: Submitted) -> dict[str, object]:
-    assert done.exit_code == 2, done.stdout + done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
-
-
 @pytest.fixture(scope="module")
 def sound(work: Path, golden: GoldenStore) -> Path:
     """A store that all see."""
@@ -126,78 +97,104 @@ def sound(work: Path, golden: GoldenStore) -> Path:
     return work / "sound" / "store"
 
 
-def test_an_output_that_no_executor_shares_is_refused(
-    cluster: Cluster, work: Path, golden: GoldenStore, sound: Path
-) -> None:
-    out = work / NEITHER / "out"
-    found = refused(submit(cluster, "rebuild", golden, sound, "--out", str(out), "--no-index"))
-    assert found.get("host") in ("worker-a", "worker-b"), found
-    assert found["path"] == str(out)
-    assert "doesn't see the output that the driver sees" in str(found["message"])
-    assert str(found["message"]).startswith(f"on host {found['host']}: ")
-    state = read_state(out / names.REPUT / names.JOURNAL)[1]
-    assert (state.batches, state.queues) == (0, {})
-    assert not list((out / names.REPUT).glob(f"{names.SHARED}*"))
-
-
-def test_a_store_that_an_executor_does_not_see_is_refused(
-    cluster: Cluster, work: Path, golden: GoldenStore, tmp_path: Path
-) -> None:
-    store = work / ONE / "store"
-    found = refused(submit(cluster, "rebuild", golden, store, "--out", str(tmp_path / "out")))
-    assert found["host"] == "worker-b"
-    assert found["error"] == "this host doesn't have a file of the store that the driver has"
-    assert Path(str(found["path"])).parent == store / names.COMMIT_LOG
-    assert read_state(tmp_path / "out" / names.REPUT / names.JOURNAL)[1].batches == 0
-
-
-def test_derived_files_that_an_executor_does_not_see_are_not_verified(
-    cluster: Cluster, work: Path, golden: GoldenStore
-) -> None:
-    found = refused(submit(cluster, "verify", golden, work / ONE / "store"))
-    assert found["host"] == "worker-b"
-    assert "doesn't see the store that the driver sees" in str(found["message"])
-
-
-READ = """
-import sys
+#: One application, since each costs three JVMs: the commands one after the other, then reads of two stores.
+APPLICATION = """
+import contextlib, io, json, sys
+from pathlib import Path
 from pyspark.errors import PySparkException
+from reput.cli import main
 from reput.source import read
 from reput.spark.sessions import session, spark_error
 
-spark = session("read", settings={
+asked = json.loads(Path(sys.argv[1]).read_text())
+spark = session("hosts", delta=True, settings={
     "spark.task.maxFailures": "1",
     # Both workers have a task: none is given out before both are there.
     "spark.cores.max": "2",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
 })
-for path in sys.argv[1:]:
+answers = {}
+for name, words in asked["commands"].items():
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        try:
+            main(words)
+        except SystemExit as ended:
+            answers[name] = {"code": ended.code, **json.loads(said.getvalue())}
+for path in asked["reads"]:
     try:
-        print(read(spark, path, ["topic"], rocketmqVersion="5.3.3").repartition(1).count())
+        answers[path] = read(spark, path, ["topic"], rocketmqVersion="5.3.3").repartition(1).count()
     except PySparkException as error:
-        print(spark_error(error))
+        answers[path] = str(spark_error(error))
+Path(sys.argv[2]).write_text(json.dumps(answers))
 """
 
 
-def test_a_batch_read_names_the_host(cluster: Cluster, work: Path, golden: GoldenStore, sound: Path) -> None:
-    script = work / "read.py"
-    script.write_text(READ, encoding="utf-8")
-    done = cluster.submit(script, [str(sound), str(work / COPY / "store")])
-    assert done.exit_code == 0
-    whole, part = done.stdout.splitlines()
-    assert int(whole) > 0
+@pytest.fixture(scope="module")
+def answers(cluster: Cluster, work: Path, golden: GoldenStore, sound: Path) -> dict[str, Any]:
+    """What each command printed as JSON, and how it ended; of each store that was read, what came of that."""
+
+    def words(command: str, store: Path, *more: str) -> list[str]:
+        own = work / f"{command}-{store.parent.name}.conf"
+        own.write_text((work / "broker.conf").read_text().replace(str(golden.root), str(store)))
+        settings = ("--broker-conf", str(own), "--rocketmq-version", golden.version)
+        return [command, str(store), *more, *settings, "--json"]
+
+    commands = {
+        "no output": words("rebuild", sound, "--out", str(work / NEITHER / "out"), "--no-index"),
+        "no log": words("rebuild", work / ONE / "store", "--out", str(work / "out")),
+        "no queues": words("verify", work / ONE / "store"),
+        "no table": words("catalog", sound, "--table", str(work / NEITHER / "table")),
+    }
+    script, asked, told = work / "hosts.py", work / "asked.json", work / "told.json"
+    script.write_text(APPLICATION, encoding="utf-8")
+    reads = [str(sound), str(work / COPY / "store")]
+    asked.write_text(json.dumps({"commands": commands, "reads": reads}), encoding="utf-8")
+    done = cluster.submit(script, [str(asked), str(told)], settings=DELTA, stderr=subprocess.PIPE)
+    assert done.exit_code == 0, done.stderr
+    found: dict[str, Any] = json.loads(told.read_text())
+    return found
+
+
+def test_an_output_that_no_executor_shares_is_refused(answers: dict[str, Any], work: Path) -> None:
+    out, found = work / NEITHER / "out", answers["no output"]
+    assert (found["code"], found["exit_code"]) == (2, 2)
+    assert found.get("host") in ("worker-a", "worker-b"), found
+    assert found["path"] == str(out)
+    assert "doesn't see the output that the driver sees" in found["message"]
+    assert found["message"].startswith(f"on host {found['host']}: ")
+    state = read_state(out / names.REPUT / names.JOURNAL)[1]
+    assert (state.batches, state.queues) == (0, {})
+    assert not list((out / names.REPUT).glob(f"{names.SHARED}*"))
+
+
+def test_a_store_that_an_executor_does_not_see_is_refused(answers: dict[str, Any], work: Path) -> None:
+    found = answers["no log"]
+    assert (found["code"], found["host"]) == (2, "worker-b")
+    assert found["error"] == "this host doesn't have a file of the store that the driver has"
+    assert Path(found["path"]).parent == work / ONE / "store" / names.COMMIT_LOG
+    assert read_state(work / "out" / names.REPUT / names.JOURNAL)[1].batches == 0
+
+
+def test_derived_files_that_an_executor_does_not_see_are_not_verified(answers: dict[str, Any]) -> None:
+    found = answers["no queues"]
+    assert (found["code"], found["host"]) == (2, "worker-b")
+    assert "doesn't see the store that the driver sees" in found["message"]
+
+
+def test_a_batch_read_names_the_host(answers: dict[str, Any], work: Path, sound: Path) -> None:
+    assert answers[str(sound)] > 0
+    part = answers[str(work / COPY / "store")]
     assert "on host worker-b: " in part
     assert "doesn't see the store that the driver sees" in part
 
 
-def test_a_table_that_no_executor_shares_is_refused(
-    cluster: Cluster, work: Path, golden: GoldenStore, sound: Path
-) -> None:
-    table = work / NEITHER / "table"
-    found = refused(submit(cluster, "catalog", golden, sound, "--table", str(table), settings=DELTA))
-    assert "this host doesn't see the output that the driver sees" in str(found["message"])
-    assert "on host worker-" in str(found["message"])
+def test_a_table_that_no_executor_shares_is_refused(answers: dict[str, Any], work: Path) -> None:
+    found, table = answers["no table"], work / NEITHER / "table"
+    assert found["code"] == 2
+    assert "this host doesn't see the output that the driver sees" in found["message"]
+    assert "on host worker-" in found["message"]
     assert list((table / "_delta_log").glob("*.json")) == [], "nothing was committed"
 
 
@@ -244,7 +241,8 @@ def test_a_worker_that_joins_later_proves_the_output_too(
         os.killpg(cluster.pids["worker-1"], signal.SIGTERM)
         live.grow(live.share(0.6))
         done = job.wait(180)
-    found = refused(done)
+    assert done.exit_code == 2, done.stdout + done.stderr
+    found = json.loads(done.stdout)
     assert found["host"] == "late"
     assert found["path"] == str(options.out)
     state = read_state(journal)[1]
