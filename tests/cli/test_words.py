@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from reput.cli import times
+from reput.cli import output, times
 from reput.errors import SettingsError
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Command, golden
@@ -150,3 +150,39 @@ def test_quiet_shows_no_progress(reput: Command, store: GoldenStore) -> None:
     assert "settings: " in reput(*words).stderr
     assert reput("-q", *words).stderr == ""
     assert reput("-q", "query", store.root).stderr != "", "why it is refused is said"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("query STORE --queue order:3 --at 0", "Orders:3"),
+        ("query STORE --queue Orders:99", "Orders:"),
+        ("query STORE --topic orders --key none", "Orders"),
+        ("stats STORE --topic Order", "Orders"),
+        ("dump commitlog STORE --topic orders", "Orders"),
+        ("dump commitlog STORE --queue Payment:0", "Payments:0"),
+    ],
+)
+def test_the_nearest_name_is_offered(reput: Command, store: GoldenStore, words: str, meant: str) -> None:
+    asked = reput(*(str(store.root) if word == "STORE" else word for word in words.split()))
+    assert f"did you mean {meant}" in asked.stdout + asked.stderr
+
+
+def test_no_name_is_offered_where_none_is_like_it(reput: Command, store: GoldenStore) -> None:
+    asked = reput("query", store.root, "--queue", "zzzzzz:3")
+    assert (asked.code, "did you mean" in asked.stdout) == (1, False)
+    known = reput("query", store.root, "--topic", "Orders", "--key", "none")
+    assert (known.code, "did you mean" in known.stdout) == (1, False)
+
+
+def test_tables_fit_a_narrow_terminal(
+    reput: Command, store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = reput("stats", store.root).stdout
+    assert max(map(len, wide.splitlines()[2:6])) > 60
+    monkeypatch.setattr(output, "_columns", lambda: 60)
+    narrow = reput("stats", store.root).stdout.splitlines()
+    cells = [line for line in narrow if line.split()[:1] in (["topic"], ["messages"], ["first"])]
+    assert len(cells) > 6
+    assert max(map(len, cells)) <= 60
+    assert any(line.split() == ["topic", "Orders"] for line in narrow)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -398,7 +399,7 @@ def age(ms: int) -> str:
 
 
 def table(names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Iterable[str]) -> Iterator[str]:
-    """Lines of a table, each column as wide as what is in it.
+    """Lines of a table, each column as wide as what is in it; on a narrower terminal a line for each cell.
 
     Args:
         names: of the columns.
@@ -408,9 +409,23 @@ def table(names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Iterable
     tamed = [tuple(map(inline, row)) for row in (names, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*tamed, strict=True)]
     right = [name in set(numbers) for name in names]
+    if 0 < _columns() < 2 + sum(widths) + 2 * (len(widths) - 1):
+        head, *body = tamed
+        label = max(map(cell_len, head))
+        for number, row in enumerate(body):
+            yield from [""] if number else []
+            yield from (
+                f"  {_cell(name, label, False)}  {cell}" for name, cell in zip(head, row, strict=True)
+            )
+        return
     for row in tamed:
         cells = starmap(_cell, zip(row, widths, right, strict=True))
         yield ("  " + "  ".join(cells)).rstrip()
+
+
+def _columns() -> int:
+    """How wide the terminal is; 0 where a table goes elsewhere."""
+    return shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() else 0
 
 
 def _cell(text: str, width: int, right: bool) -> str:

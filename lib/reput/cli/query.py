@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -18,6 +18,7 @@ from reput.cli.output import Output, inline, settings_told, told
 from reput.cli.times import moment, time_of
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
+from reput.store.nearest import nearest_queue
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -165,6 +166,8 @@ def query_command(
             else:
                 answer = ask.queue_range(asked, *place)
         shown = shown_of(answer, settings, bodies=body)
+        if not answer.found and (named := place or ((topic, None) if topic is not None else None)):
+            shown = replace(shown, meant=nearest_queue(settings.root, *named))
     if not as_json:
         settings_told(settings.basis)
     output.show(shown, shown.lines())
@@ -178,11 +181,13 @@ class Display:
         answer: the answer.
         settings: those that it was asked with.
         bodies: of each message what is said of its body, by JSON names.
+        meant: the queue or topic that may have been meant, where there is none of that name.
     """
 
     answer: Answer
     settings: StoreSettings
     bodies: tuple[dict[str, object], ...]
+    meant: str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -202,6 +207,7 @@ class Display:
             "settings": settings.basis.to_dict(),
             "found": answer.found,
             "why": answer.why,
+            "didYouMean": self.meant,
             **answer.facts,
             "messages": [
                 {**shown.message.to_dict(), "verdict": shown.verdict, **body}
@@ -215,7 +221,8 @@ class Display:
 
         answer, facts = self.answer, self.answer.facts
         if not answer.found:
-            yield inline(f"Not found: {answer.why}")
+            hint = "" if self.meant is None else f"; did you mean {self.meant}?"
+            yield inline(f"Not found: {answer.why}{hint}")
         elif "queueOffset" in facts:
             yield f"queueOffset {facts['queueOffset']}"
         elif "status" not in facts and "maxOffset" in facts:

@@ -13,6 +13,7 @@ from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, age, settings_lines, table
 from reput.cli.times import moment, second, time_of, zone_name
 from reput.config.settings import StoreSettings
+from reput.store.nearest import nearest_queue
 from reput.store.space import human
 from reput.words import counted
 
@@ -72,7 +73,8 @@ def stats_command(
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         with ProgressDisplay("counting") as display:
             found = count(settings, By(by), topic=topic, span=span, listener=display.update)
-    output.show(found, _lines(found, top))
+    meant = nearest_queue(settings.root, topic) if topic is not None and found.total is None else None
+    output.show(found, _lines(found, top, meant))
 
 
 #: Columns that say nothing when all are 0.
@@ -86,12 +88,12 @@ _HEADS = {
 }
 
 
-def _lines(found: Statistics, top: int) -> Iterator[str]:
+def _lines(found: Statistics, top: int, meant: str | None) -> Iterator[str]:
     total = found.total
     yield f"Counted {found.store}, {found.start} to {found.end}, by {found.by}"
     yield from settings_lines(found.basis, files=False)
     if total is None:
-        yield "  no message"
+        yield "  no message" if meant is None else f"  no message; did you mean {meant}?"
     else:
         counts = tuple(name for name in _COUNTS if getattr(total, name))
         zone = zone_name()

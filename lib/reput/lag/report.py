@@ -21,6 +21,7 @@ from reput.format import names
 from reput.lag.committed import LMQ_PREFIX, Committed, committed_offsets
 from reput.query.store import QueryStore
 from reput.store.listing import names_in
+from reput.store.nearest import nearest
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
@@ -301,6 +302,10 @@ def _unknown(known: Iterable[str], group: str | None, topic: str | None) -> Sett
         shown += f" and {len(groups) - _MOST_NAMES} more"
     asked = [f"--group {group}"] if group is not None else []
     asked += [f"--topic {topic}"] if topic is not None else []
+    meant = None if group is None else nearest(group, groups)
     return SettingsError(
-        f"nothing was committed for {' '.join(asked)}", expected=f"of groups {shown}", found="no such entry"
+        f"nothing was committed for {' '.join(asked)}",
+        expected=f"of groups {shown}",
+        found="no such entry",
+        next_step=None if meant is None else f"Did you mean --group {meant}?",
     )

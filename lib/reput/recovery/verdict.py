@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reput.broker.problem import Problem
-from reput.recovery.losses import Loss
+from reput.recovery.losses import LOG_GONE, Loss
 from reput.words import counted
 
 #: What a start neither stops at nor loses anything by.
@@ -95,10 +95,12 @@ def of_plan(
     left = [f"at least {counted(unreached, 'message')} that no queue leads to"] if unreached else []
     if more := _kinds(loss for loss in unrepaired if loss.kind not in counted_already):
         left.append(f"damage ({more})")
-    does = [f"lose {' and '.join(lost)}"] if lost else []
+    no_log = any(loss.kind in LOG_GONE for loss in unrepaired)
+    does = ["start without all of its log"] if no_log else []
+    does += [f"lose {' and '.join(lost)}"] if lost else []
     does += [f"leave {', and '.join(left)}"] if left else []
     if does:
-        begin = f"Don't start RocketMQ {release} with {store}: it" if gone or unreached else ""
+        begin = f"Don't start RocketMQ {release} with {store}: it" if gone or unreached or no_log else ""
         begin = begin or f"A start of RocketMQ {release} with {store}"
         text = f"{begin} would {', and '.join(does)}"
         return Verdict(Sort.LOSES, text if unread is None else f"{text}; {unread} weren't read")

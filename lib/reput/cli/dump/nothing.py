@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from reput.cli.dump.text import word
 from reput.cli.times import moment
+from reput.store.nearest import nearest_queue
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -52,9 +53,12 @@ def in_log(place: LogPlace, wanted: Wanted, start: int, end: int | None) -> Noth
             f"the {what}, which begins at {found.start}, has no record", _facts(what, _EMPTY, ends)
         )
     times = {"firstStoreTimestamp": found.first, "lastStoreTimestamp": found.last}
+    named = (*((topic, None) for topic in wanted.topics), *wanted.queues)
+    meant = next(filter(None, (nearest_queue(place.settings.root, *one) for one in named)), None)
     why, text = _NO_MATCH, (
         f"no message fits: the {what} goes from {found.start} to {found.end}, "
         f"stored from {moment(found.first)} to {moment(found.last)}"
+        f"{'' if meant is None else f'; did you mean {word(meant)}?'}"
     )  # fmt: skip
     if start >= found.end:
         why, text = _PAST_END, f"nothing begins at {start} or later: the {what} ends at {found.end}"
