@@ -264,7 +264,7 @@ def test_the_whole_story(cluster: Cluster, tmp_path: Path) -> None:
 def reach(out: Path, holds: Callable[[State], bool], submitted: Future[Submitted]) -> None:
     """Wait until what is committed is so far."""
     journal = out / names.REPUT / names.JOURNAL
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not journal.exists() or not holds(read_state(journal)[1]):
         assert not submitted.done(), submitted.result()
         assert time.monotonic() < deadline

@@ -86,7 +86,7 @@ def test_every_kind_of_finding_is_explained() -> None:
         ),
         (
             Problem("empty-file", "/log", "a", "b", "c", "Do d."),
-            "expected a, found b; c. Do d.",
+            "expected a, found b; c",
             ["expected", "found", "outcome", "next_step", "stops"],
         ),
         (Loss("no-log", "/log", 1, 2, 3, "gone"), "gone", ["offset", "end", "count", "text"]),

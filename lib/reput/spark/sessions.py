@@ -46,6 +46,8 @@ _SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # On a busy machine Python comes to fetch a result later than Spark's 15 s.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
 }
