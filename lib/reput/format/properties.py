@@ -31,6 +31,11 @@ def parse(data: bytes) -> dict[bytes, bytes]:
     return dict(pairs(data))
 
 
+def has_keys(properties: Mapping[bytes, bytes]) -> bool:
+    """Whether a broker indexes a message with these properties: by KEYS, or by UNIQ_KEY."""
+    return bool(properties.get(KEYS, b"").strip(b" ")) or UNIQ_KEY in properties
+
+
 def encode(properties: Mapping[bytes, bytes], *, terminated: bool = True) -> bytes:
     """The bytes of ``properties``; ``terminated`` puts 0x02 after the last one too, as 5.x does."""
     data = b"\x02".join(name + b"\x01" + value for name, value in properties.items())

@@ -166,8 +166,7 @@ def _not_derived(snapshot: Snapshot) -> Iterator[Problem]:
             outcome="consumers get nothing until they are made",
             next_step=steps,
         )
-    values = properties.parse(bytes(data[slice(*first.properties)]))
-    has_keys = bool(values.get(properties.KEYS, b"").strip(b" ")) or properties.UNIQ_KEY in values
+    has_keys = properties.has_keys(properties.parse(bytes(data[slice(*first.properties)])))
     if not snapshot.index and settings.message_index_enable and has_keys and index not in known:
         yield Problem(
             kind="no-index",

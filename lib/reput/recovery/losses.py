@@ -291,8 +291,7 @@ def _first_keyed(prediction: Prediction, before: int) -> int | None:
         record = frame(data, segment.base, position, settings.dialect.topic_length_v2)
         if not isinstance(record, Frame) or segment.base + position >= before:
             return None
-        values = properties.parse(bytes(data[slice(*record.properties)]))
-        if values.get(properties.KEYS, b"").strip(b" ") or properties.UNIQ_KEY in values:
+        if properties.has_keys(properties.parse(bytes(data[slice(*record.properties)]))):
             return segment.base + position
         position += record.size
     return None
