@@ -22,6 +22,7 @@ from reput.format import names
 from reput.format.commitlog import BLANK_LENGTH, MAGIC_V1, MAGIC_V2
 from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack
+from tests.schemas import hold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +66,7 @@ class Command:
     def __call__(self, *arguments: str | Path) -> Outcome:
         result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
         assert result.exception is None or isinstance(result.exception, SystemExit)
+        hold(arguments, result.stdout)
         return Outcome(result.exit_code, result.stdout, result.stderr)
 
 
@@ -107,6 +109,7 @@ def run(*arguments: str | Path, **more: Any) -> Outcome:
         stdout, stderr = process.communicate(timeout=180)
     finally:
         process.kill()
+    hold(arguments, stdout)
     return Outcome(process.returncode, stdout, stderr)
 
 

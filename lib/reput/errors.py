@@ -81,7 +81,17 @@ class ReputError(Exception):
 
     def document(self) -> dict[str, object]:
         """What a command prints as JSON where this ends it."""
-        return {"exit_code": 2, "error": self.problem, "message": str(self), **self.facts()}
+        return {
+            "exit_code": 2,
+            "error": self.problem,
+            "message": str(self),
+            "path": self.path,
+            "offset": self.offset,
+            "expected": self.expected,
+            "found": self.found,
+            "host": self.host,
+            "next_steps": [] if self.next_step is None else [self.next_step],
+        }
 
 
 def _rebuild(kind: type[ReputError], problem: str, facts: dict[str, Any]) -> ReputError:
@@ -154,8 +164,28 @@ class Fact:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, object]:
-        """The fact as a JSON-ready mapping, by the names of its attributes."""
-        return asdict(self)
+        """What every command prints as JSON of what it found, in one shape; docs/json.md has the fields.
+
+        What doesn't apply is None. Ranges are half open.
+        """
+        return {
+            "kind": self.kind,
+            "said": self.said,
+            "path": self.path,
+            "file_offset": None,
+            "file_end": None,
+            "physical_offset": None,
+            "physical_end": None,
+            "topic": None,
+            "queue_id": None,
+            "queue_offset": None,
+            "queue_end": None,
+            "count": 1,
+            "expected": None,
+            "found": None,
+            "outcome": None,
+            "next_steps": [],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +218,25 @@ class Finding(Fact):
     def said(self) -> str:
         """What was expected and found, and what came of it."""
         return f"expected {self.expected}, found {self.found}; {self.outcome}"
+
+    def stored(self) -> dict[str, object]:
+        """The finding by the names of its attributes, as journals keep it."""
+        return asdict(self)
+
+    def to_dict(self) -> dict[str, object]:
+        """As :meth:`Fact.to_dict`."""
+        return {
+            **Fact.to_dict(self),
+            "physical_offset": self.offset,
+            "physical_end": self.end,
+            "topic": self.topic,
+            "queue_id": self.queue_id,
+            "queue_offset": self.queue_offset,
+            "count": self.count,
+            "expected": self.expected,
+            "found": self.found,
+            "outcome": self.outcome,
+        }
 
     def __str__(self) -> str:
         where = f"{self.path} at physical offset {self.offset}"

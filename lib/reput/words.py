@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 
 #: Categories of Unicode that steer, begin a line, or can't be seen and make two names look like one: control
 #: characters, those of formatting (U+202E turns a text around), line and paragraph separators, surrogates.
 _UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 _DOUBTFUL = re.compile("[^ -~]")
+_WORD_BEGINS = re.compile("(?<=[a-z0-9])(?=[A-Z])")
+
+
+@cache
+def snake_case(name: str) -> str:
+    """A name of RocketMQ's or of a column as JSON has it: ``storeTimestamp`` is ``store_timestamp``."""
+    return _WORD_BEGINS.sub("_", name).lower()
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:

@@ -67,7 +67,7 @@ def test_where_it_was_and_how_to_see_more(tmp_path: Path) -> None:
     assert told["exit_code"] == 2
     assert told["error"] == "reput failed in a way that it doesn't foresee"
     assert f"({tmp_path / 'numba.py'} line 1, called by {LIB}/reput/" in told["found"]
-    assert "REPUT_TRACEBACK=1" in told["next_step"]
+    assert "REPUT_TRACEBACK=1" in told["next_steps"][0]
     more = broken(tmp_path, "numba", "raise KeyError('a bug')", "check", "/nowhere", REPUT_TRACEBACK="1")
     assert more.code == 2
     assert more.stderr.startswith("Traceback (most recent call last):\n")

@@ -42,11 +42,11 @@ def test_questions_are_answered(reput: Command, store: GoldenStore) -> None:
     queue = reput("query", *words, "--queue", "Orders:0", "--at", "3", "--json")
     assert queue.code == 0, queue.stderr
     (message,) = json.loads(queue.stdout)["messages"]
-    assert (message["topic"], message["queueOffset"]) == ("Orders", 3)
-    place = message["physicalOffset"]
+    assert (message["topic"], message["queue_offset"]) == ("Orders", 3)
+    place = message["physical_offset"]
     unit = (store.root / names.CONSUME_QUEUE / "Orders" / "0" / names.offset_name(0)).read_bytes()[60:68]
     assert place == int.from_bytes(unit, "big")
-    for asked in (["--offset", str(place)], ["--id", message["offsetMsgId"]]):
+    for asked in (["--offset", str(place)], ["--id", message["offset_msg_id"]]):
         found = json.loads(reput("query", *words, *asked, "--json").stdout)
-        assert [each["physicalOffset"] for each in found["messages"]] == [place]
+        assert [each["physical_offset"] for each in found["messages"]] == [place]
     assert tree(store.root) == before

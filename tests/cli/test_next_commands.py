@@ -147,7 +147,7 @@ def test_a_report(reput: Command, store: GoldenStore) -> None:
     (store.root / names.CHECKPOINT).write_bytes(bytes(48))
     write_at(min((store.root / names.COMMIT_LOG).iterdir()), 4, b"\xff\xff\xff\xff")
     shown = reput("report", *options(store), "--json").stdout
-    found = about(store, "\n".join(json.loads(shown)["verdict"]["next"]))
+    found = about(store, "\n".join(json.loads(shown)["next_steps"]))
     assert found == ["check", "recover", "verify"]
     assert about(store, reput("report", *options(store), "-o", store.root.parent / "x.html").stdout) == found
 

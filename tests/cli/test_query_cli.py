@@ -66,12 +66,12 @@ def test_found_not_found_and_refused(reput: Command, store: GoldenStore) -> None
     answer = json.loads(found.stdout)
     assert (answer["exit_code"], answer["found"], answer["why"]) == (0, True, None)
     (message,) = answer["messages"]
-    assert (message["physicalOffset"], message["keys"], message["verdict"]) == (134044, ["order"], "MATCH")
-    assert len(message["body"]) == message["bodySize"] == 2
+    assert (message["physical_offset"], message["keys"], message["verdict"]) == (134044, ["order"], "MATCH")
+    assert len(message["body"]) == message["body_size"] == 2
     missing = query(reput, store, "--queue", "t:1", "--at", "0", "--json")
     assert missing.code == 1
     answer = json.loads(missing.stdout)
-    assert (answer["status"], answer["nextBeginOffset"], answer["messages"]) == ("OFFSET_TOO_SMALL", 12, [])
+    assert (answer["status"], answer["next_begin_offset"], answer["messages"]) == ("OFFSET_TOO_SMALL", 12, [])
     refused = query(reput, store, "--key", "order")
     assert refused.code == 2
     assert "expected --topic beside it" in refused.stderr
@@ -97,14 +97,14 @@ def test_a_batch_and_the_messages_in_it(reput: Command, tmp_path: Path, sound: b
     assert shown.code == document.code == (0 if sound else 1)
     assert "  batch      of 2 messages, 40 to 41\n" in shown.stdout
     (found,) = json.loads(document.stdout)["messages"]
-    assert found["batch"] == {"baseOffset": 40, "messages": 2}
+    assert found["batch"] == {"base_offset": 40, "messages": 2}
     if sound:
         assert "body" not in found
-        assert [(each["queueOffset"], each["tags"]) for each in found["innerMessages"]] == [
+        assert [(each["queue_offset"], each["tags"]) for each in found["inner_messages"]] == [
             (40, "a\nb"),
             (41, None),
         ]
-        assert [each.get("bodyBase64", each.get("body")) for each in found["innerMessages"]] == [
+        assert [each.get("body_base64", each.get("body")) for each in found["inner_messages"]] == [
             "first\nline",
             "/w==",
         ]
@@ -115,8 +115,8 @@ def test_a_batch_and_the_messages_in_it(reput: Command, tmp_path: Path, sound: b
             "  base64     /w==\n"
         )
     else:
-        assert base64.b64decode(found["bodyBase64"]) == one.body
-        assert "no whole message at byte" in found["bodyProblem"]
+        assert base64.b64decode(found["body_base64"]) == one.body
+        assert "no whole message at byte" in found["body_problem"]
 
 
 QUEUE = ("--queue", "t:0")
@@ -222,11 +222,11 @@ def test_a_body_that_is_cut_off_is_said_of_its_message(reput: Command, tmp_path:
     answer = json.loads(reput(*words, "--json").stdout)
     (message,) = answer["messages"]
     assert (answer["exit_code"], answer["found"]) == (1, True)
-    assert message["bodyProblem"].startswith(problem)
-    assert message["bodyProblem"].endswith("; shown as it is stored")
-    assert base64.b64decode(message["bodyBase64"]) == zlib.compress(b"second" * 50)[:-6]
+    assert message["body_problem"].startswith(problem)
+    assert message["body_problem"].endswith("; shown as it is stored")
+    assert base64.b64decode(message["body_base64"]) == zlib.compress(b"second" * 50)[:-6]
     assert reput(*words[:-1]).code == 0, "nobody asked for the body"
-    assert "bodyProblem" not in reput("query", tmp_path, "--offset", third, "--bodies", "--json").stdout
+    assert "body_problem" not in reput("query", tmp_path, "--offset", third, "--bodies", "--json").stdout
 
 
 def test_a_body_with_a_wrong_crc(reput: Command, tmp_path: Path) -> None:
@@ -271,5 +271,5 @@ def test_one_bad_body_does_not_end_the_answer(
     found = query(reput, store, *words)
     assert found.code == 1
     one, *others = json.loads(found.stdout)["messages"]
-    assert "bodyProblem" in one
+    assert "body_problem" in one
     assert [other["body"] for other in others] == [other["body"] for other in whole["messages"][1:]]

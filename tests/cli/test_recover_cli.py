@@ -81,7 +81,7 @@ def test_what_many_files_have_in_common_is_said_once(reput: Command, store: Gold
     assert (planned.count("stray-file: "), planned.count("    and 5 more; --json")) == (20, 1)
     assert planned.count("  next       Move it elsewhere") == 1
     assert planned.count(str(store.root)) == 2, "in the verdict, and in the command that compares all"
-    assert len(json.loads(reput("recover", *words, "--plan", "--json").stdout)["problems"]) == 25
+    assert len(json.loads(reput("recover", *words, "--plan", "--json").stdout)["findings"]) == 25
 
 
 def test_commands_fit_a_shell(reput: Command, store: GoldenStore) -> None:

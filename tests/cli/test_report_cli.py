@@ -44,7 +44,7 @@ def test_damage_and_json(reput: Command, tmp_path: Path) -> None:
     done = reput(*words, "--json")
     assert done.code == 1
     facts = json.loads(done.stdout)
-    assert (facts["exit_code"], facts["schema"], facts["verdict"]["level"]) == (1, 1, "broken")
+    assert (facts["exit_code"], facts["schema_version"], facts["verdict"]) == (1, 1, "broken")
     assert [one["kind"] for one in facts["findings"]] == ["bad-magic"]
     assert any(one["kind"] == "corrupt" for one in facts["log"]["stretches"])
     page = tmp_path / "report.html"

@@ -47,6 +47,7 @@ def test_check_takes_a_sound_store_for_sound(reput: Command, store: GoldenStore)
     assert f"\n{SHOWN}\n" in checked.stdout
     settings = json.loads(reput("check", store.root, "--json").stdout)["settings"]
     assert settings == {
+        "rocketmq_releases": ["4.9.3", "4.9.4", "4.9.5", "4.9.6", "4.9.7", "4.9.8"],
         "assumed": SHOWN.removeprefix("  settings   ").split("; "),
         "contradictions": [],
         "broker_conf_nearby": None,
@@ -68,7 +69,7 @@ def test_settings_of_another_store_are_one_finding(reput: Command, store: Golden
         "maxHashSlotNum, maxIndexNum",
     ]
     planned = json.loads(reput("recover", store.root, "--plan", "-c", other, "--json").stdout)
-    assert [problem["kind"] for problem in planned["problems"]] == ["other-settings"]
+    assert [problem["kind"] for problem in planned["findings"]] == ["other-settings"]
     verified = reput("verify", store.root, "-c", other)
     assert (verified.code, verified.stdout.count("expected mappedFileSizeConsumeQueue")) == (1, 1)
     report = json.loads(reput("report", store.root, "-c", other, "--json").stdout)

@@ -136,7 +136,7 @@ def test_a_tail_from_its_start_to_its_end(store: GoldenStore, tmp_path: Path, re
             assert time.monotonic() < deadline, status
             time.sleep(0.1)
         assert (status["state"], status["pid"], status["metrics"]) == ("running", tail.pid, url)
-        assert status["rocketmq_version"] == "5.3"
+        assert status["rocketmq_version"] == "5.3.4"
         trigger = 'reput_trigger_duration_seconds{step="triggerExecution"}'
         while True:
             with urllib.request.urlopen(url) as answer:

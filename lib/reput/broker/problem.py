@@ -33,6 +33,17 @@ class Problem(Fact):
         """What was expected and found, and what comes of it."""
         return f"expected {self.expected}, found {self.found}; {self.outcome}"
 
+    def to_dict(self) -> dict[str, object]:
+        """As :meth:`Fact.to_dict`, and whether it stops the start."""
+        return {
+            **Fact.to_dict(self),
+            "expected": self.expected,
+            "found": self.found,
+            "outcome": self.outcome,
+            "next_steps": [self.next_step],
+            "stops": self.stops,
+        }
+
     def error(self, kind: type[_E], text: str) -> _E:
         """The problem as what ends a run: ``text`` says in one sentence what can't be done."""
         return kind(text, path=self.path, expected=self.expected, found=self.found, next_step=self.next_step)

@@ -80,4 +80,4 @@ class Cataloged:
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
         facts = {name: getattr(self, name) for name in self.__slots__ if name != "basis"}
-        return {**facts, "settings": self.basis.to_dict()}
+        return {**facts, "rocketmq_version": self.basis.rocketmq_version, "settings": self.basis.to_dict()}

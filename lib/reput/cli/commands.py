@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from reput.cli.crash import ended_by
-from reput.cli.output import told
+from reput.cli.output import set_command, told
 
 #: The groups of ``reput --help``.
 LOOK, MEND, FOLLOW, TABLES, START = "Look", "Mend", "Follow", "Tables", "Set up"
@@ -43,6 +43,7 @@ class Commands(TyperGroup):
         """Find the command that a line names, and give its options the names that they have now."""
         name, command, rest = super().resolve_command(ctx, args)
         path = f"{name}" if ctx.parent is None else f"{ctx.info_name} {name}"
+        set_command(path)
         return name, command, _renamed(rest, _OLD_OPTIONS.get(path, {}), command)
 
     def list_commands(self, ctx: Any) -> list[str]:

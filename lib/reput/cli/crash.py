@@ -16,7 +16,11 @@ from reput.words import visible
 
 REFUSED = 2
 INTERRUPTED = 130
-_NO_WORDS = '{"exit_code": 2, "error": "it failed, and can\'t say why"}'
+#: Of all JSON documents and lines (docs/json.md): a field that goes, or means something else, raises it.
+SCHEMA_VERSION = 1
+_NO_WORDS = (
+    f'{{"schema_version": {SCHEMA_VERSION}, "exit_code": 2, "error": "it failed, and can\'t say why"}}'
+)
 
 
 def ended_by(error: BaseException) -> int:
@@ -26,7 +30,10 @@ def ended_by(error: BaseException) -> int:
         return INTERRUPTED
     try:
         failure = unforeseen(error)
-        as_json, text = json.dumps(failure.document()), visible(str(failure))
+        as_json, text = (
+            json.dumps({"schema_version": SCHEMA_VERSION, **failure.document()}),
+            visible(str(failure)),
+        )
     except Exception:  # noqa: BLE001 - what memory is left may not do for more words
         as_json, text = _NO_WORDS, "it failed, and can't say why: it has too little memory, or a bug"
     if "--json" in sys.argv:

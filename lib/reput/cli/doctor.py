@@ -97,6 +97,7 @@ def doctor_command(
         "status": worst(checks),
         "store": None if store is None else str(store),
         "checks": [check.to_dict() for check in checks],
+        "next_steps": [check.next_step for check in checks if check.next_step is not None],
     }
     output.end(int(worst(checks) is not Status.OK), facts, _lines(checks, store))
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from reput.catalog.options import Cataloged
-from reput.cli.crash import INTERRUPTED, REFUSED
+from reput.cli.crash import INTERRUPTED, REFUSED, SCHEMA_VERSION
 from reput.config.evidence import Basis
 from reput.errors import Fact, ReputError
 from reput.replay.state import FILLED, HIDDEN, KEPT
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _LINE_EVERY_SECONDS = 5.0
 _progress = True
+_command = ""
 _RATE_SECONDS, _RATE_BYTES = 1.0, 1 << 16
 #: What reput means where it prints lines; in a text from the store they would begin another line or column.
 _MEANT = "\t\n"
@@ -65,6 +66,7 @@ class Output:
         as_json: for programs.
         interrupted: what an interrupt leaves.
         failed: shows why the command was refused or failed; by default to stderr, and JSON to stdout, too.
+        command: its name, for programs; by default as it was called.
     """
 
     def __init__(
@@ -73,8 +75,10 @@ class Output:
         *,
         interrupted: str = "the same command goes on from the last committed batch",
         failed: Callable[[ReputError], None] | None = None,
+        command: str | None = None,
     ) -> None:
         self._as_json = as_json
+        self._command = _command if command is None else command
         self._interrupted = interrupted
         self._failed = failed or self._error
 
@@ -94,12 +98,13 @@ class Output:
 
     def _error(self, error: ReputError) -> None:
         if self._as_json:
-            printed(json.dumps(error.document(), indent=2))
+            self.put(error.document(), ())
         told(error)
 
-    def put(self, document: Mapping[str, object], lines: Iterable[str]) -> None:
-        """Show the one or the other."""
-        printed(*([json.dumps(document, indent=2)] if self._as_json else lines))
+    def put(self, facts: Mapping[str, object], lines: Iterable[str]) -> None:
+        """Show the one or the other; the document says first of which command it is, and its schema."""
+        head = {"command": self._command, "schema_version": SCHEMA_VERSION}
+        printed(*([json.dumps({**head, **facts}, indent=2)] if self._as_json else lines))
 
     def end(self, code: int, facts: Mapping[str, object], lines: Iterable[str]) -> NoReturn:
         """Show what came of the command, and end it.
@@ -107,12 +112,18 @@ class Output:
         Raises:
             typer.Exit: always; with ``code``.
         """
-        self.put({"exit_code": code, **facts}, lines)
+        self.put({"exit_code": code, **facts, "next_steps": facts.get("next_steps", [])}, lines)
         raise typer.Exit(code)
 
     def show(self, result: Result, lines: Iterable[str]) -> NoReturn:
         """The same of a result that knows its exit code and its facts."""
         self.end(result.exit_code, result.to_dict() if self._as_json else {}, lines)
+
+
+def set_command(name: str) -> None:
+    """Which command runs, as behind ``reput``: ``check``, ``dump index``; documents say it."""
+    global _command
+    _command = name
 
 
 def printed(*lines: str) -> None:

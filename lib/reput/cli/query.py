@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,12 +15,12 @@ from reput.cli.completing import queues, topics
 from reput.cli.output import Output, inline, settings_told, told
 from reput.cli.times import moment, time_of
 from reput.config.settings import StoreSettings
-from reput.errors import SettingsError, StoreError
+from reput.errors import SettingsError
 from reput.store.nearest import nearest_queue
 from reput.words import counted
 
 if TYPE_CHECKING:
-    from reput.query.ask import Answer, Shown
+    from reput.query.ask import Answer
 
 _EXAMPLES = """**Examples**
 
@@ -203,14 +201,19 @@ class Display:
         answer, settings = self.answer, self.settings
         return {
             "store": str(settings.root),
-            "rocketmq_version": settings.dialect.name,
+            "rocketmq_version": settings.basis.rocketmq_version,
             "settings": settings.basis.to_dict(),
             "found": answer.found,
             "why": answer.why,
-            "didYouMean": self.meant,
+            "did_you_mean": self.meant,
             **answer.facts,
             "messages": [
-                {**shown.message.to_dict(), "verdict": shown.verdict, **body}
+                {
+                    **shown.message.to_dict(),
+                    "body_is_sound": shown.message.body_is_sound,
+                    "verdict": shown.verdict,
+                    **body,
+                }
                 for shown, body in zip(answer.messages, self.bodies, strict=True)
             ],
         }
@@ -223,15 +226,15 @@ class Display:
         if not answer.found:
             hint = "" if self.meant is None else f"; did you mean {self.meant}?"
             yield inline(f"Not found: {answer.why}{hint}")
-        elif "queueOffset" in facts:
-            yield f"queueOffset {facts['queueOffset']}"
-        elif "status" not in facts and "maxOffset" in facts:
-            yield f"minOffset {facts['minOffset']}, maxOffset {facts['maxOffset']}"
+        elif "queue_offset" in facts:
+            yield f"queueOffset {facts['queue_offset']}"
+        elif "status" not in facts and "max_offset" in facts:
+            yield f"minOffset {facts['min_offset']}, maxOffset {facts['max_offset']}"
         for shown, body in zip(answer.messages, self.bodies, strict=True):
             yield f"Stored {moment(shown.message.record.store_timestamp)}"
             yield from (_line(what, inline(text)) for what, text in ask.lines(shown))
             yield from _body_lines(body)
-        for name, what in (("collisions", "with other keys"), ("tagCollisions", "with other tags")):
+        for name, what in (("collisions", "with other keys"), ("tag_collisions", "with other tags")):
             if isinstance(number := facts.get(name), int) and number:
                 yield f"{counted(number, 'hash collision')} {what}"
         if gone := facts.get("gone"):
@@ -242,12 +245,14 @@ class Display:
 
 def shown_of(answer: Answer, settings: StoreSettings, *, bodies: bool) -> Display:
     """An answer as it is to be shown, its messages with their bodies or without."""
-    return Display(answer, settings, tuple(_body(shown) if bodies else {} for shown in answer.messages))
+    return Display(
+        answer, settings, tuple(one.message.body_to_dict() if bodies else {} for one in answer.messages)
+    )
 
 
-_PROBLEM = "bodyProblem"
-_INNER = "innerMessages"
-_LABELS = {"body": "", "bodyBase64": "base64", _PROBLEM: "but"}
+_PROBLEM = "body_problem"
+_INNER = "inner_messages"
+_LABELS = {"body": "", "body_base64": "base64", _PROBLEM: "but"}
 _COLUMN = 13
 
 
@@ -266,35 +271,16 @@ def _body_lines(body: dict[str, object]) -> Iterator[str]:
         if what != _INNER:
             yield _line(_LABELS[what], _indented(str(text)))
             continue
-        for one in text if isinstance(text, tuple) else ():
-            facts = [f"queueOffset {one['queueOffset']}"]
+        for one in text if isinstance(text, list) else ():
+            facts = [f"queueOffset {one['queue_offset']}"]
             facts += [f"tags {one['tags']}"] if one["tags"] is not None else []
             facts += [f"keys {' '.join(one['keys'])}"] if one["keys"] else []
-            yield _line("holds", inline(", ".join([*facts, counted(one["bodySize"], "byte")])))
+            yield _line("holds", inline(", ".join([*facts, counted(one["body_size"], "byte")])))
             yield from _body_lines({name: one[name] for name in _LABELS if name in one})
 
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
-
-
-def _body(shown: Shown) -> dict[str, object]:
-    """The body as text or in base64, or the messages in it; as it is stored, and why, when it isn't sound."""
-    message = shown.message
-    try:
-        if message.is_wrapped:
-            inner = message.unwrapped()
-            return {_INNER: tuple({**one.to_dict(), **_text_of(one.body)} for one in inner)}
-        return _text_of(message.body())
-    except StoreError as error:
-        stored = base64.b64encode(message.record.body).decode()
-        return {"bodyBase64": stored, _PROBLEM: f"{error}; shown as it is stored"}
-
-
-def _text_of(data: bytes) -> dict[str, object]:
-    with suppress(UnicodeDecodeError):
-        return {"body": data.decode()}
-    return {"bodyBase64": base64.b64encode(data).decode()}
 
 
 def _queue(text: str) -> tuple[str, int]:

@@ -231,7 +231,7 @@ def command(
         "hosts": asdict(there),
         "measured": asdict(measured),
     }
-    Output(as_json).put(facts, _lines(found, there, measured))
+    Output(as_json, command="plan").put(facts, _lines(found, there, measured))
 
 
 def _lines(found: Plan, hosts: Hosts, measured: Measured) -> list[str]:

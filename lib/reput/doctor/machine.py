@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,7 +62,8 @@ class Check:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        return asdict(self)
+        steps = [] if self.next_step is None else [self.next_step]
+        return {"name": self.name, "status": self.status, "found": self.found, "next_steps": steps}
 
 
 def worst(checks: Iterable[Check]) -> Status:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.dump.damage import Damage
 from reput.dump.wanted import Wanted
-from reput.errors import Finding, StoreError
+from reput.errors import Finding
 from reput.format import commitlog, dledger
 from reput.log.segments import CommitLog, Segment, map_segment, written_ranges
 from reput.log.walk import first_time
@@ -74,7 +73,7 @@ class Blank(NamedTuple):
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        return {"type": "blank", "physicalOffset": self.offset, "size": self.size}
+        return {"type": "blank", "physical_offset": self.offset, "size": self.size}
 
 
 class Unwritten(NamedTuple):
@@ -85,7 +84,7 @@ class Unwritten(NamedTuple):
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        return {"type": "unwritten", "physicalOffset": self.offset, "size": self.end - self.offset}
+        return {"type": "unwritten", "physical_offset": self.offset, "size": self.end - self.offset}
 
 
 Event = Block | Damage | Blank | Unwritten
@@ -331,32 +330,6 @@ class Reader:
         since, until = self._wanted.since, self._wanted.until
         too_early = since is not None and following is not None and following < since
         return too_early or (until is not None and first is not None and first >= until)
-
-
-def row(message: Message) -> dict[str, object]:
-    """A message without its body, JSON-ready, by the names of docs/source.md; times in ms."""
-    return {"type": "message", **message.columns()}
-
-
-def body(message: Message) -> dict[str, object]:
-    """The body as its producer gave it, JSON-ready: ``body`` where it is UTF-8, else ``bodyHex``.
-
-    Of a batch that clients take apart ``innerMessages``. A body that doesn't uncompress, or is no batch, is
-    shown as it is stored, with ``bodyProblem``.
-    """
-    try:
-        if not message.is_wrapped:
-            return _text(message.body())
-        inner = message.unwrapped()
-    except StoreError as error:
-        return {"bodyHex": message.record.body.hex(), "bodyProblem": str(error)}
-    return {"innerMessages": [{**one.columns(), **_text(one.body)} for one in inner]}
-
-
-def _text(data: bytes) -> dict[str, object]:
-    with suppress(UnicodeDecodeError):
-        return {"body": data.decode()}
-    return {"bodyHex": data.hex()}
 
 
 def _changes(data: NDArray[np.uint8], position: int, *, nap: Callable[[float], None] = time.sleep) -> bool:

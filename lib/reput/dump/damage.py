@@ -14,20 +14,22 @@ class Damage(Finding):
     Attributes:
         offset, end: half open; physical offsets in the commit log, bytes of the file elsewhere.
         queue_end: queueOffset after the last place in the queue; None as ``queue_offset``.
+        in_log: it lies in the commit log.
     """
 
     queue_end: int | None = None
+    in_log: bool = False
 
     @classmethod
     def of(cls, finding: Finding) -> Damage:
         """A finding of the scan, without the queue."""
         what = finding.expected, finding.found, finding.outcome
-        return cls(finding.kind, finding.path, finding.offset, finding.end, *what)
+        return cls(finding.kind, finding.path, finding.offset, finding.end, *what, in_log=True)
 
     def to_dict(self) -> dict[str, object]:
-        """JSON-ready, in the names of a message's columns; what isn't known is left out."""
-        names = {"queue_id": "queueId", "queue_offset": "queueOffset", "queue_end": "queueEnd"}
-        facts = Finding.to_dict(self)
-        del facts["count"]
-        known = {names.get(name, name): value for name, value in facts.items() if value is not None}
-        return {"type": "damage", **known}
+        """As :meth:`Fact.to_dict`."""
+        facts = {"type": "damage", **Finding.to_dict(self), "queue_end": self.queue_end}
+        if self.in_log:
+            return facts
+        places = {"physical_offset": None, "physical_end": None}
+        return {**facts, **places, "file_offset": self.offset, "file_end": self.end}

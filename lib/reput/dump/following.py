@@ -171,4 +171,5 @@ def _expired(segment: Segment, start: int, end: int) -> Damage:
         expected="the log as it was",
         found="segments that have expired",
         outcome="passed over: the broker deleted this before it was shown",
+        in_log=True,
     )

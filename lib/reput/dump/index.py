@@ -64,20 +64,20 @@ class FileHead:
     slots_used: int
 
     def to_dict(self) -> dict[str, object]:
-        """JSON-ready, in the names of docs/formats/indexfile.md."""
+        """JSON-ready."""
         header = self.header
         return {
             "type": "index",
             "path": str(self.place.path),
-            "beginTimestamp": header.begin_timestamp,
-            "endTimestamp": header.end_timestamp,
-            "beginPhyOffset": header.begin_physical_offset,
-            "endPhyOffset": header.end_physical_offset,
-            "hashSlotCount": header.slot_count,
-            "indexCount": header.index_count,
-            "maxHashSlotNum": self.place.slots,
-            "maxIndexNum": self.place.entries,
-            "slotsUsed": self.slots_used,
+            "begin_timestamp": header.begin_timestamp,
+            "end_timestamp": header.end_timestamp,
+            "begin_physical_offset": header.begin_physical_offset,
+            "end_physical_offset": header.end_physical_offset,
+            "hash_slot_count": header.slot_count,
+            "index_count": header.index_count,
+            "max_hash_slot_num": self.place.slots,
+            "max_index_num": self.place.entries,
+            "slots_used": self.slots_used,
         }
 
 
@@ -108,10 +108,10 @@ class Entry:
         facts: dict[str, object] = {
             "type": "entry",
             "ordinal": self.ordinal,
-            "keyHash": self.key_hash,
-            "physicalOffset": self.position,
+            "key_hash": self.key_hash,
+            "physical_offset": self.position,
             "timestamp": self.timestamp,
-            "prevIndex": self.previous,
+            "prev_index": self.previous,
             "slot": self.slot,
         }
         return facts if self.matches is None else {**facts, "matches": self.matches}
@@ -138,9 +138,9 @@ class Chain:
         return {
             "type": "slot",
             "key": self.key,
-            "keyHash": self.key_hash,
+            "key_hash": self.key_hash,
             "slot": self.slot,
-            "indexOrdinal": self.ordinal,
+            "index_ordinal": self.ordinal,
         }
 
 

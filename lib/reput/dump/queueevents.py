@@ -53,20 +53,20 @@ class QueueUnit:
         facts: dict[str, object] = {
             "type": "unit",
             "topic": self.place.topic,
-            "queueId": self.place.queue_id,
-            "queueOffset": self.queue_offset,
-            "physicalOffset": self.position,
+            "queue_id": self.place.queue_id,
+            "queue_offset": self.queue_offset,
+            "physical_offset": self.position,
             "size": self.size,
-            "tagsCode": self.tags_code,
+            "tags_code": self.tags_code,
         }
         if self.batch is not None:
             timestamp, messages, compacted = self.batch
-            facts |= {"storeTimestamp": timestamp, "messages": messages, "compactedOffset": compacted}
+            facts |= {"store_timestamp": timestamp, "messages": messages, "compacted_offset": compacted}
         if self.is_address:
             facts["ext"] = None if self.ext is None else self.ext.to_dict()
         if self.delivery is not None:
             facts["deliverTimestamp"] = self.delivery
-        return {**facts, "repeatsNext": True} if self.repeats else facts
+        return {**facts, "repeats_next": True} if self.repeats else facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ class Run:
         return {
             "type": self.kind,
             "topic": self.place.topic,
-            "queueId": self.place.queue_id,
-            "queueOffset": self.start,
-            "queueEnd": self.end,
+            "queue_id": self.place.queue_id,
+            "queue_offset": self.start,
+            "queue_end": self.end,
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +28,8 @@ class ExtRecord:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        facts: dict[str, object] = {"tagsCode": self.tags_code, "storeTimestamp": self.store_timestamp}
-        return {**facts, "bitMap": self.bit_map.hex()}
+        facts: dict[str, object] = {"tags_code": self.tags_code, "store_timestamp": self.store_timestamp}
+        return {**facts, "bit_map_base64": base64.b64encode(self.bit_map).decode()}
 
 
 class ExtFiles:

@@ -65,7 +65,8 @@ class Preview:
         facts: dict[str, object] = {
             name: getattr(self, name) for name in self.__dataclass_fields__ if name != "basis"
         }
-        return {"dry_run": True, **facts, "settings": self.basis.to_dict()}
+        version = self.basis.rocketmq_version
+        return {"dry_run": True, **facts, "rocketmq_version": version, "settings": self.basis.to_dict()}
 
 
 @dataclass(frozen=True, slots=True)

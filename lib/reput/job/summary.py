@@ -96,6 +96,7 @@ class Summary:
         catalog = None if self.catalog is None else self.catalog.to_dict()
         return {
             **facts,
+            "rocketmq_version": self.basis.rocketmq_version,
             "settings": self.basis.to_dict(),
             "findings": findings,
             "stages": self.stages,

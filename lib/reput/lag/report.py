@@ -84,7 +84,9 @@ class QueueLag:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        return asdict(self)
+        facts = asdict(self)
+        facts["oldest_store_timestamp"] = facts.pop("oldest_stored")
+        return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,9 @@ class GroupLag:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        return asdict(self)
+        facts = asdict(self)
+        facts["oldest_store_timestamp"] = facts.pop("oldest_stored")
+        return facts
 
 
 @dataclass(frozen=True)
@@ -150,10 +154,10 @@ class LagReport:
         """JSON-ready."""
         return {
             "store": str(self.store),
-            "rocketmq_version": self.rocketmq_version,
+            "rocketmq_version": self.basis.rocketmq_version,
             "settings": self.basis.to_dict(),
             "offsets": str(self.offsets),
-            "taken": self.taken,
+            "taken_ms": self.taken,
             "lag": sum(row.lag for row in self.rows),
             "expired": sum(row.expired for row in self.rows),
             "groups": [one.to_dict() for one in self.groups],

@@ -77,8 +77,8 @@ def _around(store: QueryStore, offset: int) -> tuple[str, dict[str, object]]:
     places = [one.record.physical_offset for one in (before, after) if one is not None]
     start, end = store.log.start, store.log.end
     facts: dict[str, object] = {
-        "minPhysicalOffset": start,
-        "maxPhysicalOffset": end,
+        "min_physical_offset": start,
+        "max_physical_offset": end,
         "before": None if before is None else before.record.physical_offset,
         "after": None if after is None else after.record.physical_offset,
     }
@@ -101,7 +101,7 @@ def by_id(store: QueryStore, text: str, topic: str | None) -> Answer:
         StoreError: a file can't be read.
     """
     found = store.by_id(text, topic)
-    facts: dict[str, object] = {"byKey": found.by_key}
+    facts: dict[str, object] = {"by_key": found.by_key}
     if found.message is None:
         if found.by_key:
             return Answer(False, f"the index has no message of {topic} with it", facts)
@@ -180,11 +180,11 @@ def by_queue(
     shown = _in_place(topic, queue_id, [one for one in taken if one.tag_fits], batches=queue.holds_batches)
     facts = {
         "status": status.name,
-        "nextBeginOffset": following,
-        "minOffset": queue.min_offset,
-        "maxOffset": queue.max_offset,
-        "rollNextFile": queue.roll_next_file(at),
-        "tagCollisions": sum(one.message is not None and not one.tag_fits for one in taken),
+        "next_begin_offset": following,
+        "min_offset": queue.min_offset,
+        "max_offset": queue.max_offset,
+        "roll_next_file": queue.roll_next_file(at),
+        "tag_collisions": sum(one.message is not None and not one.tag_fits for one in taken),
         "unreadable": [one.queue_offset for one in taken if one.message is None],
     }
     if shown:
@@ -202,7 +202,7 @@ def queue_range(store: QueryStore, topic: str, queue_id: int) -> Answer:
         SettingsError, StoreError: see :func:`by_queue`.
     """
     queue = store.queue(topic, queue_id)
-    facts: dict[str, object] = {"minOffset": queue.min_offset, "maxOffset": queue.max_offset}
+    facts: dict[str, object] = {"min_offset": queue.min_offset, "max_offset": queue.max_offset}
     return Answer(queue.exists, None if queue.exists else "there is no such queue", facts)
 
 
@@ -217,9 +217,9 @@ def by_time(
     offset = store.offset_by_time(topic, queue_id, timestamp, boundary)
     queue = store.queue(topic, queue_id)
     facts: dict[str, object] = {
-        "queueOffset": offset,
-        "minOffset": queue.min_offset,
-        "maxOffset": queue.max_offset,
+        "queue_offset": offset,
+        "min_offset": queue.min_offset,
+        "max_offset": queue.max_offset,
     }
     if not queue.exists:
         return Answer(False, "there is no such queue", facts)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reput.errors import StoreError
 from reput.format import commitlog, innerbatch, javastring, properties
 from reput.query.msgid import MessageId
+from reput.words import snake_case
 
 if TYPE_CHECKING:
     from reput.query.pull import TagFilter
@@ -55,8 +58,8 @@ class Inner:
         return self.properties.get("TAGS")
 
     def to_dict(self) -> dict[str, object]:
-        """The message without its body as a JSON-ready mapping; KEYS as a list of its words."""
-        return {**self.columns(), "keys": list(_keys(self.properties))}
+        """The message without its body as a JSON-ready mapping; as :meth:`Message.to_dict`."""
+        return {**_in_snake_case(self.columns()), "keys": list(_keys(self.properties))}
 
     def columns(self) -> dict[str, object]:
         """The message without its body, JSON-ready, in the names of the data source's columns."""
@@ -212,18 +215,32 @@ class Message:
         return (self.topic, self.uniq_key) == (topic, uniq_key)
 
     def to_dict(self) -> dict[str, object]:
-        """The message without its body as a JSON-ready mapping: its columns, and what else is known of it.
+        """The message without its body as a JSON-ready mapping: its columns, and its id and batch.
 
-        KEYS is a list of its words here.
+        The columns' names are in snake_case here, and KEYS is a list of its words.
         """
         batch = self.batch
         return {
-            **self.columns(),
+            **_in_snake_case(self.columns()),
             "keys": list(self.keys),
-            "offsetMsgId": self.offset_msg_id,
-            "batch": batch and {"baseOffset": batch.base_offset, "messages": batch.messages},
-            "bodyIsSound": self.body_is_sound,
+            "offset_msg_id": self.offset_msg_id,
+            "batch": batch and {"base_offset": batch.base_offset, "messages": batch.messages},
         }
+
+    def body_to_dict(self) -> dict[str, object]:
+        """The body as its producer gave it, JSON-ready: ``body`` where it is UTF-8, else ``body_base64``.
+
+        Of a batch that clients take apart ``inner_messages``, each with its body. A body that doesn't
+        uncompress, or is no batch, is as it is stored, with the reason in ``body_problem``.
+        """
+        try:
+            if not self.is_wrapped:
+                return _text(self.body())
+            inner = self.unwrapped()
+        except StoreError as error:
+            stored = base64.b64encode(self.record.body).decode()
+            return {"body_base64": stored, "body_problem": f"{error}; shown as it is stored"}
+        return {"inner_messages": [{**one.to_dict(), **_text(one.body)} for one in inner]}
 
     def columns(self) -> dict[str, object]:
         """The message without its body, JSON-ready, as the data source names its columns; times in ms."""
@@ -247,6 +264,16 @@ class Message:
             **_of_properties(self.properties),
             "bodySize": len(record.body),
         }
+
+
+def _in_snake_case(columns: dict[str, object]) -> dict[str, object]:
+    return {snake_case(name): value for name, value in columns.items()}
+
+
+def _text(data: bytes) -> dict[str, object]:
+    with suppress(UnicodeDecodeError):
+        return {"body": data.decode()}
+    return {"body_base64": base64.b64encode(data).decode()}
 
 
 def _of_properties(values: dict[str, str]) -> dict[str, object]:

@@ -91,7 +91,7 @@ class Check:
             "verdict": self.verdict.sort,
             "summary": self.verdict.text,
             "store": str(settings.root),
-            "rocketmq_version": settings.dialect.name,
+            "rocketmq_version": settings.basis.rocketmq_version,
             "settings": settings.basis.to_dict(),
             "clean": snapshot.clean,
             "in_use_by": None if snapshot.holder is None else snapshot.holder.what,

@@ -37,17 +37,28 @@ class Loss(Fact):
         offset, end: physical offsets in the log, or queueOffsets for a queue; half open.
         count: messages, units or keys concerned.
         text: the same for people.
+        queue: topic and queue id, where ``offset`` and ``end`` are queueOffsets.
     """
 
     offset: int
     end: int
     count: int
     text: str
+    queue: tuple[str, int] | None = None
 
     @property
     def said(self) -> str:
         """What is lost, or broken."""
         return self.text
+
+    def to_dict(self) -> dict[str, object]:
+        """As :meth:`Fact.to_dict`."""
+        facts = {**Fact.to_dict(self), "count": self.count}
+        if self.queue is None:
+            return {**facts, "physical_offset": self.offset, "physical_end": self.end}
+        topic, queue_id = self.queue
+        places = {"queue_offset": self.offset, "queue_end": self.end}
+        return {**facts, "topic": topic, "queue_id": queue_id, **places}
 
 
 def log_losses(prediction: Prediction) -> Iterator[Loss]:
@@ -200,6 +211,7 @@ def _without_ext(prediction: Prediction) -> Iterator[Loss]:
                 count=count,
                 text=f"{count} units of {topic}:{queue_id} ({first} to {last}) lead to no record: their "
                 "messages are given whatever their tags are, or by those of records that come there",
+                queue=(topic, queue_id),
             )
 
 
@@ -216,7 +228,8 @@ def _loss(
     """What a queue loses, by the queueOffsets of its first place and after its last one."""
     is_batch = queue in prediction.batch_queues
     directory = names.batch_queue_directory if is_batch else names.queue_directory
-    return Loss(kind, str(directory(prediction.snapshot.settings.root, *queue)), *places, count, text)
+    path = str(directory(prediction.snapshot.settings.root, *queue))
+    return Loss(kind, path, *places, count, text, queue)
 
 
 def index_losses(prediction: Prediction) -> Iterator[Loss]:

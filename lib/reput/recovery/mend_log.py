@@ -57,6 +57,10 @@ class Change(Fact):
             "moved-away": "moved away",
         }[self.kind]
 
+    def to_dict(self) -> dict[str, object]:
+        """As :meth:`Fact.to_dict`."""
+        return {**Fact.to_dict(self), "physical_offset": self.offset, "physical_end": self.end}
+
     def __str__(self) -> str:
         where = f" at {self.offset} to {self.end}" if self.end else ""
         return f"{self.path}{where}: {self.said}"

@@ -148,7 +148,7 @@ def log_map(log: LogFacts, past: frozenset[str] = frozenset()) -> LogMap:
             x=None if one.offset is None else scale.x(one.offset),
             start=begin,
             value="" if one.offset is None else f"{one.offset:,}",
-            time=units.moment(one.time),
+            time=units.moment(one.time_ms),
             is_point=one.name == "next start",
             past=one.name in past,
         )
@@ -251,17 +251,17 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
         Slice(
             bucket * wide,
             wide,
-            f"{units.moment(traffic.start + bucket * traffic.width)}: {shown(total)} {what}",
+            f"{units.moment(traffic.start_ms + bucket * traffic.width_ms)}: {shown(total)} {what}",
         )
         for bucket, total in enumerate(totals)
     ]
-    end = traffic.start + len(totals) * traffic.width
+    end = traffic.start_ms + len(totals) * traffic.width_ms
     busiest = max(range(len(totals)), key=totals.__getitem__)
-    per = units.width(traffic.width)
+    per = units.width(traffic.width_ms)
     summary = (
-        f"{shown(sum(totals))}{'' if binary else ' messages'} in {units.span(end - traffic.start)}, "
-        f"{units.moment(traffic.start)} to {units.moment(end)} UTC; most in one bar: "
-        f"{shown(totals[busiest])} at {units.moment(traffic.start + busiest * traffic.width)}."
+        f"{shown(sum(totals))}{'' if binary else ' messages'} in {units.span(end - traffic.start_ms)}, "
+        f"{units.moment(traffic.start_ms)} to {units.moment(end)} UTC; most in one bar: "
+        f"{shown(totals[busiest])} at {units.moment(traffic.start_ms + busiest * traffic.width_ms)}."
     )
     return Chart(
         layers=tuple(layers),
@@ -270,8 +270,8 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
             (tick / top * 100, (units.short_size(tick) if binary else units.short(tick)) if tick else "0")
             for tick in ticks
         ),
-        x_ticks=_time_axis(traffic.start, end, 6),
-        x_few=_time_axis(traffic.start, end, 2),
+        x_ticks=_time_axis(traffic.start_ms, end, 6),
+        x_few=_time_axis(traffic.start_ms, end, 2),
         unit=f"{what} per {per}",
         summary=summary,
     )

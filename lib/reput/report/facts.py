@@ -1,17 +1,30 @@
 """What a report says of a store, as plain values: no path objects, no arrays, nothing that needs Spark.
 
-``Facts.to_dict`` is what ``reput report --json`` prints; docs/report.md has the schema. Times are ms since
+``Facts.to_dict`` is what ``reput report --json`` prints; docs/json.md leads to its schema. Times are ms since
 the epoch, ranges are half open, offsets of the log are physical offsets.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from reput.errors import Fact
 
-#: Of the JSON document: it grows by fields; a field that changes its meaning raises this.
-SCHEMA = 1
+#: What JSON calls attributes: by what they are in all documents (docs/json.md).
+_NAMES = {
+    "made_at": "made_ms",
+    "first_time": "first_store_timestamp",
+    "last_time": "last_store_timestamp",
+    "oldest_stored": "oldest_store_timestamp",
+    "least": "min_size",
+    "most": "max_size",
+    "mean": "mean_size",
+    "median": "p50_size",
+    "p90": "p90_size",
+    "p99": "p99_size",
+    "not_seen": "not_read",
+}
 
 SOUND, ATTENTION, BROKEN = "sound", "attention", "broken"
 
@@ -81,6 +94,27 @@ class Found(Fact):
     next: str = ""
     count: int = 1
 
+    def to_dict(self) -> dict[str, object]:
+        """As :meth:`Fact.to_dict`, with the check that has it, the level, and where it is in words."""
+        return {
+            **Fact.to_dict(self),
+            "path": self.path or None,
+            "count": self.count,
+            "expected": self.expected or None,
+            "found": self.found or None,
+            "outcome": self.outcome or None,
+            "next_steps": [self.next] if self.next else [],
+            "source": self.source,
+            "level": self.level,
+            "where": self.where,
+        }
+
+    @property
+    def said(self) -> str:
+        """What was expected and found, and what comes of it."""
+        found = f"expected {self.expected}, found {self.found}" if self.expected else self.found
+        return f"{found}; {self.outcome}" if self.outcome else found
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -124,13 +158,13 @@ class Reach:
     Attributes:
         name: what, e.g. "queues".
         offset: the physical offset up to which it goes; None where it can't be told.
-        time: the time that says so, ms; None where none does.
+        time_ms: the time that says so; None where none does.
         note: what that means.
     """
 
     name: str
     offset: int | None
-    time: int | None
+    time_ms: int | None
     note: str
 
 
@@ -263,15 +297,15 @@ class Traffic:
     """Messages by the time at which they were stored.
 
     Attributes:
-        start: of the first bucket, ms; a multiple of ``width``.
-        width: of a bucket, ms.
+        start_ms: of the first bucket; a multiple of ``width_ms``.
+        width_ms: of a bucket.
         series: the topics with the most messages, most first, then the others.
         without_time: messages whose storeTimestamp is no time that a clock may have had.
         topics_in_others: topics that the last series stands for.
     """
 
-    start: int
-    width: int
+    start_ms: int
+    width_ms: int
     series: tuple[Series, ...]
     without_time: int = 0
     topics_in_others: int = 0
@@ -400,4 +434,20 @@ class Facts:
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
-        return {"schema": SCHEMA, **asdict(self)}
+        facts = _named(asdict(self))
+        verdict = self.verdict
+        return {
+            "verdict": verdict.level,
+            "summary": verdict.headline,
+            "sentences": list(verdict.sentences),
+            **{name: value for name, value in facts.items() if name != "verdict"},
+            "findings": [finding.to_dict() for finding in self.findings],
+            "next_steps": list(verdict.next),
+        }
+
+
+def _named(value: Any) -> Any:
+    """A value with JSON's names of what is in it."""
+    if isinstance(value, dict):
+        return {_NAMES.get(name, name): _named(one) for name, one in value.items()}
+    return [_named(one) for one in value] if isinstance(value, (list, tuple)) else value

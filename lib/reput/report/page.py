@@ -214,7 +214,7 @@ def _buckets(facts: Facts) -> list[tuple[int, int, int]]:
         strict=True,
     )
     return [
-        (traffic.start + number * traffic.width, messages, size)
+        (traffic.start_ms + number * traffic.width_ms, messages, size)
         for number, (messages, size) in enumerate(columns)
     ]
 

@@ -71,8 +71,8 @@ def _over_time(tally: Tally, order: list[int]) -> Traffic | None:
             )
         )
     return Traffic(
-        start=(tally.origin + first) * tally.width,
-        width=tally.width,
+        start_ms=(tally.origin + first) * tally.width,
+        width_ms=tally.width,
         series=tuple(series),
         without_time=tally.without_time,
         topics_in_others=rest,

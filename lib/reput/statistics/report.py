@@ -24,10 +24,20 @@ _KEYS = {
     By.TOPIC: ("topic",),
     By.QUEUE: ("topic", "queue_id"),
     By.TAG: ("topic", "tag"),
-    By.HOUR: ("hour",),
+    By.HOUR: ("hour_ms",),
     By.HOST: ("host",),
 }
-_ALL_KEYS = ("topic", "queue_id", "tag", "hour", "host")
+_ALL_KEYS = ("topic", "queue_id", "tag", "hour_ms", "host")
+#: What attributes of a group are called in JSON.
+_NAMES = {
+    "hour": "hour_ms",
+    "least": "min_size",
+    "most": "max_size",
+    "p50": "p50_size",
+    "p99": "p99_size",
+    "first": "first_store_timestamp",
+    "last": "last_store_timestamp",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,16 @@ class Gap:
     after: int
     after_offset: int
 
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {
+            "gap_ms": self.ms,
+            "before_store_timestamp": self.before,
+            "before_physical_offset": self.before_offset,
+            "after_store_timestamp": self.after,
+            "after_physical_offset": self.after_offset,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
@@ -137,7 +157,7 @@ class Statistics:
         """JSON-ready."""
         return {
             "store": str(self.store),
-            "rocketmq_version": self.rocketmq_version,
+            "rocketmq_version": self.basis.rocketmq_version,
             "settings": self.basis.to_dict(),
             "by": str(self.by),
             "start": self.start,
@@ -145,19 +165,17 @@ class Statistics:
             "allocated": self.allocated,
             "total": None if self.total is None else self._group(self.total, ()),
             "groups": [self._group(group, _KEYS[self.by]) for group in self.groups],
-            "gaps": [asdict(gap) for gap in self.gaps],
+            "gaps": [gap.to_dict() for gap in self.gaps],
             "steps_back": self.steps_back,
-            "most_back": self.most_back,
+            "most_back_ms": self.most_back,
             "findings": [finding.to_dict() for finding in self.findings],
             "seconds": round(self.seconds, 3),
         }
 
     def _group(self, group: Group, keys: tuple[str, ...]) -> dict[str, object]:
-        facts = asdict(group)
-        named = {name: facts.pop(name) for name in _ALL_KEYS}
-        rest = facts.pop("rest")
-        facts["p50_approx"], facts["p99_approx"] = facts.pop("p50"), facts.pop("p99")
-        rate = None if group.rate is None else round(group.rate, 3)
+        facts = {_NAMES.get(name, name): value for name, value in asdict(group).items()}
+        named, rest = {name: facts.pop(name) for name in _ALL_KEYS}, facts.pop("rest")
         head = {"rest": True} if rest else {name: named[name] for name in keys}
+        rate = None if group.rate is None else round(group.rate, 3)
         share = round(group.bytes / self.total.bytes, 6) if self.total is not None else None
-        return {**head, **facts, "share": share, "rate": rate}
+        return {**head, **facts, "share": share, "messages_per_second": rate}

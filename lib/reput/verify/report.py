@@ -70,6 +70,37 @@ class Difference(Fact):
         """What was expected and found."""
         return f"expected {self.expected}, found {self.found}"
 
+    def to_dict(self) -> dict[str, object]:
+        """As :meth:`Fact.to_dict`, with the area, the cause, and slots or entries of the index."""
+        low, high = self._places
+        return {
+            **Fact.to_dict(self),
+            "area": self.area,
+            "file_offset": self.offset,
+            "topic": self.topic,
+            "queue_id": self.queue_id,
+            "slot": None,
+            "slot_end": None,
+            "ordinal": None,
+            "ordinal_end": None,
+            low: self.first,
+            high: self.end,
+            "count": self.count,
+            "expected": self.expected,
+            "found": self.found,
+            "cause": self.cause,
+            "remark": self.remark,
+        }
+
+    @property
+    def _places(self) -> tuple[str, str]:
+        """What ``first`` and ``end`` are."""
+        if self.area == QUEUE:
+            return "queue_offset", "queue_end"
+        if self.area == INDEX and self.kind != "missing-entry":
+            return ("slot", "slot_end") if self.kind == "index-slot" else ("ordinal", "ordinal_end")
+        return "physical_offset", "physical_end"
+
     def __str__(self) -> str:
         many = f" ({self.count:,})" if self.count > 1 else ""
         if self.topic is None and self.area == QUEUE:
@@ -164,14 +195,16 @@ class Report:
         facts = {
             name: getattr(self, name)
             for name in self.__slots__
-            if name not in ("findings", "notes", "not_checked", "basis")
+            if name not in ("findings", "notes", "not_checked", "next", "basis")
         }
         return {
             **facts,
+            "rocketmq_version": self.basis.rocketmq_version,
             "settings": self.basis.to_dict(),
             "findings": [one.to_dict() for one in self.findings],
             "notes": [asdict(one) for one in self.notes],
-            "not_checked": [asdict(one) for one in self.not_checked],
+            "not_read": [one.text for one in self.not_checked],
+            "next_steps": self.next,
         }
 
 

@@ -56,6 +56,7 @@ class Status:
         log_problem: why it can't be read, or that it went back.
         catalog: the table of messages that the last tail kept, None if it kept none.
         disk: bytes on disk below each part of the output.
+        releases: all with the dialect's rules, the oldest first.
     """
 
     root: Path
@@ -82,6 +83,7 @@ class Status:
     log_problem: str | None = None
     catalog: TableStatus | None = None
     disk: dict[str, int] = field(default_factory=dict)
+    releases: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -110,7 +112,8 @@ class Status:
             "started_ms": None if run is None else run.started_ms,
             "metrics": None if run is None else run.metrics,
             "store": self.store,
-            "rocketmq_version": self.rocketmq_version,
+            "rocketmq_version": self.releases[-1] if self.releases else self.rocketmq_version or None,
+            "rocketmq_releases": self.releases,
             "start": self.start,
             "offset": self.offset,
             "last_store_timestamp": self.last_timestamp or None,
@@ -203,6 +206,7 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
         index_entries=committed.index_entries,
         findings=list(committed.findings),
         disk=_disk(root),
+        releases=list(map(str, _as_list(opening.settings.get("rocketmq_releases")))),
     )
     status.ledger_batches, status.ledger_problem = _ledger(root)
     status.catalog = table.look(root, status.start, status.offset)
@@ -210,6 +214,10 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
         broker_conf = Path(note.broker_conf)
     _measure_lag(status, opening, broker_conf)
     return status
+
+
+def _as_list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _what(root: Path) -> str:

@@ -269,7 +269,7 @@ def test_the_command(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (document["exit_code"], document["status"]) == (1, "wrong")
     (wrong,) = (check for check in document["checks"] if check["status"] == "wrong")
     assert wrong["name"] == "settings"
-    assert f"-> {wrong['next_step']}" in doctor(store.root, *other).stdout
+    assert f"-> {wrong['next_steps'][0]}" in doctor(store.root, *other).stdout
     for words in (("--out", "/tmp"), ("--broker-conf", "x"), ("--no-spark", "--master", "local[1]")):
         assert doctor(*words).exit_code == 2
     monkeypatch.setattr(cli, "start_spark", lambda *_: pytest.fail("Spark was to be started"))

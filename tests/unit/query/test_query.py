@@ -152,7 +152,7 @@ def test_what_a_consumer_gets_goes_on_over_pulls_and_files(lost_head: GoldenStor
     every = ask.by_queue(store, "Orders", 0, queue.min_offset, 1000, None)
     offsets = [shown.message.record.queue_offset for shown in every.messages]
     assert offsets == [*range(queue.min_offset, queue.max_offset)]
-    assert every.facts["nextBeginOffset"] == queue.max_offset
+    assert every.facts["next_begin_offset"] == queue.max_offset
     tagged = ask.by_queue(store, "Orders", 0, queue.min_offset, 1000, "TagA")
     assert {shown.message.tags for shown in tagged.messages} == {"TagA"}
     assert len(tagged.messages) == sum(shown.message.tags == "TagA" for shown in every.messages)
@@ -282,7 +282,7 @@ def test_what_is_near_an_offset_where_no_message_begins(tmp_path: Path) -> None:
     segments = [(base, b""), (base + room, bytes(room)), (base + 2 * room, bytes(room))]
     segments[0] = (base, b"".join((_moved(log, base, one), bytes(room - len(log)))))
     store = QueryStore(write_store(tmp_path / "store", segments, segment_size=room).settings)
-    bounds = {"minPhysicalOffset": base, "maxPhysicalOffset": base + 3 * one}
+    bounds = {"min_physical_offset": base, "max_physical_offset": base + 3 * one}
 
     def asked(offset: int) -> tuple[str | None, object, object]:
         answer = ask.by_offset(store, offset)
@@ -346,19 +346,19 @@ def test_a_time_that_leads_to_no_message_is_not_found(tmp_path: Path, boundary: 
     asked = QueryStore(store.settings)
     for time, offset in ((0, 0), (10, 0), (30, 2)):
         answer = ask.by_time(asked, "t", 0, time, boundary)
-        assert (answer.exit_code, answer.facts["queueOffset"], len(answer.messages)) == (0, offset, 1)
+        assert (answer.exit_code, answer.facts["queue_offset"], len(answer.messages)) == (0, offset, 1)
     late = ask.by_time(asked, "t", 0, 31, boundary)
     if boundary is Boundary.UPPER:
-        assert (late.found, late.facts["queueOffset"]) == (True, 2)
+        assert (late.found, late.facts["queue_offset"]) == (True, 2)
     else:
-        assert (late.exit_code, late.facts["queueOffset"], late.messages) == (1, 3, ())
+        assert (late.exit_code, late.facts["queue_offset"], late.messages) == (1, 3, ())
         assert late.why is not None
         assert late.why.startswith("a broker answers with queueOffset 3, but the offset is the queue's end")
     # The unit of that time leads to bytes that are no message.
     segment = root / names.COMMIT_LOG / names.offset_name(0)
     segment.write_bytes(log[: len(log) // 3 * 2 + 4] + b"\0" + log[len(log) // 3 * 2 + 5 :])
     broken = ask.by_time(QueryStore(store.settings), "t", 0, 30, boundary)
-    assert (broken.exit_code, broken.facts["queueOffset"]) == (1, 2)
+    assert (broken.exit_code, broken.facts["queue_offset"]) == (1, 2)
     assert broken.why is not None
     assert "no whole message is where the queue points" in broken.why
 
@@ -384,7 +384,7 @@ def test_each_message_of_batch_queues(version: str, with_topics: bool, tmp_path:
                 one = ask.by_queue(store, "Batches", queue_id, at, None, None)
                 (shown,) = one.messages
                 found = (shown.message.record.physical_offset, shown.verdict)
-                assert (one.found, *found, one.facts["nextBeginOffset"]) == (
+                assert (one.found, *found, one.facts["next_begin_offset"]) == (
                     True,
                     physical,
                     "MATCH",
@@ -393,12 +393,12 @@ def test_each_message_of_batch_queues(version: str, with_topics: bool, tmp_path:
                 assert (shown.message.batch or (shown.message.record.queue_offset, 1)) == (base, count)
             by_time = ask.by_time(store, "Batches", queue_id, time, Boundary.LOWER)
             assert by_time.found
-            assert by_time.facts["queueOffset"] in {unit[4] for unit in units if unit[3] == time}
+            assert by_time.facts["queue_offset"] in {unit[4] for unit in units if unit[3] == time}
         every = ask.by_queue(store, "Batches", queue_id, 0, queue.max_offset, None)
         assert [shown.message.record.physical_offset for shown in every.messages] == [
             unit[0] for unit in units
         ]
-        assert (every.facts["nextBeginOffset"], every.facts["rollNextFile"]) == (queue.max_offset, 0)
+        assert (every.facts["next_begin_offset"], every.facts["roll_next_file"]) == (queue.max_offset, 0)
         end = ask.by_queue(store, "Batches", queue_id, queue.max_offset, None, None)
         assert (end.found, end.facts["status"]) == (False, "OFFSET_OVERFLOW_ONE")
     assert several > 50
@@ -527,7 +527,7 @@ def test_a_store_with_consumequeue_ext(version: str, tmp_path: Path) -> None:
             own = [shown.message for shown in every.messages if shown.message.tags == tags]
             found = ask.by_queue(store, topic, queue_id, 0, high, tags)
             assert [shown.message for shown in found.messages] == own
-            assert found.facts["tagCollisions"] == 0, "the broker looks at hashes"
+            assert found.facts["tag_collisions"] == 0, "the broker looks at hashes"
             filtered += len(every.messages) - len(own)
     assert filtered > 50
     offset = every.messages[0].message.record.physical_offset
@@ -599,4 +599,4 @@ def test_a_pull_looks_at_so_many_units_by_release(tmp_path: Path) -> None:
     own = QueryStore(open_store(root, consume_queue_file_size=2000 * UNIT_LENGTH).settings)
     assert ask.by_queue(own, "t", 0, 990, 100, "a || b").exit_code == 0
     missing = ask.by_queue(own, "t", 0, 0, 100, "b")
-    assert (missing.exit_code, missing.facts["nextBeginOffset"]) == (1, count), "on and on to the end"
+    assert (missing.exit_code, missing.facts["next_begin_offset"]) == (1, count), "on and on to the end"

@@ -271,9 +271,10 @@ def test_the_command(tmp_path: Path) -> None:
     )
     assert document["exit_code"] == 0
     total = document["total"]
-    assert {"p50_approx", "p99_approx", "rate", "share"} < set(total)
+    assert {"p50_size", "p99_size", "messages_per_second", "share"} < set(total)
     assert set(document["groups"][0]) == {*total, "topic"}
-    assert {field.name for field in fields(Statistics)} - {"rocketmq_version", "basis"} <= set(document)
+    renamed = {"most_back": "most_back_ms", "basis": "settings"}
+    assert {renamed.get(field.name, field.name) for field in fields(Statistics)} <= set(document)
     refused = CliRunner().invoke(cli.app, [*options, "--since", "some day"])
     assert refused.exit_code == 2
     (segment, *_) = sorted((store.root / "commitlog").iterdir())

@@ -261,6 +261,7 @@ def test_every_field_is_told() -> None:
         "committed_ms": "last_commit_ms",
         "lag": "lag_bytes",
         "disk": "disk_bytes",
+        "releases": "rocketmq_releases",
     }
     status = Status(Path(), STOPPED, None, None, "", "", *([0] * 11))
     assert {told.get(name, name) for name in Status.__slots__} <= status.to_dict().keys()

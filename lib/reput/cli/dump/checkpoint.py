@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 
 from reput.cli.arguments import TimeZone
 from reput.cli.dump.lines import dumping
 from reput.cli.dump.options import AsLines, PathArgument
 from reput.cli.times import moment
+from reput.format.checkpoint import StoreCheckpoint
 
 EXAMPLES = """**Examples**
 
@@ -28,8 +29,9 @@ def checkpoint_command(path: PathArgument, _tz: TimeZone = None, as_json: AsLine
         fields = checkpoint_fields.read(file)
         utc = {name: moment(fields[name]) for name in checkpoint_fields.NAMES[: checkpoint_fields.TIMES]}
         if as_json:
-            times = {f"{name}Utc": text for name, text in utc.items()}
-            lines.put(json.dumps({"type": "checkpoint", "path": str(file), **fields, **times}))
+            names = (field.name for field in dataclasses.fields(StoreCheckpoint))
+            values = dict(zip(names, fields.values(), strict=True))
+            lines.record({"type": "checkpoint", "path": str(file), **values})
             return
         for name, value in fields.items():
             lines.put(f"{name:<21} {value:>19}  {utc[name]}" if name in utc else f"{name:<21} {value:>19}")

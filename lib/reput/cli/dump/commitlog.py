@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -188,7 +187,6 @@ def _show_log(
     follow: bool,
 ) -> bool:
     """Whether there was anything to show."""
-    from reput.dump import commitlog
     from reput.dump.commitlog import Block
     from reput.statistics.count import groups_of, total_of
     from reput.statistics.report import By
@@ -216,9 +214,9 @@ def _show_log(
                     tally.add(block.data, block.base, block.frames, block.rows)
                 elif not quiet:
                     for message in block.messages():
-                        held = commitlog.body(message) if body else {}
+                        held = message.body_to_dict() if body else {}
                         if lines.as_json:
-                            lines.put(json.dumps({**commitlog.row(message), **held}))
+                            lines.record({"type": "message", **message.to_dict(), **held})
                         else:
                             lines.put(message_line(message, held))
                     lines.flush()
@@ -240,7 +238,7 @@ def _show_sums(lines: Lines, topics: tuple[Group, ...], total: Group | None) -> 
         return
     if lines.as_json:
         for one in (*topics, total):
-            lines.put(json.dumps(_sums(one, is_total=one is total)))
+            lines.record(_sums(one, is_total=one is total))
         return
     lines.put(
         f"{'messages':>12} {'bytes':>16} {'share':>6} {'min':>8} {'mean':>10} {'max':>8}  "
@@ -261,11 +259,11 @@ def _sums(group: Group, *, is_total: bool) -> dict[str, object]:
         **({} if is_total else {"topic": group.topic}),
         "messages": group.messages,
         "bytes": group.bytes,
-        "minSize": group.least,
-        "meanSize": round(group.bytes / group.messages, 1),
-        "maxSize": group.most,
-        "firstStoreTimestamp": group.first,
-        "lastStoreTimestamp": group.last,
+        "min_size": group.least,
+        "mean_size": round(group.bytes / group.messages, 1),
+        "max_size": group.most,
+        "first_store_timestamp": group.first,
+        "last_store_timestamp": group.last,
     }
 
 

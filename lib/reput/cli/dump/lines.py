@@ -7,12 +7,13 @@ import json
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
 
+from reput.cli.crash import SCHEMA_VERSION
 from reput.cli.dump.nothing import Nothing
 from reput.cli.dump.text import damage_line
 from reput.cli.output import Output, inline, let_go_of_stdout, told, unwritten
@@ -40,7 +41,14 @@ class Lines:
         if isinstance(event, Damage):
             self.damaged = True
             text = damage_line
-        self.put(json.dumps(event.to_dict()) if self.as_json else text(event), red=isinstance(event, Damage))
+        if self.as_json:
+            self.record(event.to_dict())
+        else:
+            self.put(text(event), red=isinstance(event, Damage))
+
+    def record(self, facts: Mapping[str, object]) -> None:
+        """A line of JSON."""
+        self.put(json.dumps({"schema_version": SCHEMA_VERSION, **facts}))
 
     def put(self, line: str, *, red: bool = False) -> None:
         """A line; no text of a store can end it or steer a terminal."""
@@ -92,7 +100,7 @@ class Lines:
         if quiet and not nothing.is_outside:
             return
         if self.as_json:
-            self.put(json.dumps({"type": "nothing", **nothing.facts, "message": nothing.text}))
+            self.record({"type": "nothing", **nothing.facts, "message": nothing.text})
         self.flush()
         told(nothing.text)
 
@@ -100,7 +108,7 @@ class Lines:
         """Why the command was refused or failed: to stderr, with ``--json`` as a line as well."""
         with suppress(OSError):
             if self.as_json:
-                self.put(json.dumps({"type": "error", **error.document()}))
+                self.record({"type": "error", **error.document()})
             self.flush()
         told(error)
 

@@ -47,12 +47,12 @@ def in_log(place: LogPlace, wanted: Wanted, start: int, end: int | None) -> Noth
 
     what = "log" if place.can_grow else "segment"
     found = of_log(place)
-    ends = {"minPhysicalOffset": found.start, "maxPhysicalOffset": found.end}
+    ends = {"min_physical_offset": found.start, "max_physical_offset": found.end}
     if found.start == found.end:
         return Nothing(
             f"the {what}, which begins at {found.start}, has no record", _facts(what, _EMPTY, ends)
         )
-    times = {"firstStoreTimestamp": found.first, "lastStoreTimestamp": found.last}
+    times = {"first_store_timestamp": found.first, "last_store_timestamp": found.last}
     named = (*((topic, None) for topic in wanted.topics), *wanted.queues)
     meant = next(filter(None, (nearest_queue(place.settings.root, *one) for one in named)), None)
     why, text = _NO_MATCH, (
@@ -93,7 +93,7 @@ def in_queues(queues: list[QueuePlace], start: int, end: int | None) -> Nothing:
     what, name = "queues", f"of {counted(len(queues), 'queue')}"
     if not several:
         (place,) = queues
-        names = {"topic": place.topic, "queueId": place.queue_id}
+        names = {"topic": place.topic, "queue_id": place.queue_id}
         what, name = "queue", "the queue" if place.topic is None else f"{word(place.topic)}:{place.queue_id}"
     if not found:
         text = f"none {name} has a unit" if several else f"{name} has no unit"
@@ -109,7 +109,7 @@ def in_queues(queues: list[QueuePlace], start: int, end: int | None) -> Nothing:
         why, ends = _NO_MATCH, f"{'they go' if several else f'{name} goes'} from {first} to {last}"
         asked = f"from queueOffset {start} on" if end is None else f"from queueOffset {start} to {end}"
     text = f"no unit {asked}{f' {name}' if several else ''}: {ends}"
-    return Nothing(text, _facts(what, why, {**names, "minOffset": first, "maxOffset": last}))
+    return Nothing(text, _facts(what, why, {**names, "min_offset": first, "max_offset": last}))
 
 
 def in_index(files: list[IndexPlace], since: int | None, until: int | None) -> Nothing:
@@ -124,7 +124,7 @@ def in_index(files: list[IndexPlace], since: int | None, until: int | None) -> N
     if found is None:
         return Nothing("the index has no entry", _facts("index", _EMPTY, {}))
     first, last = found
-    ends = {"beginTimestamp": first, "endTimestamp": last}
+    ends = {"begin_timestamp": first, "end_timestamp": last}
     if since is not None and since > last:
         text = f"no entry is of {moment(since)} or later: the index ends at {moment(last)}"
         return Nothing(text, _facts("index", _PAST_END, ends))

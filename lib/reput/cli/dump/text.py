@@ -40,20 +40,20 @@ def message_line(message: Message, held: dict[str, object]) -> str:
     if message.compression is not None:
         facts.append(f"compressed={message.compression}")
     facts.append(f"bodySize={len(record.body)}")
-    inner = held.get("innerMessages")
+    inner = held.get("inner_messages")
     if isinstance(inner, list):
-        facts += [f"inner={one['queueOffset']}:{_body_text(one)}" for one in inner]
+        facts += [f"inner={one['queue_offset']}:{_body_text(one)}" for one in inner]
     elif held:
         facts.append(_body_text(held))
-    if "bodyProblem" in held:
-        facts.append(f"bodyProblem={word(str(held['bodyProblem']))}")
+    if "body_problem" in held:
+        facts.append(f"bodyProblem={word(str(held['body_problem']))}")
     return " ".join(facts)
 
 
 def _body_text(held: dict[str, object]) -> str:
     if "body" in held:
         return f"body={json.dumps(held['body'], ensure_ascii=False)}"
-    return f"bodyHex={held['bodyHex']}"
+    return f"bodyBase64={held['body_base64']}"
 
 
 def word(text: str) -> str:

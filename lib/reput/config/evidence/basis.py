@@ -101,6 +101,8 @@ class Basis:
         contradictions: where the store speaks against what was given, or against itself.
         evidence: what the store shows; None where nobody looked.
         offered: a broker.conf near the store, where none was given; it isn't read.
+        releases: all with the rules that are used, the oldest first.
+        given: the release that was given.
     """
 
     release: str | None = None
@@ -108,6 +110,15 @@ class Basis:
     contradictions: tuple[Contradiction, ...] = ()
     evidence: Evidence | None = None
     offered: Path | None = None
+    releases: tuple[str, ...] = ()
+    given: str | None = None
+
+    @property
+    def rocketmq_version(self) -> str | None:
+        """The release in full: as given, else the newest with the rules that are used; None without rules."""
+        if self.given in self.releases:
+            return self.given
+        return self.releases[-1] if self.releases else None
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -134,6 +145,7 @@ class Basis:
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
         return {
+            "rocketmq_releases": list(self.releases),
             "assumed": list(self.assumed),
             "contradictions": [one.to_dict() for one in self.contradictions],
             "broker_conf_nearby": None if self.offered is None else str(self.offered),
@@ -185,6 +197,7 @@ class Weighing:
     def __init__(self, evidence: Evidence, conf: BrokerConf, version: str | None) -> None:
         self._evidence = evidence
         self._conf = conf
+        self._version = version
         self._said: str | None = None
         self._assumed: list[str] = []
         self._contradictions: list[Contradiction] = []
@@ -244,7 +257,15 @@ class Weighing:
     def basis(self, root: Path) -> Basis:
         """All of it."""
         offered = _nearby(root) if self._conf.path is None and root.is_dir() else None
-        return Basis(self._said, tuple(self._assumed), tuple(self._contradictions), self._evidence, offered)
+        return Basis(
+            self._said,
+            tuple(self._assumed),
+            tuple(self._contradictions),
+            self._evidence,
+            offered,
+            self._conf.rules.versions,
+            self._version,
+        )
 
     def _agrees(self, sizes: Sizes, values: tuple[int, ...]) -> bool:
         if sizes.shown is not None:

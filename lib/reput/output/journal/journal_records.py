@@ -63,7 +63,7 @@ def batch(done: Batch, number: int, committed: int) -> bytes:
     if done.index:
         payload["index"] = [[name, header.encode().hex()] for name, header in done.index]
     if done.findings:
-        payload["findings"] = [finding.to_dict() for finding in done.findings]
+        payload["findings"] = [finding.stored() for finding in done.findings]
     if done.salvaged:
         payload["salvaged"] = [astuple(each) for each in done.salvaged]
     for name in _SELDOM:
@@ -81,7 +81,7 @@ def snapshot(state: State) -> bytes:
             "snapshot": {name: getattr(state, name) for name in _STATE},
             "queues": _queues(state.queues),
             "index": [[name, header.encode().hex()] for name, header in state.index],
-            "findings": [finding.to_dict() for finding in state.findings],
+            "findings": [finding.stored() for finding in state.findings],
             "salvaged": [astuple(each) for each in state.salvaged],
         }
     )

@@ -63,7 +63,7 @@
     const rows = Array.from(slices.children);
     const hint = "Point at a bar to read it off.";
     const show = (number) => {
-      const at = new Date(traffic.start + number * traffic.width).toISOString().replace("T", " ").slice(0, 19);
+      const at = new Date(traffic.start_ms + number * traffic.width_ms).toISOString().replace("T", " ").slice(0, 19);
       const parts = traffic.series
         .map((one) => [one.topic === null ? "others" : one.topic, one[what][number]])
         .filter((one) => one[1])
