@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 
 from reput.format import names, properties
 from reput.format.commitlog import Record
-from reput.source import NAME, register
+from reput.source import INDEX, NAME, QUEUES, register
 from reput.source.columns import MESSAGE_COLUMNS, PART_COLUMNS
 from tests.stores import LogWriter
 
@@ -252,6 +252,25 @@ def test_errors_say_what_is_wrong(
     (log.root / names.COMMIT_LOG / names.offset_name(1000)).unlink()
     with pytest.raises(StreamingQueryException, match="the commit log ends before the offset"):
         run()
+
+
+def test_spark_finds_it_by_its_name(spark: SparkSession, log: LogWriter) -> None:
+    log.append(message(1), message(2))
+    unregistered = spark.newSession()
+    found = {name: unregistered.read.format(name).load(str(log.root)) for name in (NAME, QUEUES, INDEX)}
+    assert [found[name].count() for name in found] == [2, 0, 0]
+
+
+@pytest.mark.parametrize("option", ["noSuch", "path"])
+def test_a_refusal_has_no_traceback_of_reputs_around_it(
+    read: Read, spark: SparkSession, tmp_path: Path, option: str
+) -> None:
+    load = read if option == "noSuch" else lambda **_: spark.read.format(NAME).load(str(tmp_path / "gone"))
+    with pytest.raises(AnalysisException) as refused:
+        load(**{option: "x"}).count()
+    lines = str(refused.value).splitlines()
+    told = next(number for number, line in enumerate(lines) if line.startswith("reput.errors."))
+    assert len(lines[:told]) <= 4, lines
 
 
 def test_registering_again_is_harmless(spark: SparkSession, log: LogWriter, read: Read) -> None:

@@ -45,6 +45,7 @@ from reput.source.columns import (
 from reput.source.filters import ALL, FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, Options
 from reput.source.read_statistics import ReadStatistics, reported
+from reput.source.stores import without_frames
 from reput.spark import worker_daemon
 from reput.store.witness import FileSeen, missing, naming_host, witness
 
@@ -84,6 +85,7 @@ class CommitLogDataSource(DataSource):
         UnsupportedError: the store uses a feature that reput doesn't read.
     """
 
+    @without_frames
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = Options.parse(dict(options))
@@ -105,6 +107,7 @@ class CommitLogDataSource(DataSource):
         """The batch reader; ``schema`` may name some of the columns."""
         return _BatchReader(self._options, self._chosen(schema), self._filters, self._where)
 
+    @without_frames
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The stream reader; ``schema`` may name some of the columns."""
         return CommitLogStreamReader(self._options, self._chosen(schema), self._where)
@@ -326,6 +329,7 @@ class _BatchReader(FilteredReader):
         super().__init__(options.shared, filters, asked)
         self._plans = [_Plan(options, settings, names) for settings in options.shared.stores]
 
+    @without_frames
     def partitions(self) -> Sequence[InputPartition]:
         """From startOffset or the log's start to endOffset or its last whole record, of each store."""
         with reported(self._shared.read_report, tasks=0) as reads:
@@ -368,6 +372,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._fixed_end: int | None = None
         self._seen: dict[str, int] | None = None
 
+    @without_frames
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """startOffset, or the first segment's first byte; 0 while a live log has no segment."""
         if self._options.live and self._plan.live.segments() is None:
@@ -379,6 +384,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         most = self._options.max_bytes_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxBytes(most)
 
+    @without_frames
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """The end of the next micro-batch: of the last whole record, or as far as ``limit`` and rate allow.
 
@@ -413,6 +419,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The log's end as last seen, for the query's progress, whatever the limits."""
         return self._seen
 
+    @without_frames
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """The partitions of a micro-batch; none when it is empty."""
         if start[_OFFSET] >= end[_OFFSET]:

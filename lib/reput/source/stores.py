@@ -5,20 +5,40 @@ from __future__ import annotations
 import glob
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError
+from reput.unforeseen import TRACEBACK
 
 _LOG = logging.getLogger(__name__)
 #: Stands for the store's directory in ``brokerConf``.
 STORE = "{store}"
 FAIL, SKIP = "fail", "skip"
 
+_P = ParamSpec("_P")
 _K = TypeVar("_K")
 _T = TypeVar("_T")
+
+
+def without_frames(call: Callable[_P, _T]) -> Callable[_P, _T]:
+    """For what Spark asks of a source: a refusal has no traceback that Spark would print ahead of it."""
+
+    @wraps(call)
+    def asked(*arguments: _P.args, **more: _P.kwargs) -> _T:
+        try:
+            return call(*arguments, **more)
+        except ReputError as error:
+            if os.environ.get(TRACEBACK):
+                raise
+            refusal = error
+        raise refusal.with_traceback(None)
+
+    return asked
 
 
 def paths_of(options: Mapping[str, str]) -> tuple[Path, ...]:
