@@ -18,6 +18,7 @@ SHELL := /bin/bash
 # Relative names only: make would split an absolute one at the spaces of a path.
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+LIGHT := $(VENV)-light/bin/python -m pip --disable-pip-version-check
 LOCK := env -u PIP_FIND_LINKS $(VENV)/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
@@ -27,6 +28,13 @@ help: ## list the targets
 
 .PHONY: install
 install: $(VENV)/bin/reput ## make .venv with .venv/bin/reput, from the lock file
+
+.PHONY: light
+light: ## make .venv-light with .venv-light/bin/reput, for what looks at a store: without Spark, and without Java
+	$(PYTHON) -m venv --clear $(VENV)-light
+	$(LIGHT) install --quiet --require-hashes -r requirements/build.txt -r requirements/light.txt
+	$(LIGHT) install --quiet --no-deps --no-build-isolation .
+	$(LIGHT) uninstall --quiet --yes pip setuptools
 
 .PHONY: demo
 demo: install ## rebuild a small store that comes with reput, and show what came out
@@ -78,12 +86,13 @@ cluster: install ## broker, producer, Spark master, two workers and a tail, on t
 .PHONY: lock
 lock: $(VENV)/dev ## write requirements/ anew from pyproject.toml (UPGRADE=1: to the newest versions)
 	$(LOCK) $(if $(UPGRADE),--upgrade) --only-build-deps --build-deps-for editable -o requirements/build.txt pyproject.toml
-	$(LOCK) $(if $(UPGRADE),--upgrade) -o requirements/run.txt pyproject.toml
+	$(LOCK) $(if $(UPGRADE),--upgrade) --extra spark -o requirements/run.txt pyproject.toml
+	$(LOCK) -c requirements/run.txt -o requirements/light.txt pyproject.toml
 	$(LOCK) $(if $(UPGRADE),--upgrade) -c requirements/run.txt --all-extras -o requirements/dev.txt pyproject.toml
 
 .PHONY: clean
 clean: ## remove .venv and all that the other targets made
-	rm -rf $(VENV) build dist lib/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) $(VENV)-light build dist lib/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
 	find bench jobs lib tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What isn't a Python package and can't be locked. Asked each time: it takes a tenth of a second.

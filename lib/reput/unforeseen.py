@@ -10,9 +10,11 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from reput.errors import ReputError
+from reput.errors import ReputError, SparkError
 from reput.store.system_errors import shortage
 
+#: What comes with ``reput[spark]`` and not with reput alone.
+_OF_SPARK = frozenset({"delta", "deltalake", "pandas", "prometheus_client", "py4j", "pyarrow", "pyspark"})
 #: Set to anything, such an error shows its stack trace, too, and Spark's JVM all that it says.
 TRACEBACK = "REPUT_TRACEBACK"
 
@@ -23,6 +25,8 @@ def unforeseen(error: BaseException, path: Path | None = None) -> ReputError:
     Args:
         path: the store, where it is one of several.
     """
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _OF_SPARK:
+        return without_spark(str(error.name))
     if os.environ.get(TRACEBACK):
         with suppress(OSError, ValueError):  # nobody may read stderr any more
             traceback.print_exception(error)
@@ -31,6 +35,16 @@ def unforeseen(error: BaseException, path: Path | None = None) -> ReputError:
         path=path,
         found=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}{_place(error)}",
         next_step=f"Run it again with {TRACEBACK}=1 in the environment, and report what it shows",
+    )
+
+
+def without_spark(module: str) -> ReputError:
+    """Why reput can't do what needs Spark where it was installed alone."""
+    return SparkError(
+        "this needs Spark, and reput was installed without it",
+        expected="reput[spark]",
+        found=f"no module {module}",
+        next_step="Run: pip install 'reput[spark]' (docs/install.md)",
     )
 
 

@@ -44,7 +44,7 @@ from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
 from reput.cli.times import use_zone
 from reput.errors import SettingsError
-from reput.spark.java import check_java
+from reput.spark.java import check_spark
 from reput.unforeseen import TRACEBACK
 
 __all__ = ["REFUSED", "app", "main", "start_spark"]
@@ -196,7 +196,7 @@ def rebuild_command(
 
             would = preview(options)
         else:
-            check_java()
+            check_spark()
             with ProgressDisplay() as display:
                 summary = rebuild(
                     options,

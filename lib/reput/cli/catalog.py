@@ -12,7 +12,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
 from reput.cli.commands import TABLES
 from reput.cli.output import Output, cataloged_apart, settings_lines
-from reput.spark.java import check_java
+from reput.spark.java import check_spark
 from reput.words import counted
 
 _EXAMPLES = """**Examples**
@@ -71,7 +71,7 @@ def catalog_command(
             optimize=not no_optimize,
             allow_gap=allow_gap,
         )
-        check_java()
+        check_spark()
         done = catalog(options, lambda: commands.start_spark("reput catalog", master, delta=True))
     output.end(0, done.to_dict(), _lines(done))
 

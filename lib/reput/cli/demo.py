@@ -13,6 +13,7 @@ from reput.cli.app import app, start_spark
 from reput.cli.commands import START
 from reput.cli.output import Output, ProgressDisplay, noted, summary_lines
 from reput.errors import SettingsError
+from reput.spark.java import check_spark
 
 _EXAMPLES = """**Examples**
 
@@ -43,6 +44,7 @@ def demo_command(
     from reput.demo import VERSION, run
 
     with Output(as_json) as output:
+        check_spark()
         if directory is None:
             directory = Path(tempfile.mkdtemp(prefix="reput-demo-"))
         else:

@@ -16,6 +16,7 @@ from reput.cli.commands import START
 from reput.cli.output import Output, ProgressDisplay
 from reput.errors import SettingsError
 from reput.spark import class_archive
+from reput.spark.java import is_installed
 
 if TYPE_CHECKING:
     from reput.doctor import Check
@@ -88,7 +89,7 @@ def doctor_command(
         elif archive is Archive.REMOVE:
             class_archive.remove()
         checks = list(machine_checks())
-        if not no_spark:
+        if not no_spark and is_installed():
             java_is_wrong = any(check.name == "java" and check.status is Status.WRONG for check in checks)
             checks.append(_spark(master, java_is_wrong=java_is_wrong))
         if store is not None:

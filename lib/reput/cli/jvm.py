@@ -22,8 +22,6 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from py4j.protocol import Py4JError
-
 from reput.cli.output import ProgressDisplay
 from reput.spark.sessions import session
 
@@ -91,6 +89,8 @@ class _JvmStderr(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
+        from py4j.protocol import Py4JError
+
         try:
             if self._stream is None:
                 from pyspark import SparkContext

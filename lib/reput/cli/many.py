@@ -22,7 +22,7 @@ from reput.cli.arguments import (
 from reput.cli.commands import MEND
 from reput.cli.output import Output, inline, table, told
 from reput.errors import ReputError
-from reput.spark.java import check_java
+from reput.spark.java import check_spark
 from reput.store.space import human
 from reput.words import counted
 
@@ -96,7 +96,7 @@ def rebuild_many_command(
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
         planned = plan_many(stores, out_root, common)
-        check_java()
+        check_spark()
         left = len(planned)
 
         def done(outcome: Outcome) -> None:

@@ -23,7 +23,7 @@ from reput.cli.times import moment
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import next_command
-from reput.spark.java import check_java
+from reput.spark.java import check_spark
 from reput.store.ignored_features import ignored_features
 from reput.store.space import human
 from reput.words import counted
@@ -179,7 +179,7 @@ def _mended(options: RebuildOptions, master: str | None, *, as_json: bool) -> Me
     with ProgressDisplay() as display:
 
         def start() -> SparkSession:
-            check_java()
+            check_spark()
             return commands.start_spark("reput recover", master, display)
 
         return mend(

@@ -15,7 +15,7 @@ from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, inline
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
-from reput.spark.java import check_java
+from reput.spark.java import check_spark
 from reput.store.space import human
 from reput.words import counted
 
@@ -91,7 +91,7 @@ def report_command(
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         target = None if output is None else check_target(output, settings, force=force)
         if with_verify:
-            check_java()
+            check_spark()
         options = GatherOptions(store, broker_conf, rocketmq_version, read_log=not no_log)
         facts = _gathered(options, master, with_verify=with_verify)
         page = b""

@@ -26,7 +26,7 @@ from reput.cli.arguments import (
 )
 from reput.cli.jvm import start_spark
 from reput.cli.output import Output, TailDisplay, noted, summary_lines, told
-from reput.spark.java import check_java, is_submitted
+from reput.spark.java import check_spark, is_submitted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +123,7 @@ def tail_command(
             conf_by_hand=by_hand(ctx, "broker_conf"),
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
-        check_java()
+        check_spark()
         stopping = threading.Event()
         display = TailDisplay()
 

@@ -12,7 +12,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, WrittenBy
 from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, at_most, settings_lines
-from reput.spark.java import check_java
+from reput.spark.java import check_spark
 from reput.store.space import human
 from reput.words import counted
 
@@ -70,7 +70,7 @@ def verify_command(
             queues=tuple(queue or ()),
             index=not no_index,
         )
-        check_java()
+        check_spark()
         with ProgressDisplay("verifying") as display:
             report = (verify if against is None else verify_against)(
                 options,

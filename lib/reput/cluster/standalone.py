@@ -21,7 +21,7 @@ from pathlib import Path
 
 from reput.caches import kernels_can_be_cached
 from reput.errors import SparkError
-from reput.spark.java import check_java
+from reput.spark.java import check_spark
 
 LOOPBACK = "127.0.0.1"
 _WAIT_SECONDS = 180.0
@@ -148,7 +148,7 @@ class Cluster:
         Raises:
             SparkError: there is no Java, or a process ended or wasn't ready after three minutes.
         """
-        check_java()
+        check_spark()
         try:
             self._environment = self._prepare()
             master = self._start("master", "master.Master", "--port", "0")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from reput.errors import ReputError
 from reput.spark import class_archive
-from reput.spark.java import LEAST_JAVA, java
+from reput.spark.java import LEAST_JAVA, is_installed, java
 from reput.spark.sessions import JAVA_TEMPORARY, OPEN_FILES, delta_jar, spark_error
 from reput.store.space import free_bytes, human
 
@@ -92,9 +92,15 @@ def machine_checks() -> Iterator[Check]:
     yield python()
     yield encoding()
     yield numba_cache()
-    yield java_check()
-    yield class_archive_check()
-    yield delta()
+    if is_installed():
+        yield java_check()
+        yield class_archive_check()
+        yield delta()
+    else:
+        yield ok(
+            "spark",
+            "not installed: rebuild, tail, verify, catalog, demo and recover --apply need reput[spark]",
+        )
     yield memory()
     yield open_files(None)
     yield maps(None)

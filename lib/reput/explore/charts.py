@@ -188,7 +188,7 @@ def of_notebook_extra(name: str, problem: str, expected: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise ReputError(
-            problem, expected=expected, found=str(error), next_step="pip install 'reput[notebook]'"
+            problem, expected=expected, found=str(error), next_step="pip install 'reput[spark,notebook]'"
         ) from error
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from reput.errors import StoreError
@@ -132,6 +133,14 @@ class Message:
         kind = _TYPES.get(flags & _COMPRESSION_TYPE)
         if kind is None:
             raise self._packed_wrongly("LZ4, ZSTD or ZLIB", f"type {(flags & _COMPRESSION_TYPE) >> 8}")
+        if kind != _ZLIB and find_spec("pyarrow") is None:
+            raise StoreError(
+                "the body can't be uncompressed here",
+                offset=self.record.physical_offset,
+                expected=f"pyarrow, which reads {kind}",
+                found="no such module",
+                next_step="Run: pip install pyarrow",
+            )
         whole = io.BytesIO()
         try:
             for piece in _unzipped(body) if kind == _ZLIB else _unpacked(body, kind):

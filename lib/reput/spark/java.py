@@ -6,9 +6,11 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 from reput.errors import SparkError
+from reput.unforeseen import without_spark
 
 #: The first Java that Spark 4 runs on.
 LEAST_JAVA = 17
@@ -27,14 +29,24 @@ def is_submitted() -> bool:
     return "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def check_java() -> None:
-    """Check that the Java that Spark will start is there, and new enough; under spark-submit it runs already.
+def is_installed() -> bool:
+    """Whether Spark came with reput: ``reput[spark]``."""
+    try:
+        return find_spec("pyspark") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def check_spark() -> None:
+    """Check that Spark is installed, and that its Java is there and new enough; under spark-submit it runs.
 
     Raises:
         SparkError: it isn't.
     """
     if is_submitted():
         return
+    if not is_installed():
+        raise without_spark("pyspark")
     home = os.environ.get("JAVA_HOME")
     found, version = java()
     expected = f"Java {LEAST_JAVA} or later (17 and 21 are known to work)"

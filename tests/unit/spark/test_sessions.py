@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from reput.errors import SparkError
 from reput.spark import sessions as spark
-from reput.spark.java import check_java
+from reput.spark.java import check_spark
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_the_release_file_tells_the_version(
     (tmp_path / "release").write_text(release)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     if accepted:
-        check_java()
+        check_spark()
         return
     with pytest.raises(SparkError, match=r"can't run on this Java; expected Java 17 or later"):
-        check_java()
+        check_spark()
 
 
 def test_workers_load_what_is_installed_and_not_archives() -> None:

@@ -1,0 +1,119 @@
+"""What works where reput was installed without Spark, and what a command says that needs it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from reput.unforeseen import _OF_SPARK
+from tests.golden.store import GoldenStore
+from tests.rebuilds import Outcome, broker_conf, environment, golden
+
+ROOT = Path(__file__).parents[2]
+#: What Python loads before anything else: the packages of the extra aren't there.
+_WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
+    return golden("5.3.3-restart", tmp_path_factory.mktemp("light"))
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("without")
+    (directory / "sitecustomize.py").write_text(_WITHOUT.format(names=set(_OF_SPARK)))
+    return directory
+
+
+def light(without: Path, *words: str) -> Outcome:
+    """``reput`` on a host that has neither Spark nor Java."""
+    env = environment(PATH="/nowhere", JAVA_HOME=None)
+    env["PYTHONPATH"] = f"{without}:{env['PYTHONPATH']}"
+    command = [sys.executable, "-m", "reput.cli", *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--version",
+        "check STORE",
+        "recover STORE --plan",
+        "stats STORE",
+        "query STORE --offset 0 --bodies",
+        "dump commitlog STORE --limit 1 --bodies",
+        "dump consumequeue STORE --limit 1",
+        "dump index STORE --limit 1",
+        "dump checkpoint STORE",
+        "report STORE --json",
+        "doctor STORE",
+        "rebuild STORE --out OUT --dry-run",
+    ],
+)
+def test_what_looks_at_a_store_works(without: Path, store: GoldenStore, tmp_path: Path, words: str) -> None:
+    done = light(without, *_filled(words, store, tmp_path))
+    assert (done.code, "Spark" in done.stderr) == (0, False), done.stderr
+    assert done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        "rebuild STORE --out OUT",
+        "rebuild-many STORE --out-root OUT",
+        "tail STORE --out OUT",
+        "verify STORE",
+        "report STORE --json --verify",
+        "catalog STORE --table OUT",
+        "demo --dir OUT",
+    ],
+)
+def test_what_needs_spark_says_so(without: Path, store: GoldenStore, tmp_path: Path, words: str) -> None:
+    done = light(without, *_filled(words, store, tmp_path))
+    assert done.code == 2
+    (said,) = [line for line in done.stderr.splitlines() if "Spark" in line]
+    assert said.startswith("reput: this needs Spark, and reput was installed without it")
+    assert "pip install 'reput[spark]'" in said
+    assert not (tmp_path / "out").exists(), "nothing was begun"
+
+
+def _filled(words: str, store: GoldenStore, directory: Path) -> list[str]:
+    names = {"STORE": str(store.root), "OUT": str(directory / "out")}
+    found = [names.get(word, word) for word in words.split()]
+    if "STORE" in words and not words.startswith("dump "):
+        found += ["--broker-conf", str(broker_conf(store)), "--rocketmq-version", store.version]
+    return found
+
+
+def test_the_extra_has_what_the_error_names() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = {re.split(r"[=><\[]", one)[0] for one in project["optional-dependencies"]["spark"]}
+    modules = {"delta-spark": "delta", "prometheus-client": "prometheus_client"}
+    assert {modules.get(name, name) for name in named} | {"py4j"} == set(_OF_SPARK)
+
+
+def test_the_lock_file_of_the_light_one_is_part_of_the_other() -> None:
+    def versions(name: str) -> set[str]:
+        text = (ROOT / "requirements" / name).read_text()
+        return set(re.findall(r"^[a-z0-9_.-]+==\S+", text, re.MULTILINE))
+
+    assert versions("light.txt") < versions("run.txt") <= versions("dev.txt")
+    assert not any(one.startswith(("pyspark", "pyarrow", "pandas")) for one in versions("light.txt"))
