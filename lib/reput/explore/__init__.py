@@ -3,7 +3,7 @@
 Frames come from :mod:`~reput.explore.tables` (a store's files, for SQL), :mod:`~reput.explore.traffic` (the
 log through Spark), :mod:`~reput.explore.lags` (what consumers committed), :mod:`~reput.explore.reach` (an
 incident) and :mod:`~reput.explore.latency` (a tail).
-:mod:`~reput.explore.charts` draws them; it alone needs matplotlib, which comes with ``reput[spark,notebook]``.
+:mod:`~reput.explore.charts` draws them; it alone needs matplotlib: ``reput[spark,notebook]``.
 """
 
 from __future__ import annotations
