@@ -1,3 +1,32 @@
-"""reput: what an Apache RocketMQ broker derives from its commit log, rebuilt with Spark, byte for byte."""
+"""reput: what an Apache RocketMQ broker derives from its commit log, rebuilt with Spark, byte for byte.
+
+>>> import reput
+>>> store = reput.open("/data/store")  # doctest: +SKIP
+>>> store.check().verdict.text         # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reput.lazily import lazily
+
+if TYPE_CHECKING:
+    from reput.api.store import Store, open, rebuild  # noqa: A004 - reput.open, as gzip.open
+    from reput.errors import ReputError
+    from reput.spark.sessions import session
 
 __version__ = "0.1.0"
+
+__all__ = ["ReputError", "Store", "open", "rebuild", "session"]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "ReputError": "errors",
+        "Store": "api.store",
+        "open": "api.store",
+        "rebuild": "api.store",
+        "session": "spark.sessions",
+    },
+)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reput.api import store as api
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, WrittenBy
 from reput.cli.commands import LOOK
 from reput.cli.completing import groups
 from reput.cli.output import Output, age, settings_lines, table
-from reput.config.settings import StoreSettings
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -71,11 +71,9 @@ def lag_command(
     Exit code 0: every offset lies in its queue. 1: an offset lies before the queue's first message or past
     its end, or its queue is missing. 2: refused or failed.
     """
-    from reput.lag import lag
-
     with Output(as_json, interrupted="nothing was changed") as output:
-        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
-        report = lag(settings, group=group, topic=topic, offsets=offsets)
+        opened = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
+        report = opened.lag(group=group, topic=topic, offsets=offsets)
     output.show(report, _lines(report, by))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reput.api import store as api
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store, TimeZone
 from reput.cli.commands import LOOK, MEND
@@ -20,7 +21,6 @@ from reput.cli.output import (
     step_lines,
 )
 from reput.cli.times import moment
-from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import next_command
 from reput.spark.java import check_spark
@@ -82,11 +82,8 @@ def check_command(
 
     Exit code 0: sound. 1: findings. 2: the store or the settings can't be read.
     """
-    from reput.broker.snapshot import take
-    from reput.recovery.check import check_snapshot
-
     with Output(as_json, interrupted="interrupted") as output:
-        check = check_snapshot(take(StoreSettings.load(store, broker_conf, rocketmq_version)))
+        check = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version).check()
     output.show(check, _check_lines(check))
 
 
@@ -124,10 +121,7 @@ def recover_command(
     code 0: nothing to mend, or mended. 1: mended, and damaged messages are gone. 2: refused or failed, with
     the store's files as they were.
     """
-    from reput.broker.snapshot import take
     from reput.job.options import RebuildOptions
-    from reput.recovery.plan import MOST_READ
-    from reput.recovery.plan import plan as plan_restart
 
     with Output(
         as_json, interrupted="the same command finishes what was begun" if apply else "interrupted"
@@ -142,8 +136,8 @@ def recover_command(
             )
             lines = _mended_lines(result)
         else:
-            snapshot = take(StoreSettings.load(store, broker_conf, rocketmq_version))
-            result = plan_restart(snapshot, None if full else MOST_READ)
+            opened = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
+            result = opened.plan(full=full)
             lines = _plan_lines(result)
     output.show(result, lines)
 

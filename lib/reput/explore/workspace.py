@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import reput
 from reput import demo
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
@@ -50,6 +51,14 @@ class Store:
             SettingsError, UnsupportedError: see :meth:`reput.config.settings.StoreSettings.load`.
         """
         return StoreSettings.load(self.root, self.broker_conf, self.version, dledger=True)
+
+    def open(self) -> reput.Store:
+        """What can be asked of it; see docs/python.md.
+
+        Raises:
+            ReputError: it can't be read.
+        """
+        return reput.open(self.root, broker_conf=self.broker_conf, rocketmq_version=self.version)
 
 
 class Workspace:

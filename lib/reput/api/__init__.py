@@ -1,0 +1,1 @@
+"""A store in Python: what ``import reput`` offers, and what the commands call."""

@@ -1,0 +1,359 @@
+"""A store, and what can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.config.settings import StoreSettings
+from reput.errors import SettingsError, StoreError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.dump.damage import Damage
+    from reput.dump.wanted import Wanted
+    from reput.job import Summary
+    from reput.lag import LagReport
+    from reput.query import Message, QueryStore
+    from reput.recovery.check import Check
+    from reput.recovery.plan import Plan
+    from reput.report.facts import QueueFacts
+    from reput.verify import Report
+
+AnyPath = str | PathLike[str]
+#: Milliseconds since 1970, or a time with a time zone.
+Time = int | datetime
+#: ``"Orders"``, ``"Orders:3"`` or ``("Orders", 3)``.
+Queue = str | tuple[str, int | None]
+
+
+class Store:
+    """A store, at rest or with a broker that runs on it; it is only read.
+
+    Nothing is read, and nothing refused, before something is asked. A DLedger log does for all but
+    :meth:`check` and :meth:`plan`, which refuse it.
+
+    Args:
+        path: its directory.
+        broker_conf: the broker's own configuration file; None for what the store shows.
+        rocketmq_version: that wrote it, or is going to start on it; None for what the store shows.
+    """
+
+    def __init__(
+        self, path: AnyPath, *, broker_conf: AnyPath | None = None, rocketmq_version: str | None = None
+    ) -> None:
+        self.path = Path(path)
+        self.broker_conf = None if broker_conf is None else Path(broker_conf)
+        self.rocketmq_version = rocketmq_version
+
+    def __repr__(self) -> str:
+        return f"reput.Store({str(self.path)!r})"
+
+    @cached_property
+    def settings(self) -> StoreSettings:
+        """What broker.conf and the files say: sizes, release, places.
+
+        Raises:
+            ReputError: there is no store, or it can't be read, or what was given contradicts itself.
+        """
+        return StoreSettings.load(self.path, self.broker_conf, self.rocketmq_version, dledger=True)
+
+    def check(self) -> Check:
+        """What would keep a broker from starting, and what is wrong to be seen without the log.
+
+        Raises:
+            ReputError: the store can't be read.
+        """
+        from reput.broker.snapshot import take
+        from reput.recovery.check import check_snapshot
+
+        return check_snapshot(take(self._plain_settings()))
+
+    def plan(self, *, full: bool = False) -> Plan:
+        """What a broker's start would do to the store, and lose.
+
+        Args:
+            full: read all that the broker would, not 3 GiB of the log at most.
+
+        Raises:
+            ReputError: the store can't be read, or has what can't be predicted.
+        """
+        from reput.broker.snapshot import take
+        from reput.recovery.plan import MOST_READ, plan
+
+        return plan(take(self._plain_settings()), None if full else MOST_READ)
+
+    def queues(self) -> list[QueueFacts]:
+        """Every queue that has files, by topic and queue id: its min and max offset, files, last time.
+
+        Of the log a record's head is read for each queue.
+
+        Raises:
+            ReputError: the store can't be read. Of a queue that can't, ``problem`` says why.
+        """
+        from reput.broker.snapshot import take
+        from reput.log.segments import discover
+        from reput.report.queues import queue_facts
+
+        return queue_facts(take(self.settings), discover(self.settings), None, running=False).rows
+
+    def messages(
+        self,
+        *,
+        topic: str | Iterable[str] = (),
+        queue: Queue | Sequence[Queue] = (),
+        tag: str | None = None,
+        key: str | None = None,
+        uniq_key: str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
+        start: int = 0,
+        end: int | None = None,
+        limit: int | None = None,
+        damage: Callable[[Damage], object] | None = None,
+    ) -> Iterator[Message]:
+        """Messages of the commit log, in its order, with the conditions of ``reput dump commitlog``.
+
+        Args:
+            topic: one, or several of which any will do.
+            queue: as ``topic``; a message may be of a topic or of a queue.
+            tag: its tag.
+            key: one of its keys, or its UNIQ_KEY.
+            uniq_key: its UNIQ_KEY.
+            since, until: by storeTimestamp; half open.
+            start, end: physical offsets at which records begin; half open.
+            limit: how many at most.
+            damage: gets what is damaged between them; None to end with an error there.
+
+        Raises:
+            StoreError: the log is damaged, or can't be read.
+            SettingsError: a condition can't be understood.
+        """
+        wanted = _wanted(topic, queue, tag, key, uniq_key, since, until)
+        return self._messages(wanted, start, end, limit, damage)
+
+    def _messages(
+        self,
+        wanted: Wanted,
+        start: int,
+        end: int | None,
+        limit: int | None,
+        damage: Callable[[Damage], object] | None,
+    ) -> Iterator[Message]:
+        from reput.dump import places
+        from reput.dump.commitlog import MOST_OFFSET, Block, Reader
+        from reput.dump.damage import Damage
+
+        place = places.log_place(self.path, self.broker_conf, self.rocketmq_version)
+        last = MOST_OFFSET if end is None else end
+        reader = Reader(place.settings, entries=place.log.entries, wanted=wanted, start=start, end=last)
+        left = limit
+        if left is not None and left <= 0:
+            return
+        for event in reader.log(place.log, followed=place.followed):
+            if isinstance(event, Damage):
+                if damage is None:
+                    raise _damaged(event)
+                damage(event)
+            elif isinstance(event, Block):
+                block = event if left is None else event.first(left)
+                yield from block.messages()
+                left = None if left is None else left - len(block.rows)
+                if left == 0:
+                    return
+
+    @cached_property
+    def query(self) -> QueryStore:
+        """Messages by physical offset, queue offset, time, id and key, as a broker answers.
+
+        Raises:
+            ReputError: the store can't be read.
+        """
+        from reput.query import QueryStore
+
+        return QueryStore(self.settings)
+
+    def lag(
+        self,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        offsets: AnyPath | None = None,
+        now: int | None = None,
+    ) -> LagReport:
+        """How far consumers are behind, by what they committed.
+
+        Args:
+            group, topic: only these.
+            offsets: the file of committed offsets; None for ``config/consumerOffset.json``.
+            now: ms since 1970 from which ages are counted; None for the present.
+
+        Raises:
+            ReputError: the offsets, a queue or the log can't be read.
+        """
+        from reput.lag import lag
+
+        path = None if offsets is None else Path(offsets)
+        return lag(self.settings, group=group, topic=topic, offsets=path, now=now)
+
+    def verify(
+        self, spark: SparkSession | None = None, *, queues: Iterable[str] = (), index: bool = True
+    ) -> Report:
+        """Queues, index and checkpoint against the log, both ways.
+
+        Args:
+            spark: a session of :func:`reput.session`; None for one that is made, or the one that runs.
+            queues: ``TOPIC`` or ``TOPIC:ID``; empty for all. With a choice the index isn't looked at.
+            index: the index is looked at, too.
+
+        Raises:
+            ReputError: refused or failed.
+        """
+        from reput.spark.java import check_spark
+        from reput.verify import VerifyOptions, verify
+
+        check_spark()
+        options = VerifyOptions(
+            self.path,
+            broker_conf=self.broker_conf,
+            rocketmq_version=self.rocketmq_version,
+            queues=tuple(queues),
+            index=index,
+        )
+        return verify(options, _starter(spark))
+
+    def _plain_settings(self) -> StoreSettings:
+        return StoreSettings.load(self.path, self.broker_conf, self.rocketmq_version)
+
+
+def open(  # noqa: A001 - reput.open, as gzip.open
+    path: AnyPath, *, broker_conf: AnyPath | None = None, rocketmq_version: str | None = None
+) -> Store:
+    """A store that can be read. Its files stay as they are.
+
+    Args:
+        path, broker_conf, rocketmq_version: see :class:`Store`.
+
+    Raises:
+        ReputError: there is no store, or what was given contradicts itself.
+    """
+    from reput.store.reading import check_store
+
+    store = Store(path, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
+    check_store(store.path.absolute())
+    _ = store.settings
+    return store
+
+
+def rebuild(
+    path: AnyPath,
+    out: AnyPath,
+    *,
+    spark: SparkSession | None = None,
+    broker_conf: AnyPath | None = None,
+    rocketmq_version: str | None = None,
+    queues: Iterable[str] = (),
+    index: bool = True,
+) -> Summary:
+    """Make consume queues, index files, checkpoint and ledger from a store's commit log.
+
+    A run that was interrupted goes on where it stopped. To replace a store's own files, use the command.
+
+    Args:
+        path, broker_conf, rocketmq_version: see :class:`Store`.
+        out: the directory to write.
+        spark: a session of :func:`reput.session`; None for one that is made, or the one that runs.
+        queues: ``TOPIC`` or ``TOPIC:ID``; empty for all.
+        index: build index files, too.
+
+    Raises:
+        ReputError: refused or failed, with what was there unchanged.
+    """
+    from reput.job import RebuildOptions
+    from reput.job import rebuild as run
+    from reput.spark.java import check_spark
+
+    check_spark()
+    options = RebuildOptions(
+        Path(path),
+        Path(out),
+        broker_conf=None if broker_conf is None else Path(broker_conf),
+        rocketmq_version=rocketmq_version,
+        queues=tuple(queues),
+        index=index,
+    )
+    return run(options, _starter(spark))
+
+
+def _starter(spark: SparkSession | None) -> Callable[[], SparkSession]:
+    def start() -> SparkSession:
+        from reput.spark import session
+
+        return session("reput") if spark is None else spark
+
+    return start
+
+
+def _wanted(
+    topic: str | Iterable[str],
+    queue: Queue | Sequence[Queue],
+    tag: str | None,
+    key: str | None,
+    uniq_key: str | None,
+    since: Time | None,
+    until: Time | None,
+) -> Wanted:
+    from reput.dump.wanted import Wanted
+
+    return Wanted(
+        topics=(topic,) if isinstance(topic, str) else tuple(topic),
+        queues=tuple(map(_queue, [queue] if _is_one(queue) else queue)),
+        tag=tag,
+        key=key,
+        uniq_key=uniq_key,
+        since=_ms("since", since),
+        until=_ms("until", until),
+    )
+
+
+def _is_one(queue: Queue | Sequence[Queue]) -> bool:
+    """Whether it is a queue, and not several."""
+    return isinstance(queue, str) or (len(queue) == 2 and isinstance(queue[1], int | None))
+
+
+def _queue(queue: object) -> tuple[str, int | None]:
+    match queue:
+        case (str() as topic, int() | None as number):
+            return topic, number
+        case str() if queue:
+            topic, colon, text = queue.rpartition(":")
+            if colon and topic and text.isascii() and text.isdecimal():
+                return topic, int(text)
+            return queue, None
+    raise SettingsError("a queue can't be understood", expected="TOPIC, TOPIC:ID or (topic, id)", found=queue)
+
+
+def _ms(name: str, time: Time | None) -> int | None:
+    if not isinstance(time, datetime):
+        return time
+    if time.tzinfo is None:
+        raise SettingsError(
+            f"{name} is a time of no time zone", expected="ms since 1970, or a time with tzinfo", found=time
+        )
+    return round(time.timestamp() * 1000)
+
+
+def _damaged(damage: Damage) -> StoreError:
+    return StoreError(
+        f"the commit log is damaged: {damage.kind}",
+        path=damage.path,
+        offset=damage.offset,
+        expected=damage.expected,
+        found=damage.found,
+        next_step="To read on behind it, let messages(damage=...) take what is damaged, a list's append say",
+    )
