@@ -51,9 +51,9 @@ The messages that no queue leads to, as `recover --plan` or `verify` names them:
 
     reput export /data/store --finding units-missing --queue orders:3 -o stranded.jsonl
 
-What a topic got between two times, to look at:
+Ten messages of a topic, to look at:
 
-    reput export /data/store --topic orders --since 2026-11-21T10:00 --until 2026-11-21T10:05 -o - | jq .keys
+    reput export /data/store --topic orders --limit 10 -o - | jq .keys
 
 The same as a small store that a broker can open:
 
