@@ -16,7 +16,7 @@ from reput.format import names
 from reput.format.commitlog import Record
 from reput.resend.run import MOST_REPEATED
 from tests.compat.broker import Broker, Received
-from tests.compat.jars import cache_dir, jars
+from tests.compat.jars import VERSIONS, cache_dir, jars
 from tests.compat.java_store import JavaStore
 from tests.compat.workloads import SMALL_FILES
 from tests.local import open_store, rebuild_locally
@@ -127,15 +127,16 @@ def test_every_message_arrives_however_often_the_sending_is_killed(tmp_path: Pat
             assert first == sent, "those of a queue stay in one, in their order"
 
 
-def test_the_real_store_opens_a_small_store(tmp_path: Path) -> None:
-    source = golden("5.5.0-mixed", tmp_path)
+@pytest.mark.parametrize("release", VERSIONS)
+def test_the_real_store_opens_a_small_store(release: str, tmp_path: Path) -> None:
+    source = golden(f"{release}-mixed", tmp_path)
     small = tmp_path / "small"
     options = ExportOptions(
-        source.root, small, form=STORE, version="5.5.0", wanted=Wanted(topics=("Orders",))
+        source.root, small, form=STORE, version=release, wanted=Wanted(topics=("Orders",))
     )
     result = export(options)
     config = {**source.config}
-    with JavaStore("5.5.0", small, config) as store:
+    with JavaStore(release, small, config) as store:
         assert store.load()
         store.start()
         store.wait_dispatched()
@@ -149,7 +150,7 @@ def test_the_real_store_opens_a_small_store(tmp_path: Path) -> None:
     out = tmp_path / "rebuilt"
     opened = open_store(
         small,
-        version="5.5.0",
+        version=release,
         consume_queue_file_size=int(str(config["mappedFileSizeConsumeQueue"])),
     )
     rebuild_locally(opened, out, index=False)

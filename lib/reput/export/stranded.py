@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +19,7 @@ from reput.errors import SettingsError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
 from reput.recovery.plan import plan
 from reput.store.nearest import nearest
+from reput.store.reading import unreadable
 
 #: What stands in a message's place of its queue.
 _ITSELF, _NOTHING, _ANOTHER = 0, 1, 2
@@ -152,9 +154,15 @@ class _Queue:
         self._units = []
         for path, base, length in files:
             whole = length - length % self._length
-            if whole:
-                self._bases.append(base // self._length)
-                self._units.append(mapped(path, whole).view(np.dtype(module.FIELDS)))
+            if not whole:
+                continue
+            try:
+                units = mapped(path, whole)
+            except (OSError, ValueError) as error:  # no permission; or it has become shorter meanwhile
+                reason = error if isinstance(error, OSError) else OSError(errno.EIO, str(error))
+                raise unreadable("this queue", path, reason) from error
+            self._bases.append(base // self._length)
+            self._units.append(units.view(np.dtype(module.FIELDS)))
         self._known: NDArray[np.int64] | None = None
 
     def states(self, offsets: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:

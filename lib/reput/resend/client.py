@@ -21,8 +21,9 @@ from reput.resend.outgoing import Outgoing, encoded
 _SEND_MS = 15_000
 #: What a broker or the network refused is tried again after so many seconds.
 _PAUSES = (1.0, 2.0, 4.0, 8.0)
-#: ResponseCode: MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST. Another try gets the same answer.
-_FINAL = ("CODE: 13 ", "CODE: 16 ", "CODE: 17 ")
+#: ResponseCode: MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST; and what access control says in 4.9. Another
+#: try gets the same answer.
+_FINAL = ("CODE: 13 ", "CODE: 16 ", "CODE: 17 ", "AclException")
 _GROUP = "reput-resend"
 _STORED = "SEND_OK"
 #: As SendResult shows itself: a round trip less than to ask for it.

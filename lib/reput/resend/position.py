@@ -108,7 +108,13 @@ class Position:
         try:
             first, *more = (json.loads(line) for line in whole.splitlines())
             reached = Reached(**more[-1]) if more else Reached()
-        except (ValueError, TypeError):
+            if any(
+                type(getattr(reached, name)) is not type(value) for name, value in asdict(Reached()).items()
+            ):
+                raise ValueError
+            if not -1 <= reached.last <= reached.next:
+                raise ValueError
+        except (ValueError, TypeError, RecursionError):
             raise self._foreign("something else") from None
         if not isinstance(first, dict):
             raise self._foreign("something else")
