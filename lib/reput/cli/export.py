@@ -12,6 +12,7 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Limit, Since, TimeZone, Until, WrittenBy
 from reput.cli.commands import MEND
+from reput.cli.completing import findings
 from reput.cli.dump.options import (
     End,
     Key,
@@ -79,13 +80,6 @@ Delayed = Annotated[
 Damaged = Annotated[bool, typer.Option("--damaged", help="Include messages that don't match their CRC.")]
 
 
-def kinds() -> list[str]:
-    """Findings that can be asked for, for a shell."""
-    from reput.export.stranded import KINDS
-
-    return list(KINDS)
-
-
 @commands.app.command("export", epilog=EXAMPLES, rich_help_panel=MEND)
 def export_command(
     store: Annotated[
@@ -108,7 +102,7 @@ def export_command(
         typer.Option(
             "--finding",
             metavar="KIND",
-            autocompletion=kinds,
+            autocompletion=findings,
             help="Only messages of this finding, as check, recover or verify name it, e.g. units-missing.",
         ),
     ] = None,

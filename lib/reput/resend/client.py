@@ -128,6 +128,7 @@ class Client:
             found = self._called(
                 f"no broker takes messages of topic {topic}",
                 lambda: list(self._producer.fetchPublishMessageQueues(topic)),
+                "See that the name server answers there and a broker has the topic, with mqadmin topicRoute",
             )
             self._queues[topic] = sorted(found, key=lambda one: (str(one.getBrokerName()), one.getQueueId()))
         queues = self._queues[topic]
@@ -190,21 +191,27 @@ class Client:
             *(f"-Drocketmq.client.logRoot={self._home}", "-Drocketmq.client.logLevel=ERROR"),
         ]
 
-    def _called(self, problem: str, call: Any) -> Any:
+    def _called(self, problem: str, call: Any, next_step: str | None = None) -> Any:
         from py4j.protocol import Py4JError, Py4JJavaError
 
         try:
             return call()
         except Py4JJavaError as error:
-            raise self._failed(problem, str(error.java_exception.toString())) from None
+            raise self._failed(problem, str(error.java_exception.toString()), next_step) from None
         except (Py4JError, OSError, TypeError) as error:  # a class that isn't there is called as a package
             raise self._failed(problem, str(error) or self._stderr()) from None
 
-    def _failed(self, problem: str, found: str) -> BrokerError:
+    def _failed(self, problem: str, found: str, next_step: str | None = None) -> BrokerError:
         first = " ".join(found.split())
         if self._keys is not None:
             first = self._keys.hide(first)
-        return BrokerError(problem, path=self._name_server, expected="an answer from the broker", found=first)
+        return BrokerError(
+            problem,
+            path=self._name_server,
+            expected="an answer from the broker",
+            found=first,
+            next_step=next_step,
+        )
 
     def _stderr(self) -> str:
         with suppress(OSError):
