@@ -17,7 +17,7 @@ from reput.dump.commitlog import MOST_OFFSET, Block, Reader
 from reput.dump.damage import Damage
 from reput.dump.places import LogPlace, log_place
 from reput.dump.wanted import Wanted
-from reput.errors import OutputError, SettingsError
+from reput.errors import Finding, OutputError, SettingsError
 from reput.export.apart import Apart, Counted, LeftOut, apart
 from reput.export.records import deliver_time, line_of
 from reput.export.small_store import SmallStore
@@ -130,7 +130,7 @@ class Exported:
             "first_physical_offset": self.first,
             "last_physical_offset": self.last,
             "left_out": [one.to_dict() for one in self.left_out],
-            "findings": [one.to_dict() for one in self.findings],
+            "findings": [Finding.to_dict(one) for one in self.findings],
             "not_checked": self.not_checked,
             "next_steps": self.next_steps,
         }

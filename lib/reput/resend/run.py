@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reput.dump.damage import Damage
-from reput.errors import SettingsError
+from reput.errors import Finding, SettingsError
 from reput.export.apart import Apart, Counted, LeftOut
 from reput.resend.client import Client
 from reput.resend.jars import client_jars
@@ -103,7 +103,7 @@ class Resent:
             "unsure": self.unsure,
             "topics": self.topics,
             "left_out": [one.to_dict() for one in self.left_out],
-            "findings": [one.to_dict() for one in self.findings],
+            "findings": [Finding.to_dict(one) for one in self.findings],
             "position": str(self.position),
             "seconds": round(self.seconds, 3),
         }
