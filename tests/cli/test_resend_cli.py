@@ -156,6 +156,22 @@ def test_a_run_goes_on_where_one_was_broken_off(
         resend(options)
 
 
+def test_what_was_left_out_isnt_forgotten(
+    reput: Command, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "client_jars", lambda *_: [])
+    monkeypatch.setattr(run_module, "Client", Recorder())
+    words = ("resend", file, "--name-server", "127.0.0.1:1")
+    first, second = reput(*words), reput(*words)
+    assert first.stdout.startswith(f"Sent 8 messages of {file} to 127.0.0.1:1\n")
+    assert second.stdout.startswith(f"Nothing to do: {file} was sent before\n")
+    assert "8 messages, by earlier runs, which left out 2: " in second.stdout
+    assert (first.code, second.code) == (1, 1)
+    other = reput(*words, "--half")
+    assert other.code == 2
+    assert "included ['half'], and there []" in other.stderr
+
+
 def test_a_rate_is_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(run_module, "client_jars", lambda *_: [])

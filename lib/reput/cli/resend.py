@@ -155,7 +155,9 @@ def _lines(result: Resent) -> Iterator[str]:
     else:
         yield f"Nothing to do: {options.source} was sent before"
     if result.sent_before:
-        yield f"  before     {counted(result.sent_before, 'message')}, by earlier runs: {result.position}"
+        left_out = f", which left out {result.left_out_before:,}" if result.left_out_before else ""
+        before = f"{counted(result.sent_before, 'message')}, by earlier runs{left_out}"
+        yield f"  before     {before}: {result.position}"
     topics = [f"{count:,} {inline(topic)}" for topic, count in sorted(result.topics.items())]
     yield from at_most("  topic      ", topics, "             and {} more; --json lists all")
     yield from at_most("  left out   ", result.left_out, "             and {} more; --json lists all")

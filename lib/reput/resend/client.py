@@ -24,6 +24,10 @@ _PAUSES = (1.0, 2.0, 4.0, 8.0)
 #: ResponseCode: MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST; and what access control says in 4.9. Another
 #: try gets the same answer.
 _FINAL = ("CODE: 13 ", "CODE: 16 ", "CODE: 17 ", "AclException")
+_IF_ILLEGAL = (
+    "The same command goes on from there. If the broker never takes it, being too large say, remove its line, "
+    "which has this msg_id"
+)
 _GROUP = "reput-resend"
 _STORED = "SEND_OK"
 #: As SendResult shows itself: a round trip less than to ask for it.
@@ -102,12 +106,12 @@ class Client:
             lambda: list(self._decoder.decodeMessages(self._wrap(encoded(messages)))),
         )
         unsure = 0
-        for message in made:
+        for message, one in zip(made, messages, strict=True):
             message.setTopic(topic)
-            unsure += self._sent(topic, message, queue) != _STORED
+            unsure += self._sent(f"message {one.origin} of {topic} wasn't sent", message, queue) != _STORED
         return unsure
 
-    def _sent(self, topic: str, message: Any, queue: Any) -> str:
+    def _sent(self, problem: str, message: Any, queue: Any) -> str:
         """The status that a broker answered with."""
 
         def once() -> str:
@@ -116,12 +120,12 @@ class Client:
 
         for pause in _PAUSES:
             try:
-                return str(self._called(f"a message of {topic} wasn't sent", once))
+                return str(self._called(problem, once, _IF_ILLEGAL))
             except BrokerError as error:
                 if self._process.poll() is not None or any(code in (error.found or "") for code in _FINAL):
                     raise
                 time.sleep(pause)
-        return str(self._called(f"a message of {topic} wasn't sent", once))
+        return str(self._called(problem, once, _IF_ILLEGAL))
 
     def _java_queue(self, topic: str, queue_id: int) -> Any:
         if topic not in self._queues:

@@ -64,11 +64,13 @@ class Outgoing:
         topic: where to.
         queue_id: the queue that it was in.
         inner: flag, body (uncompressed), and properties.
+        origin: the broker's id of the message that it is made of.
     """
 
     topic: str
     queue_id: int
     inner: InnerMessage
+    origin: str
 
     @property
     def size(self) -> int:
@@ -131,7 +133,8 @@ def outgoing(
             raise NotSentError("properties", f"brokers take at most {_MOST_PROPERTIES} bytes of properties")
         if not body:
             raise NotSentError("no-body", "clients can't send a message without a body")
-        found.append(Outgoing(topic, message.record.queue_id, InnerMessage(flag, body, raw)))
+        inner = InnerMessage(flag, body, raw)
+        found.append(Outgoing(topic, message.record.queue_id, inner, message.offset_msg_id))
     return found
 
 

@@ -29,6 +29,7 @@ class Reached:
         last: where the last one that was dealt with begins; -1 without one.
         fingerprint: SHA-256 of that one's bytes.
         sent: messages that were sent so far.
+        left_out: messages that were left out so far.
         done: all were.
     """
 
@@ -36,6 +37,7 @@ class Reached:
     last: int = -1
     fingerprint: str = ""
     sent: int = 0
+    left_out: int = 0
     done: bool = False
 
 

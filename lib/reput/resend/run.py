@@ -67,7 +67,7 @@ class Resent:
         options: what was asked for.
         position: the file.
         sent: messages of this run.
-        sent_before: messages of earlier runs.
+        sent_before, left_out_before: messages of earlier runs.
         unsure: messages that are stored, and weren't said to be on disk, or on a slave.
         topics: messages of this run by topic.
         left_out: what wasn't sent.
@@ -79,6 +79,7 @@ class Resent:
     position: Path
     sent: int = 0
     sent_before: int = 0
+    left_out_before: int = 0
     unsure: int = 0
     topics: dict[str, int] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -88,7 +89,7 @@ class Resent:
     @property
     def exit_code(self) -> int:
         """0 when all was sent, and is safe."""
-        return int(bool(self.left_out or self.unsure or self.findings))
+        return int(bool(self.left_out or self.left_out_before or self.unsure or self.findings))
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
@@ -99,6 +100,7 @@ class Resent:
             "dry_run": self.options.dry_run,
             "messages": self.sent,
             "sent_before": self.sent_before,
+            "left_out_before": self.left_out_before,
             "most_repeated": MOST_REPEATED,
             "unsure": self.unsure,
             "topics": self.topics,
@@ -149,7 +151,7 @@ def resend(options: ResendOptions, show: Callable[[int], None] = lambda _: None)
         if not options.dry_run or path.exists():
             position = opened.enter_context(Position(path, _run_of(options)))
         reached = Reached() if position is None else position.reached
-        result.sent_before = reached.sent
+        result.sent_before, result.left_out_before = reached.sent, reached.left_out
         if reached.last >= 0:
             check_resumed(options.source, source, reached.last, reached.fingerprint)
         client: Client | None = None
@@ -194,7 +196,7 @@ def _run_of(options: ResendOptions) -> dict[str, object]:
         "source": str(options.source.absolute()),
         **named,
         "to_topic": options.to_topic,
-        "included": sorted(options.included),
+        "included": sorted(one.value for one in options.included),
     }
 
 
@@ -230,8 +232,13 @@ def _windows(
         seen = True
         size += more
         window.messages += messages
-        sent = window.reached.sent + len(messages)
-        window.reached = Reached(item.next, item.start, item.fingerprint, sent)
+        window.reached = Reached(
+            item.next,
+            item.start,
+            item.fingerprint,
+            window.reached.sent + len(messages),
+            window.reached.left_out + (not messages),
+        )
     if seen:
         window.reached = replace(window.reached, done=True)
         yield window

@@ -27,9 +27,9 @@ def test_it_goes_on_from_the_last_whole_line(tmp_path: Path) -> None:
             lines = sum(end < cut for end in ends)
             expected = steps[lines - 2] if lines > 1 else Reached()
             assert position.reached == expected
-            position.reach(Reached(7, 6, "more", 5))
+            position.reach(Reached(7, 6, "more", 5, 2))
         with Position(path, RUN) as position:
-            assert position.reached == Reached(7, 6, "more", 5)
+            assert position.reached == Reached(7, 6, "more", 5, 2)
 
 
 def test_a_run_that_sent_nothing_leaves_nothing(tmp_path: Path) -> None:
