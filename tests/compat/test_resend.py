@@ -26,7 +26,7 @@ from tests.stores import LogWriter
 pytestmark = pytest.mark.compat
 
 RELEASE = "5.3.3"
-COUNT, KILLS = 1500, 2
+COUNT, KILLS = 1000, 2
 SECRET = "a-secret-that-nobody-shows"
 
 
@@ -102,8 +102,6 @@ def test_every_message_arrives_however_often_the_sending_is_killed(tmp_path: Pat
         assert [(one["kind"], one["count"]) for one in result["left_out"]] == [("half", 1)]
         assert result["messages"] + result["sent_before"] == COUNT
         assert result["sent_before"] > 0
-        again = run(*words, env=env)
-        assert (again.code, again.stdout.split(":")[0]) == (1, "Nothing to do")
         broker.wait_dispatched()
         got = [*broker.consume_all("Orders"), *broker.consume_all("Fewer")]
         assert {one.body for one in broker.consume_all("Again")} == {b"half", body_of(lines[-1])}

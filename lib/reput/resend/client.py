@@ -25,8 +25,8 @@ _PAUSES = (1.0, 2.0, 4.0, 8.0)
 #: try gets the same answer.
 _FINAL = ("CODE: 13 ", "CODE: 16 ", "CODE: 17 ", "AclException")
 _IF_ILLEGAL = (
-    "The same command goes on from there. If the broker never takes it, being too large say, remove its line, "
-    "which has this msg_id"
+    "The same command goes on from there. If the broker never takes it, being too large say, remove its "
+    "line, which has this msg_id"
 )
 _GROUP = "reput-resend"
 _STORED = "SEND_OK"
