@@ -143,6 +143,10 @@ class SparkError(ReputError):
     """Spark can't run here, or failed by itself."""
 
 
+class BrokerError(ReputError):
+    """A running broker, or RocketMQ's client, refused or didn't answer; ``path`` is the name server."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """What is said of one file or directory: the base of all that commands find.

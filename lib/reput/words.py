@@ -13,6 +13,10 @@ _DOUBTFUL = re.compile("[^ -~]")
 _WORD_BEGINS = re.compile("(?<=[a-z0-9])(?=[A-Z])")
 
 
+#: Of all JSON documents and lines (docs/json.md): a field that goes, or means something else, raises it.
+SCHEMA_VERSION = 1
+
+
 @cache
 def snake_case(name: str) -> str:
     """A name of RocketMQ's or of a column as JSON has it: ``storeTimestamp`` is ``store_timestamp``."""

@@ -57,6 +57,11 @@ def shell(
     return ask
 
 
+def test_findings_to_save(shell: Shell, store: GoldenStore) -> None:
+    assert shell("export", store.root, "--finding", "units-") == ["units-missing"]
+    assert shell("export", store.root, "--queue", "Ord") == shell("query", store.root, "--queue", "Ord")
+
+
 def test_topics_and_queues_of_the_store(shell: Shell, store: GoldenStore) -> None:
     topics = sorted(path.name for path in (store.root / "consumequeue").iterdir())
     assert shell("query", store.root, "--topic", "") == topics

@@ -76,6 +76,8 @@ UNMOUNTED = {
     "stats": (2, "commitlog"),
     "dump commitlog": (2, "commitlog"),
     "query --offset 0": (2, "commitlog"),
+    "export -o OUT": (2, "commitlog"),
+    "export --finding units-missing -o OUT": (2, "commitlog"),
 }
 
 

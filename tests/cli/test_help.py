@@ -22,8 +22,8 @@ from tests.rebuilds import Command, broker_conf, golden
 #: Commands that start Spark, and words that let others do it.
 WITH_SPARK = {"rebuild", "rebuild-many", "tail", "verify", "catalog", "demo"}
 SPARK_WORDS = {"--apply", "--verify"}
-#: Needs a store that was rebuilt in place: ``tests/cli/test_undo.py``.
-ELSEWHERE = {"undo"}
+#: Need a store that was rebuilt in place, or an export: ``test_undo.py``, ``test_resend_cli.py``.
+ELSEWHERE = {"undo", "resend"}
 
 
 def leaves(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

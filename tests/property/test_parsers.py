@@ -7,6 +7,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -31,6 +32,8 @@ from reput.dump.consumequeue import dump as dump_queue
 from reput.dump.index import IndexPlace
 from reput.dump.places import queue_places
 from reput.errors import ReputError
+from reput.export.apart import Apart
+from reput.export.records import line_of, message_of
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.checkpoint import StoreCheckpoint
@@ -44,6 +47,9 @@ from reput.output.ledger.ledger import Ledger
 from reput.recovery.check import check_snapshot
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
+from reput.resend.keys import access_keys
+from reput.resend.outgoing import NotSentError, outgoing
+from reput.resend.position import Position
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.options import NAMES, Options
@@ -572,6 +578,33 @@ def test_a_swap_is_read_or_refused(place: Path, data: bytes) -> None:
     kept.mkdir(exist_ok=True)
     (kept / swap.INTENT).write_bytes(data)
     answered(lambda: swap.Record.read(kept))
+
+
+LINE = (
+    b'{"topic": "t", "queue_id": 1, "born_host": "[::1]:5", "properties": {"KEYS": "k"}, '
+    b'"properties_size": 7, "body_crc": 5, "body_base64": "aGk="}'
+)
+POSITION = b'{"reput": "resend 1"}\n{"next": 5, "last": 3, "fingerprint": "x", "sent": 1, "done": false}\n'
+
+
+@settings(max_examples=examples(300))
+@given(any_of(LINE), any_of(POSITION), any_of(b"accessKey: a\nsecretKey: b\n"))
+@example(_DEEP, POSITION, b"")
+@example(b'{"topic": "t", "body_base64": "", "born_host": "::1%x:5"}', b'{"reput": "resend 1"}\n[]\n', b"")
+@example(LINE, b'{"reput": "resend 1"}\n{"next": "5", "last": null}\n', b"")
+@example(LINE, b'{"reput": "resend 1"}\n' + _DEEP + b"\n", b"")
+def test_what_is_sent_again_is_read_or_refused(
+    place: Path, line: bytes, position: bytes, keys: bytes
+) -> None:
+    with suppress(ValueError):
+        found = message_of(line)
+        assert message_of(json.dumps(line_of(found))).record == found.record
+        answered(lambda: outgoing(found, None, 0, included=set(Apart)), NotSentError)
+    for name, data in (("position", position), ("keys", keys)):
+        (place / name).write_bytes(data)
+    with suppress(ReputError), Position(place / "position", {"reput": "resend 1"}) as reached:
+        assert reached.reached.next >= reached.reached.last
+    answered(lambda: access_keys(place / "keys"))
 
 
 @settings(max_examples=examples(200))

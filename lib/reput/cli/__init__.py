@@ -5,7 +5,22 @@ from __future__ import annotations
 from reput.cli.crash import ended_by
 
 try:
-    from reput.cli import catalog, demo, doctor, lag, many, query, recover, report, stats, undo, verify, watch
+    from reput.cli import (
+        catalog,
+        demo,
+        doctor,
+        export,
+        lag,
+        many,
+        query,
+        recover,
+        report,
+        resend,
+        stats,
+        undo,
+        verify,
+        watch,
+    )
     from reput.cli.app import main
 except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - Python would end with 1
     raise SystemExit(ended_by(error)) from None
@@ -14,12 +29,14 @@ __all__ = [
     "catalog",
     "demo",
     "doctor",
+    "export",
     "lag",
     "main",
     "many",
     "query",
     "recover",
     "report",
+    "resend",
     "stats",
     "undo",
     "verify",

@@ -16,7 +16,7 @@ from reput.cli.output import set_command, told
 LOOK, MEND, FOLLOW, TABLES, START = "Look", "Mend", "Follow", "Tables", "Set up"
 _ORDER = [
     *("check", "verify", "report", "query", "dump", "stats", "lag"),
-    *("rebuild", "rebuild-many", "recover", "undo"),
+    *("rebuild", "rebuild-many", "recover", "undo", "export", "resend"),
     *("tail", "status", "stop"),
     "catalog",
     *("demo", "doctor"),

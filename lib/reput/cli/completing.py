@@ -56,6 +56,13 @@ def groups(ctx: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+def findings(incomplete: str) -> list[str]:
+    """Kinds of findings whose messages can be saved."""
+    from reput.export.stranded import KINDS
+
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
+
+
 def _queues_of(ctx: typer.Context, topic: str) -> list[str]:
     if names.topic_problem(topic.encode("utf-8", "surrogatepass")) is not None:
         return []

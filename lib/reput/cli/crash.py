@@ -12,12 +12,10 @@ from contextlib import suppress
 from typing import TextIO
 
 from reput.unforeseen import unforeseen
-from reput.words import visible
+from reput.words import SCHEMA_VERSION, visible
 
 REFUSED = 2
 INTERRUPTED = 130
-#: Of all JSON documents and lines (docs/json.md): a field that goes, or means something else, raises it.
-SCHEMA_VERSION = 1
 _NO_WORDS = (
     f'{{"schema_version": {SCHEMA_VERSION}, "exit_code": 2, "error": "it failed, and can\'t say why"}}'
 )

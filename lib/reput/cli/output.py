@@ -21,13 +21,13 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from reput.catalog.options import Cataloged
-from reput.cli.crash import INTERRUPTED, REFUSED, SCHEMA_VERSION
+from reput.cli.crash import INTERRUPTED, REFUSED
 from reput.config.evidence import Basis
 from reput.errors import Fact, ReputError
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
 from reput.unforeseen import unforeseen
-from reput.words import counted, visible
+from reput.words import SCHEMA_VERSION, counted, visible
 
 if TYPE_CHECKING:
     from reput.job import Summary

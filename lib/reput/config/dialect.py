@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from reput.errors import SettingsError
-from reput.format.commitlog import SCHEDULE_TOPIC
+from reput.format.commitlog import SCHEDULE_TOPIC, TIMER_TOPIC
 
 
 class CleanStart(Enum):
@@ -174,7 +174,7 @@ class Dialect:
 _RETRY_PREFIX = "%RETRY%"  # MixAll.RETRY_GROUP_TOPIC_PREFIX
 _SYSTEM_PREFIX = "rmq_sys_"  # TopicValidator.SYSTEM_TOPIC_PREFIX
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.decode()
-_TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
+_TIMER_TOPIC = TIMER_TOPIC.decode()
 
 # CommitLog.MESSAGE_MAGIC_CODE is the only magic; StoreCheckpoint.flush puts three longs;
 # IndexService.shutdown is empty, so the indexCount of 1 that IndexHeader starts with reaches the file only

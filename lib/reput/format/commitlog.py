@@ -63,6 +63,7 @@ NAME_VALUE_SEPARATOR = 0x01
 PROPERTY_SEPARATOR = 0x02
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
+TIMER_TOPIC = b"rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
 LMQ_PREFIX = b"%LMQ%"
 
 _HEAD = struct.Struct(">IIIiiqqiq")
@@ -129,6 +130,17 @@ def store_timestamp(view: memoryview, position: int) -> int:
 def body_crc(body: bytes | memoryview) -> int:
     """The bodyCRC field for a body. Source: ``UtilAll.crc32``; a record without a body stores 0."""
     return crc32(body) & CRC_MASK
+
+
+def property_crc(data: bytes | bytearray) -> bytes | None:
+    """The ten digits that belong into a whole record's ``__CRC32#``, the least significant first.
+
+    None for one that ends otherwise. Source: ``MessageDecoder.createCrc32`` (rocketmq-all-5.3.3).
+    """
+    start = len(data) - PROPERTY_CRC_RESERVED
+    if not (data[start:].startswith(b"__CRC32#\x01") and data.endswith(b"\x02")):
+        return None
+    return f"{body_crc(memoryview(data)[:start]):010d}"[::-1].encode()
 
 
 def encode(record: Record) -> bytes:

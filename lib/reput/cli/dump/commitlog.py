@@ -12,13 +12,20 @@ from reput.cli.dump.lines import Lines, dumping
 from reput.cli.dump.nothing import in_log
 from reput.cli.dump.options import (
     AsLines,
+    End,
+    Key,
     PathArgument,
+    QueueEnd,
+    QueuesOfLog,
+    QueueStart,
     Quiet,
-    filled,
+    Tag,
+    Topics,
+    TransactionState,
+    UniqKey,
     in_order,
-    queue_of,
-    times_of,
     unclear,
+    wanted_of,
 )
 from reput.cli.dump.text import damage_line, message_line, place_line, word
 from reput.cli.output import settings_told
@@ -65,45 +72,17 @@ def commitlog_command(
             help="Start at this physical offset; with --follow also `end`: only new records.",
         ),
     ] = None,
-    end: Annotated[
-        int | None,
-        typer.Option(
-            "--end", "-e", metavar="N", min=0, help="Only records that begin before this physical offset."
-        ),
-    ] = None,
+    end: End = None,
     since: Since = None,
     until: Until = None,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="T", help="Only this topic; repeat it, or add --queue, for several."),
-    ] = None,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue", metavar="TOPIC[:ID]", help="Only this queue; repeat it, or add --topic, for several."
-        ),
-    ] = None,
-    queue_start: Annotated[
-        int | None,
-        typer.Option("--queue-start", metavar="N", help="With --queue: start at this queueOffset."),
-    ] = None,
-    queue_end: Annotated[
-        int | None,
-        typer.Option("--queue-end", metavar="N", help="With --queue: stop before this queueOffset."),
-    ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only with this tag.")] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Only with this key, or this UNIQ_KEY.")
-    ] = None,
-    uniq_key: Annotated[
-        str | None, typer.Option("--uniq-key", metavar="ID", help="Only with this UNIQ_KEY.")
-    ] = None,
-    transaction: Annotated[
-        str | None,
-        typer.Option(
-            "--transaction", metavar="STATE", help="Only prepared, commit, rollback or none of these."
-        ),
-    ] = None,
+    topic: Topics = None,
+    queue: QueuesOfLog = None,
+    queue_start: QueueStart = None,
+    queue_end: QueueEnd = None,
+    tag: Tag = None,
+    key: Key = None,
+    uniq_key: UniqKey = None,
+    transaction: TransactionState = None,
     limit: Limit = None,
     body: Annotated[
         bool, typer.Option("--bodies", help="Print bodies, uncompressed: as text, or in hexadecimal.")
@@ -136,7 +115,7 @@ def commitlog_command(
     """
     with dumping(as_json) as lines:
         first = _start(start, follow=follow)
-        wanted = _wanted(
+        wanted = wanted_of(
             topics=topic, queues=queue, queue_start=queue_start, queue_end=queue_end, tag=tag, key=key,
             uniq_key=uniq_key, transaction=transaction, since=since, until=until,
         )  # fmt: skip
@@ -265,52 +244,6 @@ def _sums(group: Group, *, is_total: bool) -> dict[str, object]:
         "first_store_timestamp": group.first,
         "last_store_timestamp": group.last,
     }
-
-
-def _wanted(
-    *,
-    topics: list[str] | None,
-    queues: list[str] | None,
-    queue_start: int | None,
-    queue_end: int | None,
-    tag: str | None,
-    key: str | None,
-    uniq_key: str | None,
-    transaction: str | None,
-    since: str | None,
-    until: str | None,
-) -> Wanted:
-    from reput.dump.wanted import Transaction, Wanted
-
-    chosen = tuple(queue_of(text) for text in queues or ())
-    if queue_start is not None or queue_end is not None:
-        if len(chosen) != 1 or chosen[0][1] is None:
-            raise unclear("--queue-start or --queue-end without it", "one --queue TOPIC:ID beside them")
-        if topics:
-            raise unclear("--queue-start or --queue-end with --topic", "one --queue TOPIC:ID and no --topic")
-    in_order("--queue-start", queue_start, "--queue-end", queue_end)
-    for option, text in (("--tag", tag), ("--key", key), ("--uniq-key", uniq_key)):
-        filled(option, text)
-    for one in topics or ():
-        filled("--topic", one)
-    states = [state.value for state in Transaction]
-    if transaction is not None and transaction not in states:
-        raise SettingsError(
-            "--transaction can't be understood", expected=f"one of {', '.join(states)}", found=transaction
-        )
-    begin, stop = times_of(since, until)
-    return Wanted(
-        topics=tuple(topics or ()),
-        queues=chosen,
-        queue_start=queue_start,
-        queue_end=queue_end,
-        tag=tag,
-        key=key,
-        uniq_key=uniq_key,
-        transaction=None if transaction is None else Transaction(transaction),
-        since=begin,
-        until=stop,
-    )
 
 
 def _start(text: str | None, *, follow: bool) -> int | None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import typer
 
-from reput.cli.crash import SCHEMA_VERSION
 from reput.cli.dump.nothing import Nothing
 from reput.cli.dump.text import damage_line
 from reput.cli.output import Output, inline, let_go_of_stdout, told, unwritten
 from reput.dump.damage import Damage
 from reput.errors import ReputError
 from reput.store.reading import unreadable
+from reput.words import SCHEMA_VERSION
 
 
 class Lines:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reput.cli.completing import queues, topics
 from reput.cli.times import time_of
 from reput.errors import SettingsError
+
+if TYPE_CHECKING:
+    from reput.dump.wanted import Wanted
 
 PathArgument = Annotated[
     Path,
@@ -16,6 +20,47 @@ PathArgument = Annotated[
 ]
 AsLines = Annotated[bool, typer.Option("--json", help="Print JSON lines: one object per record.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but damage.")]
+
+# Which records of a commit log: :func:`wanted_of` makes one condition of them.
+End = Annotated[
+    int | None,
+    typer.Option(
+        "--end", "-e", metavar="N", min=0, help="Only records that begin before this physical offset."
+    ),
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="T",
+        autocompletion=topics,
+        help="Only this topic; repeat it, or add --queue, for several.",
+    ),
+]
+QueuesOfLog = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--queue",
+        metavar="TOPIC[:ID]",
+        autocompletion=queues,
+        help="Only this queue; repeat it, or add --topic, for several.",
+    ),
+]
+QueueStart = Annotated[
+    int | None, typer.Option("--queue-start", metavar="N", help="With --queue: start at this queueOffset.")
+]
+QueueEnd = Annotated[
+    int | None, typer.Option("--queue-end", metavar="N", help="With --queue: stop before this queueOffset.")
+]
+Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only with this tag.")]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Only with this key, or this UNIQ_KEY.")
+]
+UniqKey = Annotated[str | None, typer.Option("--uniq-key", metavar="ID", help="Only with this UNIQ_KEY.")]
+TransactionState = Annotated[
+    str | None,
+    typer.Option("--transaction", metavar="STATE", help="Only prepared, commit, rollback or none of these."),
+]
 
 
 def queue_of(text: str) -> tuple[str, int | None]:
@@ -72,3 +117,54 @@ def in_order(one: str, first: int | None, other: str, last: int | None) -> None:
 def unclear(found: str, expected: str) -> SettingsError:
     """Why options don't go together."""
     return SettingsError("what to show is not clear", expected=expected, found=found)
+
+
+def wanted_of(
+    *,
+    topics: list[str] | None,
+    queues: list[str] | None,
+    queue_start: int | None,
+    queue_end: int | None,
+    tag: str | None,
+    key: str | None,
+    uniq_key: str | None,
+    transaction: str | None,
+    since: str | None,
+    until: str | None,
+) -> Wanted:
+    """Which records the options of those names ask for.
+
+    Raises:
+        SettingsError: one can't be understood, or they don't go together; names the options.
+    """
+    from reput.dump.wanted import Transaction, Wanted
+
+    chosen = tuple(queue_of(text) for text in queues or ())
+    if queue_start is not None or queue_end is not None:
+        if len(chosen) != 1 or chosen[0][1] is None:
+            raise unclear("--queue-start or --queue-end without it", "one --queue TOPIC:ID beside them")
+        if topics:
+            raise unclear("--queue-start or --queue-end with --topic", "one --queue TOPIC:ID and no --topic")
+    in_order("--queue-start", queue_start, "--queue-end", queue_end)
+    for option, text in (("--tag", tag), ("--key", key), ("--uniq-key", uniq_key)):
+        filled(option, text)
+    for one in topics or ():
+        filled("--topic", one)
+    states = [state.value for state in Transaction]
+    if transaction is not None and transaction not in states:
+        raise SettingsError(
+            "--transaction can't be understood", expected=f"one of {', '.join(states)}", found=transaction
+        )
+    begin, stop = times_of(since, until)
+    return Wanted(
+        topics=tuple(topics or ()),
+        queues=chosen,
+        queue_start=queue_start,
+        queue_end=queue_end,
+        tag=tag,
+        key=key,
+        uniq_key=uniq_key,
+        transaction=None if transaction is None else Transaction(transaction),
+        since=begin,
+        until=stop,
+    )

@@ -1,0 +1,294 @@
+"""Writes the messages that are asked for to a file, to stdout, or into a new store."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reput.config.evidence import Basis
+from reput.config.settings import StoreSettings
+from reput.dump.commitlog import MOST_OFFSET, Block, Reader
+from reput.dump.damage import Damage
+from reput.dump.places import LogPlace, log_place
+from reput.dump.wanted import Wanted
+from reput.errors import Finding, OutputError, SettingsError
+from reput.export.apart import Apart, Counted, LeftOut, apart
+from reput.export.records import deliver_time, line_of
+from reput.export.small_store import SmallStore
+from reput.export.stranded import Stranded, check_kind
+from reput.next_command import next_command
+from reput.query.message import Message
+from reput.store import files
+from reput.store.lock import store_holder
+from reput.store.outside import check_outside
+
+LINES, STORE = "lines", "store"
+#: The place of lines that stands for stdout.
+STDOUT = Path("-")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What is asked for.
+
+    Attributes:
+        store: a store, or segments of one.
+        out: the file of lines, :data:`STDOUT`, or the directory of the new store.
+        form: :data:`LINES` or :data:`STORE`.
+        wanted: what records must have.
+        start, end: of their physical offsets; half open.
+        finding: only messages of findings of this kind.
+        limit: so many at most.
+        included: what goes into a new store although it is left out otherwise.
+        force: replace a file that is there.
+        broker_conf, version: see :meth:`StoreSettings.load`.
+    """
+
+    store: Path
+    out: Path
+    form: str = LINES
+    wanted: Wanted = field(default_factory=Wanted)
+    start: int = 0
+    end: int = MOST_OFFSET
+    finding: str | None = None
+    limit: int | None = None
+    included: frozenset[Apart] = frozenset()
+    force: bool = False
+    broker_conf: Path | None = None
+    version: str | None = None
+
+
+@dataclass(slots=True)
+class Exported:
+    """What came of it; ``to_dict`` is what ``--json`` prints.
+
+    Attributes:
+        settings: the store's.
+        options: what was asked for.
+        messages, bytes: of the log, that were written.
+        topics: messages by topic.
+        first, last: physical offsets of the first and the last of them; None without one.
+        left_out: what was asked for and isn't in the new store.
+        findings: damage in the range that was read.
+        not_checked: what isn't certain of the choice.
+    """
+
+    settings: StoreSettings
+    options: ExportOptions
+    messages: int = 0
+    bytes: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+    first: int | None = None
+    last: int | None = None
+    left_out: list[LeftOut] = field(default_factory=list)
+    findings: list[Damage] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all that was asked for was written, and nothing in its range is damaged."""
+        return int(bool(self.findings or self.left_out))
+
+    @property
+    def out(self) -> Path | None:
+        """What was written; None where there was nothing to write."""
+        return self.options.out if self.messages or self.options.out == STDOUT else None
+
+    @property
+    def basis(self) -> Basis:
+        """What the settings rest on."""
+        return self.settings.basis
+
+    @property
+    def next_steps(self) -> list[str]:
+        """What to do with it."""
+        if not self.messages or self.options.out == STDOUT:
+            return []
+        out, conf, release = self.options.out, self.options.broker_conf, self.options.version
+        if self.options.form == STORE:
+            return [next_command("rebuild", out, "--in-place", broker_conf=conf, rocketmq_version=release)]
+        return [next_command("resend", out, "--name-server", "HOST:9876", "--dry-run")]
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts as a JSON-ready mapping."""
+        return {
+            "store": str(self.settings.root),
+            "rocketmq_version": self.basis.rocketmq_version,
+            "settings": self.basis.to_dict(),
+            "out": None if self.out is None else str(self.out),
+            "form": self.options.form,
+            "finding": self.options.finding,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "topics": self.topics,
+            "first_physical_offset": self.first,
+            "last_physical_offset": self.last,
+            "left_out": [one.to_dict() for one in self.left_out],
+            "findings": [Finding.to_dict(one) for one in self.findings],
+            "not_read": self.not_checked,
+            "next_steps": self.next_steps,
+        }
+
+
+def export(options: ExportOptions, show: Callable[[int, int, int], None] = lambda *_: None) -> Exported:
+    """Write what is asked for. The store is only read.
+
+    A file, or a store, gets its name when it is whole; a run that was interrupted begins anew.
+
+    Args:
+        options: what is asked for.
+        show: called with bytes of the log that were read, messages that were written, and bytes in all.
+
+    Raises:
+        ReputError: the store can't be read, the place can't be written to, or the two don't go together.
+        BrokenPipeError: nobody reads stdout any more.
+    """
+    if options.finding is not None:
+        check_kind(options.finding)
+    place = log_place(options.store, options.broker_conf, options.version)
+    settings = place.settings
+    result = Exported(settings, options)
+    _check_out(options, place)
+    chosen = None
+    if options.finding is not None:
+        if settings.root in settings.commit_log_dirs:  # segments that were named themselves
+            raise SettingsError(
+                "--finding needs a store, whose queues are looked at",
+                expected="the directory that holds commitlog/",
+                found=str(options.store),
+            )
+        chosen = Stranded(settings, options.finding)
+        if store_holder(settings.root) is not None:
+            result.not_checked.append(
+                "a broker uses the store: a message of the last moments may be in the file although its unit "
+                "was only about to be written"
+            )
+    left_out = Counted()
+    with _opened(options, place) as write:
+        for message in _messages(options, place, chosen, result, show):
+            if options.form == STORE and (kind := apart(message, options.included)) is not None:
+                left_out.add_apart(kind, message)
+                continue
+            write(message)
+            result.messages += 1
+            result.bytes += message.size
+            result.topics[message.topic] = result.topics.get(message.topic, 0) + 1
+            result.last = message.record.physical_offset
+            result.first = result.last if result.first is None else result.first
+            if result.messages == options.limit:
+                break
+    result.left_out = left_out.all()
+    return result
+
+
+def _messages(
+    options: ExportOptions,
+    place: LogPlace,
+    chosen: Stranded | None,
+    result: Exported,
+    show: Callable[[int, int, int], None],
+) -> Iterator[Message]:
+    log = place.log
+    reader = Reader(
+        place.settings, entries=log.entries, wanted=options.wanted, start=options.start, end=options.end
+    )
+    start = log.segments[0].base if log.segments else 0
+    last = log.segments[-1] if log.segments else None
+    total = 0 if last is None else last.base + last.length - start
+    for event in reader.log(log, followed=place.followed):
+        if isinstance(event, Damage):
+            result.findings.append(event)
+        if not isinstance(event, Block):
+            continue
+        rows = event.rows if chosen is None else chosen.of(event)
+        for message in Block(event.data, event.base, event.frames, rows).messages():
+            yield message
+            show(message.record.physical_offset + message.size - start, result.messages, total)
+
+
+def _check_out(options: ExportOptions, place: LogPlace) -> None:
+    """Refuse a place that must not be written to; before anything is read, for that may take long."""
+    out = options.out
+    if out == STDOUT:
+        if options.form == STORE:
+            raise SettingsError("a store can't be written to stdout", expected="--out DIR", found="--out -")
+        return
+    what = "an export" if options.form == LINES else "a new store"
+    target = check_outside(what, out, place.settings.directories, "Name another place with --out.")
+    with files.reporting("the place can't be looked at", out):
+        if not target.parent.is_dir():
+            raise OutputError(
+                "the directory isn't there",
+                path=target.parent,
+                next_step="Make it, or name another place with --out.",
+            )
+        if options.form == STORE:
+            if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+                raise OutputError(
+                    "something is there already",
+                    path=out,
+                    expected="no such directory, or an empty one",
+                    found="a directory with files" if target.is_dir() else "a file",
+                    next_step="Name another place with --out.",
+                )
+        elif target.exists() and not target.is_file():
+            raise OutputError(
+                "lines can only be written to a file",
+                path=out,
+                found="a directory" if target.is_dir() else "no regular file",
+                next_step="Name a file with --out.",
+            )
+        elif target.exists() and not options.force:
+            raise OutputError(
+                "there is a file already",
+                path=out,
+                expected="no such file",
+                next_step="Name another file with --out, or give --force to replace it.",
+            )
+
+
+@contextmanager
+def _opened(options: ExportOptions, place: LogPlace) -> Iterator[Callable[[Message], object]]:
+    levels = place.settings.delay_levels_ms
+
+    def line(message: Message) -> bytes:
+        return json.dumps(line_of(message, deliver_time(message, levels))).encode() + b"\n"
+
+    if options.out == STDOUT:
+        yield lambda message: sys.stdout.write(line(message).decode())
+        sys.stdout.flush()
+        return
+    if options.form == STORE:
+        with SmallStore(Path(os.path.realpath(options.out)), place.settings, place.log.segment_size) as store:
+            count = 0
+
+            def append(message: Message) -> None:
+                nonlocal count
+                store.append(message.record)
+                count += 1
+
+            yield append
+            if count:
+                store.finish()
+        return
+    target = Path(os.path.realpath(options.out))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    with files.reporting("the export can't be written", target):
+        try:
+            # Messages are nobody else's business.
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                yield lambda message: file.write(line(message))
+                file.flush()
+                os.fsync(file.fileno())
+                empty = not file.tell()
+            if not empty:
+                temporary.replace(target)
+                files.fsync_dir(target.parent)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,206 @@
+"""The messages of a finding: those that no unit of their queue leads to, or that a start cuts off."""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.broker.files import mapped
+from reput.broker.snapshot import take
+from reput.config.settings import StoreSettings
+from reput.dump.commitlog import Block
+from reput.dump.places import numbered_files
+from reput.errors import SettingsError, UnsupportedError
+from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
+from reput.recovery.plan import plan
+from reput.store.nearest import nearest
+from reput.store.reading import unreadable
+
+#: What stands in a message's place of its queue.
+_ITSELF, _NOTHING, _ANOTHER = 0, 1, 2
+#: By the names that check, recover and verify give to findings: what stands in the place of such a message.
+_BY_UNIT = {
+    "no-queues": {_NOTHING},
+    "missing-queue-files": {_NOTHING},
+    "missing-unit": {_NOTHING},
+    "wrong-unit": {_ANOTHER},
+    "repeated-queue-offset": {_ANOTHER},
+    "units-missing": {_NOTHING, _ANOTHER},
+    "queue-begins-late": {_NOTHING, _ANOTHER},
+    "queue-restarted": {_NOTHING, _ANOTHER},
+    "unproven-message": {_NOTHING, _ANOTHER},
+}
+#: Losses of a plan that are ranges of the log.
+_BY_RANGE = frozenset({"log-cut", "segment-deleted"})
+#: Findings without messages to save, and why.
+_WITHOUT = {
+    "past-log-end": "the log doesn't hold these messages: look for its end on a replica or in a backup",
+    "index-ahead": "the log doesn't hold these messages: look for its end on a replica or in a backup",
+    "checkpoint-ahead": "the log doesn't hold these messages: look for its end on a replica or in a backup",
+    "missing-segments": "the log doesn't hold these messages: look for the segments on a replica",
+    "queue-cut": "units go with the messages that they lead to: export --finding log-cut saves these",
+    "units-displaced": "consumers get these messages, in another place of the queue: rebuild the queues",
+    "misplaced-unit": "consumers get these messages, in another place of the queue: rebuild the queues",
+    "no-index": "consumers get these messages: rebuild the index",
+    "missing-entry": "consumers get these messages: rebuild the index",
+    "index-missing": "consumers get these messages: rebuild the index",
+}
+#: The kinds that can be asked for.
+KINDS = (*_BY_UNIT, *sorted(_BY_RANGE))
+
+
+class Stranded:
+    """Chooses the messages of one kind of finding.
+
+    Args:
+        settings: of a whole store.
+        kind: the finding's name.
+
+    Raises:
+        SettingsError: no finding with messages has this name; says why.
+        ReputError: what a start cuts off can't be told.
+    """
+
+    def __init__(self, settings: StoreSettings, kind: str) -> None:
+        self._settings = settings
+        self._kind = check_kind(kind)
+        self._ranges: list[tuple[int, int]] = []
+        self._queues: dict[tuple[bytes, int], _Queue] = {}
+        if kind in _BY_RANGE:
+            if settings.dledger is not None:
+                raise UnsupportedError("what a start cuts off a DLedger log isn't known", path=settings.root)
+            losses = plan(take(settings)).losses
+            self._ranges = [(loss.offset, loss.end) for loss in losses if loss.kind == kind]
+        else:
+            self._batch = settings.batch_topics()
+
+    def of(self, block: Block) -> NDArray[np.int64]:
+        """Which rows of a block they are: int64[n], ascending."""
+        rows, found = block.rows, block.frames
+        places = found.position[rows] + block.base
+        if self._kind in _BY_RANGE:
+            mask = np.zeros(len(rows), np.bool_)
+            for start, end in self._ranges:
+                mask |= (places >= start) & (places < end)
+            return rows[mask]
+        state = found.sys_flag[rows] & commitlog.TRANSACTION_MASK
+        has_unit = (state == commitlog.TRANSACTION_NONE) | (state == commitlog.TRANSACTION_COMMIT)
+        of_queue: dict[tuple[bytes, int], list[int]] = {}
+        columns = found.topic[rows], found.topic_length[rows], found.queue_id[rows]
+        for number, (at, length, queue_id) in enumerate(zip(*(one.tolist() for one in columns), strict=True)):
+            of_queue.setdefault((block.data[at : at + length].tobytes(), queue_id), []).append(number)
+        wanted = np.zeros(len(rows), np.bool_)
+        for queue, numbers in of_queue.items():
+            chosen = np.array(numbers)
+            states = self._queue(queue).states(found.queue_offset[rows[chosen]], places[chosen])
+            wanted[chosen] = np.isin(states, list(_BY_UNIT[self._kind]))
+        chosen_rows: NDArray[np.int64] = rows[wanted & has_unit]
+        return chosen_rows
+
+    def _queue(self, queue: tuple[bytes, int]) -> _Queue:
+        found = self._queues.get(queue)
+        if found is None:
+            topic = javastring.decode(queue[0])
+            root, is_batch = self._settings.root, topic in self._batch
+            if names.topic_problem(topic.encode()) is not None:
+                found = _Queue([], is_batch=False)  # no directory can have this name
+            elif is_batch:
+                found = _Queue(_files(names.batch_queue_directory(root, topic, queue[1])), is_batch=True)
+            else:
+                found = _Queue(_files(names.queue_directory(root, topic, queue[1])), is_batch=False)
+            self._queues[queue] = found
+        return found
+
+
+def check_kind(kind: str) -> str:
+    """The name of a finding with messages to save.
+
+    Raises:
+        SettingsError: it is none; says why, or which may have been meant.
+    """
+    if kind in KINDS:
+        return kind
+    meant = nearest(kind, [*KINDS, *_WITHOUT])
+    raise SettingsError(
+        f"finding {kind} has no messages to save" if kind in _WITHOUT else "--finding can't be understood",
+        expected=f"one of {', '.join(KINDS)}",
+        found=kind,
+        next_step=_WITHOUT.get(kind) or (None if meant is None else f"Did you mean {meant}?"),
+    )
+
+
+def _files(directory: Path) -> list[tuple[Path, int, int]]:
+    return numbered_files(directory) if directory.is_dir() else []
+
+
+class _Queue:
+    """The units of a queue, as they are on disk.
+
+    Args:
+        files: (path, byte offset of the first byte in the queue, bytes), in order.
+        is_batch: they stand in the order of the log, and not by queueOffset.
+    """
+
+    def __init__(self, files: Iterable[tuple[Path, int, int]], *, is_batch: bool) -> None:
+        self._is_batch = is_batch
+        module = batchconsumequeue if is_batch else consumequeue
+        self._length = module.UNIT_LENGTH
+        self._bases: list[int] = []
+        self._units = []
+        for path, base, length in files:
+            whole = length - length % self._length
+            if not whole:
+                continue
+            try:
+                units = mapped(path, whole)
+            except (OSError, ValueError) as error:  # no permission; or it has become shorter meanwhile
+                reason = error if isinstance(error, OSError) else OSError(errno.EIO, str(error))
+                raise unreadable("this queue", path, reason) from error
+            self._bases.append(base // self._length)
+            self._units.append(units.view(np.dtype(module.FIELDS)))
+        self._known: NDArray[np.int64] | None = None
+
+    def states(self, offsets: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What stands in the places of messages.
+
+        Args:
+            offsets: int64[messages], queueOffsets.
+            places: int64[messages], physical offsets.
+
+        Returns:
+            int64[messages]. One that stands elsewhere in the queue counts as itself: consumers get it.
+        """
+        found = np.full(len(offsets), _ITSELF)
+        for number in np.flatnonzero(~self._is_in(places)).tolist():
+            found[number] = _ANOTHER if self._holds(int(offsets[number])) else _NOTHING
+        return found
+
+    def _is_in(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        known = self._positions()
+        at = np.minimum(np.searchsorted(known, places), max(len(known) - 1, 0))
+        return known[at] == places if len(known) else np.zeros(len(places), np.bool_)
+
+    def _positions(self) -> NDArray[np.int64]:
+        """Physical offsets that units lead to, int64[units], ascending; 8 bytes of memory each."""
+        if self._known is None:
+            pieces = [units["position"][_is_unit(units)].astype(np.int64) for units in self._units]
+            self._known = np.sort(np.concatenate(pieces)) if pieces else np.empty(0, np.int64)
+        return self._known
+
+    def _holds(self, offset: int) -> bool:
+        """Whether a unit stands at a queueOffset; never in a batch queue, where it has no place."""
+        number = bisect_right(self._bases, offset) - 1
+        if self._is_batch or number < 0 or offset < 0:
+            return False
+        units, at = self._units[number], offset - self._bases[number]
+        return at < len(units) and bool(_is_unit(units[at : at + 1])[0])
+
+
+def _is_unit(units: NDArray[np.void]) -> NDArray[np.bool_]:
+    is_one: NDArray[np.bool_] = (units["size"] > 0) & (units["size"] != consumequeue.PRE_BLANK_SIZE)
+    return is_one

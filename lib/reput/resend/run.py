@@ -1,0 +1,270 @@
+"""Sends messages again, at least once each, and keeps how far it is."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from reput.dump.damage import Damage
+from reput.errors import Finding, SettingsError
+from reput.export.apart import Apart, Counted, LeftOut
+from reput.resend.client import Client
+from reput.resend.jars import client_jars
+from reput.resend.keys import access_keys
+from reput.resend.messages import LinesSource, Source, StoreSource, check_resumed
+from reput.resend.outgoing import NotSentError, Outgoing, outgoing
+from reput.resend.position import Position, Reached
+from reput.store.outside import check_outside
+
+#: Messages that are sent before the position is kept again, and so are sent twice at most after a kill.
+MOST_REPEATED = 256
+_WINDOW_BYTES = 16 << 20
+#: Queues that are sent to at the same time.
+_SENDERS = 8
+_ADDRESS = re.compile(r"[^\s:;]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class ResendOptions:
+    """What is asked for.
+
+    Attributes:
+        source: a file of lines, or a store.
+        name_server: HOST:PORT, several with semicolons between them; not needed for a dry run.
+        to_topic: the topic to send to, in place of each message's own.
+        rate: messages a second at most.
+        included: what is sent although it is left out otherwise.
+        position: where to keep how far it is; None for a file beside the source.
+        client: a directory of jars; None to fetch those of ``version``.
+        keys: a file of access keys.
+        dry_run: only say what would be sent.
+        broker_conf, version: of a store, see :meth:`StoreSettings.load`; the broker's release.
+    """
+
+    source: Path
+    name_server: str | None = None
+    to_topic: str | None = None
+    rate: float | None = None
+    included: frozenset[Apart] = frozenset()
+    position: Path | None = None
+    client: Path | None = None
+    keys: Path | None = None
+    dry_run: bool = False
+    broker_conf: Path | None = None
+    version: str | None = None
+
+
+@dataclass(slots=True)
+class Resent:
+    """What came of it; ``to_dict`` is what ``--json`` prints.
+
+    Attributes:
+        options: what was asked for.
+        position: the file.
+        sent: messages of this run.
+        sent_before, left_out_before: messages of earlier runs.
+        unsure: messages that are stored, and weren't said to be on disk, or on a slave.
+        topics: messages of this run by topic.
+        left_out: what wasn't sent.
+        findings: damage in the store's log.
+        seconds: how long it took.
+    """
+
+    options: ResendOptions
+    position: Path
+    sent: int = 0
+    sent_before: int = 0
+    left_out_before: int = 0
+    unsure: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+    left_out: list[LeftOut] = field(default_factory=list)
+    findings: list[Damage] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all was sent, and is safe."""
+        return int(bool(self.left_out or self.left_out_before or self.unsure or self.findings))
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts as a JSON-ready mapping."""
+        return {
+            "source": str(self.options.source),
+            "name_server": self.options.name_server,
+            "to_topic": self.options.to_topic,
+            "dry_run": self.options.dry_run,
+            "messages": self.sent,
+            "sent_before": self.sent_before,
+            "left_out_before": self.left_out_before,
+            "most_repeated": MOST_REPEATED,
+            "unsure": self.unsure,
+            "topics": self.topics,
+            "left_out": [one.to_dict() for one in self.left_out],
+            "findings": [Finding.to_dict(one) for one in self.findings],
+            "position": str(self.position),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(slots=True)
+class _Window:
+    """Messages between two notes of the position.
+
+    Attributes:
+        reached: where the source is after it.
+        messages: what is sent.
+    """
+
+    reached: Reached
+    messages: list[Outgoing] = field(default_factory=list)
+
+
+def resend(options: ResendOptions, show: Callable[[int], None] = lambda _: None) -> Resent:
+    """Send what is left to send. The source is only read.
+
+    Args:
+        options: what is asked for.
+        show: called with how many messages were sent.
+
+    Raises:
+        ReputError: nothing can be sent, or a broker doesn't take what is sent; what it has taken is in the
+            position.
+    """
+    _check(options)
+    is_store = options.source.is_dir()
+    source: Source = (
+        StoreSource(options.source, options.broker_conf, options.version)
+        if is_store
+        else LinesSource(options.source)
+    )
+    path = _position_of(options, is_store=is_store)
+    begun = time.monotonic()
+    result = Resent(options, path)
+    left_out = Counted()
+    with ExitStack() as opened:
+        position = None
+        if not options.dry_run or path.exists():
+            position = opened.enter_context(Position(path, _run_of(options)))
+        reached = Reached() if position is None else position.reached
+        result.sent_before, result.left_out_before = reached.sent, reached.left_out
+        if reached.last >= 0:
+            check_resumed(options.source, source, reached.last, reached.fingerprint)
+        client: Client | None = None
+        pace = _Pace(options.rate)
+        for window in _windows(source, reached, options, left_out):
+            if not options.dry_run and position is not None and options.name_server is not None:
+                if client is None and window.messages:
+                    jars, keys = client_jars(options.client, options.version), access_keys(options.keys)
+                    client = opened.enter_context(Client(jars, options.name_server, keys))
+                if client is not None:
+                    pace.wait(len(window.messages))
+                    result.unsure += _send(client, window.messages)
+                position.reach(window.reached)
+            for one in window.messages:
+                result.topics[one.topic] = result.topics.get(one.topic, 0) + 1
+            result.sent += len(window.messages)
+            show(result.sent)
+    result.left_out, result.findings = left_out.all(), source.damage
+    result.seconds = time.monotonic() - begun
+    return result
+
+
+def _check(options: ResendOptions) -> None:
+    if options.name_server is None:
+        if not options.dry_run:
+            raise SettingsError(
+                "where to send to is not clear", expected="--name-server HOST:PORT", found="none"
+            )
+    elif not all(_ADDRESS.fullmatch(one) for one in options.name_server.split(";")):
+        raise SettingsError(
+            "--name-server can't be understood",
+            expected="HOST:PORT, several with ; between them",
+            found=options.name_server,
+        )
+
+
+def _run_of(options: ResendOptions) -> dict[str, object]:
+    """What has to be the same when a run goes on."""
+    named = {} if options.name_server is None else {"name_server": options.name_server}
+    return {
+        "reput": "resend 1",
+        "source": str(options.source.absolute()),
+        **named,
+        "to_topic": options.to_topic,
+        "included": sorted(one.value for one in options.included),
+    }
+
+
+def _position_of(options: ResendOptions, *, is_store: bool) -> Path:
+    path = options.position
+    if path is None:
+        source = options.source.absolute()
+        path = source.with_name(f"{source.name}.position")
+    if is_store:
+        check_outside("a position", path, [options.source], "Name another file with --position.")
+    return path
+
+
+def _windows(
+    source: Source, reached: Reached, options: ResendOptions, left_out: Counted
+) -> Iterator[_Window]:
+    """What is left, in pieces of at most :data:`MOST_REPEATED` messages, or one batch's."""
+    most = MOST_REPEATED if options.rate is None else max(min(MOST_REPEATED, int(options.rate)), 1)
+    window, size, seen = _Window(reached), 0, False
+    for item in source.items(reached.next):
+        messages: list[Outgoing] = []
+        try:
+            messages = outgoing(
+                item.message, item.due, int(time.time() * 1000),
+                to_topic=options.to_topic, included=options.included,
+            )  # fmt: skip
+        except NotSentError as why:
+            left_out.add(why.kind, item.message, why.reason, why.option)
+        more = sum(one.size for one in messages)
+        if window.messages and (len(window.messages) + len(messages) > most or size + more > _WINDOW_BYTES):
+            yield window
+            window, size = _Window(window.reached), 0
+        seen = True
+        size += more
+        window.messages += messages
+        window.reached = Reached(
+            item.next,
+            item.start,
+            item.fingerprint,
+            window.reached.sent + len(messages),
+            window.reached.left_out + (not messages),
+        )
+    if seen:
+        window.reached = replace(window.reached, done=True)
+        yield window
+
+
+def _send(client: Client, messages: list[Outgoing]) -> int:
+    """Send a window's messages, those of a queue in their order; how many aren't surely safe."""
+    queues: dict[tuple[str, str, int], list[Outgoing]] = {}
+    for one in messages:
+        queues.setdefault((one.topic, *client.queue_of(one.topic, one.queue_id)), []).append(one)
+    with ThreadPoolExecutor(_SENDERS) as senders:
+        return sum(senders.map(client.send, queues.values()))
+
+
+class _Pace:
+    """Keeps messages a second below a rate."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._due = time.monotonic()
+
+    def wait(self, messages: int) -> None:
+        """Wait until so many more may be sent."""
+        if self._rate is None:
+            return
+        now = time.monotonic()
+        if self._due > now:
+            time.sleep(self._due - now)
+        self._due = max(self._due, now) + messages / self._rate
