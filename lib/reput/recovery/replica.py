@@ -122,6 +122,7 @@ class Comparison:
         taken, left: as above, in log order.
         sources: the replica's segments that something is taken from, by physical offset.
         new: physical offsets of segments that the store doesn't have.
+        seen: length and time of the replica's files when they were read.
     """
 
     settings: StoreSettings
@@ -135,6 +136,12 @@ class Comparison:
     left: list[Left] = field(default_factory=list)
     sources: dict[int, Segment] = field(default_factory=dict)
     new: set[int] = field(default_factory=set)
+    seen: dict[Path, tuple[int, int]] = field(default_factory=dict)
+
+    def changed(self, path: Path) -> bool:
+        """Whether one of the replica's files isn't what it was when it was read."""
+        facts = path.stat()
+        return self.seen.get(path) != (facts.st_size, facts.st_mtime_ns)
 
     @property
     def exit_code(self) -> int:
@@ -342,7 +349,7 @@ def compare_logs(
     _refuse_different(total)
     if not total.same and (result.taken or result.left):
         raise _no_common(settings, replica, log, other, "no sound record that both have")
-    result.same = total.bytes
+    result.same, result.seen = total.bytes, before
     _refuse_changed(settings, replica, other, before)
     return result
 
@@ -548,6 +555,8 @@ def _segment(
     if theirs is None or other is None:
         result.left += [Left("not-in-replica", str(path), base + s, base + e) for s, e in side.damaged]
         return
+    for one, other_one in ((side, theirs), (theirs, side)):
+        _reach(scanner, one, other_one)
     _compare_sound(side, theirs, total)
     if total.different:
         return  # refused in the end; nothing is taken from here on
@@ -641,6 +650,32 @@ def _same(side: _Side, theirs: _Side, start: int, end: int) -> bool:
     return np.array_equal(side.data[start:end], theirs.data[start:end])
 
 
+def _reach(scanner: _Scanner, side: _Side, other: _Side) -> None:
+    """Count as damaged what damage has of the record before it, behind its body.
+
+    No CRC covers topic and properties, so such a record looks whole. It is told by the other log: there it is
+    the same up to the end of its body, other behind that, and sound records follow.
+    """
+    for number, (start, end) in enumerate(side.sound):
+        if end == scanner.size:
+            continue
+        first, _ = scanner.next_record(side, (start, end), end - 1)
+        there = next((chain for chain in other.sound if chain[0] <= first and end < chain[1]), None)
+        if there is None or first >= end or _same(side, other, first, end):
+            continue
+        if scanner.next_record(other, there, first)[1] != first or _is_blank(other.data, first):
+            continue
+        record = commitlog.decode(side.data.data, first)
+        body = first + commitlog.body_at(record.sys_flag) + len(record.body)
+        if _same(side, other, first, body):
+            side.sound[number] = start, first
+            side.damaged = _merged([*side.damaged, (first, end)])
+            if side.end == end:
+                side.end = first
+                side.damaged = [one for one in side.damaged if one != (first, end)]
+    side.sound = [one for one in side.sound if one[0] < one[1]]
+
+
 def _compare_sound(side: _Side, theirs: _Side, total: _Total) -> None:
     """Compare what is sound in both."""
     ours, others = iter(side.sound), iter(theirs.sound)
@@ -685,9 +720,7 @@ def _refuse_different(total: _Total) -> None:
         return
     side, at, theirs, other_at = total.first
     here, there = side.segment.base + at, theirs.segment.base + other_at
-    figures = (
-        f"{counted(total.different, 'record')} differ, {counted(total.same, 'range or record')} the same"
-    )
+    figures = f"{counted(total.different, 'different record')}, {human(total.bytes)} the same"
     if not total.same:
         problem = "the replica is another log: no record that is sound in both is the same"
         step = "Give a slave, a backup or a copy of this very broker's log with --from"
