@@ -9,14 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import commitlog, names
+from reput.job import undo
+from reput.job.options import RebuildOptions
+from reput.job.output_directory import staging_of
+from reput.job.plan import Plan
+from reput.recovery import mending
+from reput.recovery.mending import Mended
 from reput.recovery.replica import Comparison, compare_logs
+from reput.scan.same import compare
+from reput.store import files
+from reput.store.swap import KEPT
+from reput.store.system import System
 from tests.compat import damage
 from tests.compat.damage import Copy, Record
+from tests.crash import Dying, Failing, died
 from tests.golden.store import unpack
 from tests.rebuilds import broker_lock, tree
 
@@ -331,3 +343,154 @@ def test_what_is_sound_in_one_of_both_is_there_in_the_end(seed: int, golden: Pai
         record = records[at]
         rest = (pair.root / names.COMMIT_LOG / record.segment.name).read_bytes()[record.position :]
         assert not any(rest), (seed, at)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_records_are_compared_as_by_the_slow_twin(seed: int, golden: Pair) -> None:
+    """Two chains of records, one of which has other bytes, or begins later."""
+    random = Random(seed)
+    records = [one for one in golden.ours.records() if one.segment == golden.ours.segments[0]]
+    one = np.fromfile(golden.ours.segments[0], np.uint8)
+    other = one.copy()
+    hurt = sorted(random.sample(range(len(records)), random.randint(0, 5)))
+    for number in hurt:  # neither size nor magic
+        place = records[number].position + random.randrange(8, records[number].size)
+        other[place] ^= random.randint(1, 255)
+    skipped = random.randrange(len(records) // 2)
+    end = len(one)
+    found = compare(one, other, (0, end), (records[skipped].position, end))
+    pairs = records[skipped:]
+    differ = [
+        record.position
+        for record in pairs
+        if (one[record.position :][: record.size] != other[record.position :][: record.size]).any()
+    ]
+    same = [record.position for record in pairs if record.position not in differ]
+    assert (found.same, found.different) == (len(same), len(differ))
+    assert (found.first, found.other) == ((differ[0], differ[0]) if differ else (-1, -1))
+    assert found.last_same == same[-1]
+
+
+def test_damage_that_begins_behind_a_body_is_taken_with_its_record(pair: Pair) -> None:
+    """No CRC covers properties: it is the replica that shows where the damage begins."""
+    records = [one for one in pair.ours.records() if one.segment == middle(pair.ours).segment]
+    first, last = records[3], records[6]
+    damage.write(first.segment, first.position + first.size - 2, bytes(last.position - first.position))
+    assert kinds(pair.compare()) == [("damaged-range", first.offset, last.offset + last.size)]
+
+
+def test_damage_of_the_replica_that_begins_behind_a_body_is_no_contradiction(pair: Pair) -> None:
+    records = [one for one in pair.theirs.records() if one.segment == middle(pair.theirs).segment]
+    first, last = records[3], records[6]
+    damage.write(first.segment, first.position + first.size - 2, bytes(last.position - first.position))
+    assert pair.compare().sort == "nothing-found"
+
+
+# --- Applying ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def derived(golden: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queues, index and checkpoint as the real store wrote them, in place of a rebuild by Spark."""
+
+    def stage(plan: Plan, *_: object) -> None:
+        log = tree(plan.settings.root / names.COMMIT_LOG)
+        assert log == tree(golden.root / names.COMMIT_LOG)
+        for name in (names.CONSUME_QUEUE, names.INDEX):
+            shutil.copytree(golden.root / name, plan.root / name)
+        shutil.copy2(golden.root / names.CHECKPOINT, plan.root / names.CHECKPOINT)
+
+    monkeypatch.setattr(mending, "stage", stage)
+
+
+def apply(pair: Pair) -> Mended:
+    def no_spark() -> None:
+        raise AssertionError("Spark was to be started")
+
+    options = RebuildOptions(pair.root, broker_conf=pair.conf, rocketmq_version=pair.version)
+    return mending.mend(options, no_spark, replica=pair.replica)  # type: ignore[arg-type]
+
+
+def now(pair: Pair) -> dict[str, str]:
+    kept = [path.name for path in pair.root.glob(f"{KEPT}*")]
+    return tree(pair.root, names.REPUT, names.LOCK, *kept)
+
+
+def hurt_in_many_ways(pair: Pair) -> None:
+    bad_body(middle(pair.ours))
+    written = sorted({record.segment for record in pair.ours.records()})
+    written[0].unlink()
+    with written[-1].open("r+b") as file:
+        file.truncate(pair.size // 3)
+
+
+def test_what_is_taken_is_in_place_and_undo_takes_it_back(pair: Pair, golden: Pair, derived: None) -> None:
+    hurt_in_many_ways(pair)
+    before, theirs = now(pair), tree(pair.replica)
+    for path in pair.theirs.segments:
+        path.chmod(0o444)
+    mended = apply(pair)
+    assert mended.exit_code == 0
+    assert now(pair) == {name: value for name, value in tree(golden.root).items() if name in now(pair)}
+    assert tree(pair.root / names.COMMIT_LOG) == tree(golden.root / names.COMMIT_LOG)
+    assert tree(pair.replica) == theirs
+    assert not (pair.root / names.REPUT / "mending").exists()
+    again = apply(pair)
+    assert (again.kept, again.exit_code) == (None, 0)
+    undo(pair.root)
+    assert now(pair) == before
+
+
+def test_a_stale_rebuild_of_the_damaged_log_is_given_up(pair: Pair, derived: None) -> None:
+    bad_body(middle(pair.ours))
+    stale = staging_of(pair.root) / names.CONSUME_QUEUE / "Stale" / "0"
+    stale.mkdir(parents=True)
+    (stale / names.offset_name(0)).write_bytes(b"\1" * 20)
+    apply(pair)
+    assert not staging_of(pair.root).exists()
+    assert not (pair.root / names.CONSUME_QUEUE / "Stale").exists()
+
+
+@pytest.mark.parametrize("system", [Dying, Failing])
+@pytest.mark.slow
+def test_a_death_at_any_step_is_finished_by_the_same_command_or_undone(
+    pair: Pair, derived: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: type[Dying]
+) -> None:
+    hurt_in_many_ways(pair)
+    shutil.copytree(pair.root, tmp_path / "saved")
+    before, theirs = now(pair), tree(pair.replica)
+    counting = Dying()
+    monkeypatch.setattr(files, "system", counting)
+    apply(pair)
+    expected, seen = now(pair), set()
+    for last in range(1, counting.calls + 1, 3):
+        shutil.rmtree(pair.root)
+        shutil.copytree(tmp_path / "saved", pair.root)
+        monkeypatch.setattr(files, "system", system(last))
+        try:
+            died(lambda: apply(pair))
+        except ReputError:
+            assert system is Failing
+        monkeypatch.setattr(files, "system", System())
+        if last % 2 and list(pair.root.glob(f"{KEPT}*")):
+            undo(pair.root)
+            assert now(pair) == before, last
+            seen.add("undone")
+        else:
+            apply(pair)
+            assert now(pair) == expected, last
+            seen.add("mended")
+        assert tree(pair.replica) == theirs
+    assert seen == {"undone", "mended"}
+
+
+def test_a_log_outside_the_store_is_refused(pair: Pair, tmp_path: Path) -> None:
+    bad_body(middle(pair.ours))
+    shutil.move(pair.root / names.COMMIT_LOG, tmp_path / "elsewhere")
+    conf = tmp_path / "other.conf"
+    conf.write_text(pair.conf.read_text() + f"storePathCommitLog={tmp_path / 'elsewhere'}\n")
+    pair.conf = conf
+    before = tree(pair.root, names.REPUT, names.LOCK)
+    with pytest.raises(ReputError, match="lies outside the store's directory"):
+        apply(pair)
+    assert tree(pair.root, names.REPUT, names.LOCK) == before
