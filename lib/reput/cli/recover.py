@@ -69,9 +69,9 @@ Mend it, with the broker stopped; and take that back:
 
 What is damaged or missing in the log, and whole in a slave's or a backup's; and take it over:
 
-    reput recover /data/store --from /backup/store --plan --broker-conf broker.conf
+    reput recover /data/store --from /data/slave --plan --broker-conf broker.conf
 
-    reput recover /data/store --from /backup/store --apply --broker-conf broker.conf
+    reput recover /data/store --from /data/slave --apply --broker-conf broker.conf
 """
 
 

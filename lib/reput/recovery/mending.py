@@ -133,6 +133,7 @@ def mend(
     mended = Mended(plan(snapshot), finished=finished)
     if replica is not None:
         with _locked(settings) as owner:
+            _clear(settings)
             mended.replica = compare_logs(settings, replica, comparing)
             compared(mended.replica)
             if mended.replica.taken:
@@ -159,10 +160,10 @@ def _finish_swap(settings: StoreSettings) -> str | None:
         except SwapOvertakenError:
             abandon(settings.root)
             files.remove_tree(staging_of(settings.root))
-            files.remove_tree(settings.root / names.REPUT / _MENDING)
+            _clear(settings)
             return None
         discard_if_swapped(staging_of(settings.root))
-        files.remove_tree(settings.root / names.REPUT / _MENDING)
+        _clear(settings)
     return None if kept is None else str(kept)
 
 
@@ -250,7 +251,7 @@ def _is_derived_broken(snapshot: Snapshot, current: Plan) -> bool:
 def _log_alone(mended: Mended, settings: StoreSettings) -> None:
     with _locked(settings) as owner:
         staging = settings.root / names.REPUT / _MENDING
-        files.remove_tree(staging)
+        _clear(settings)
         try:
             snapshot = take(settings)
             _put(mended, _without_strays(snapshot), snapshot, staging, (), owner)
@@ -297,7 +298,6 @@ def _with_replica(
     _refuse_other_settings(take(settings))
     mending = settings.root / names.REPUT / _MENDING
     files.remove_tree(staging_of(settings.root))
-    files.remove_tree(mending)
     try:
         view = ReplicaView.make(comparison, mending, owner)
         staging = mending / "out"
@@ -319,6 +319,7 @@ def _with_replica(
                 summary = summarize(rebuilding, before, 0.0, None, {})
         strays = [copies.name(path) for path in _strays(snapshot)]
         new = view.move(staging, copies.names)
+        files.remove_tree(view.root)
         remove = [*strays, *(name for name in log.removed if name not in copies.names)]
         order = [*sorted({*new, *copies.names}), *staged]
         swap = Swap(settings.root, staging, order, new_stamp(settings.root), remove=remove, owner=owner)
@@ -336,7 +337,13 @@ def _with_replica(
         )
     finally:
         if not is_pending(settings.root):
-            files.remove_tree(mending)
+            _clear(settings)
+
+
+def _clear(settings: StoreSettings) -> None:
+    """Remove what only a mending needs, once no swap does."""
+    for path in (settings.root / names.VIEW, settings.root / names.REPUT / _MENDING):
+        files.remove_tree(path)
 
 
 def _refuse_elsewhere(settings: StoreSettings, view: Path) -> None:

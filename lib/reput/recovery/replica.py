@@ -33,6 +33,7 @@ from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from reput.store.lock import store_holder
 from reput.store.outside import lies_in
+from reput.store.reading import unreadable
 from reput.store.space import human
 from reput.words import counted
 
@@ -140,8 +141,7 @@ class Comparison:
 
     def changed(self, path: Path) -> bool:
         """Whether one of the replica's files isn't what it was when it was read."""
-        facts = path.stat()
-        return self.seen.get(path) != (facts.st_size, facts.st_mtime_ns)
+        return self.seen.get(path) != _facts(path)
 
     @property
     def exit_code(self) -> int:
@@ -266,11 +266,13 @@ class _Scanner:
         the right bytes, too, and whether they are log is for the scan of the whole to tell.
         """
         base, at, end = side.segment.base, start, min(end, len(side.data))
+        # Behind the log's end lies what a truncation left, and that isn't log: only what continues it is.
+        most = min(end, side.end)
         while 0 <= at < end:
             behind = self._whole(side, at, end)
             if at < behind:
                 yield at, behind
-            at = kernel.find_record(side.data, base, max(behind, at + 1), end, True)
+            at = kernel.find_record(side.data, base, max(behind, at + 1), most, True)
 
     def _whole(self, side: _Side, start: int, end: int) -> int:
         """Where a chain of whole records ends that begins at a position; its segment's end after a BLANK."""
@@ -471,17 +473,26 @@ def _refuse_entries(other: CommitLog) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    facts = path.stat()
+    facts = _stat(path)
     return facts.st_dev, facts.st_ino
+
+
+def _facts(path: Path) -> tuple[int, int]:
+    """Length in bytes, and time of modification, ns."""
+    facts = _stat(path)
+    return facts.st_size, facts.st_mtime_ns
+
+
+def _stat(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise unreadable("the segment", path, error) from error
 
 
 def _seen(log: CommitLog) -> dict[Path, tuple[int, int]]:
     """Length and time of the segments' files."""
-    found = {}
-    for segment in log.segments:
-        facts = segment.path.stat()
-        found[segment.path] = facts.st_size, facts.st_mtime_ns
-    return found
+    return {segment.path: _facts(segment.path) for segment in log.segments}
 
 
 def _refuse_changed(
@@ -567,7 +578,8 @@ def _segment(
     for kind, start, end in _sorts(taken, mine.length, ended):
         messages = scanner.messages(side.data, base, start, end)
         result.taken.append(Taken(kind, str(path), base + start, base + end, messages))
-    torn = _written(side.data, side.end)
+    left_over = kernel.find_record(side.data, base, side.end, len(side.data), True) >= 0
+    torn = side.end if left_over else _written(side.data, side.end)
     for start, end in [*side.damaged, *([(side.end, torn)] if torn > side.end else [])]:
         kind = "damaged-in-both" if start < theirs.end else "not-in-replica"
         result.left.append(Left(kind, str(path), base + start, base + end))

@@ -32,12 +32,14 @@ class ReplicaView:
 
     Attributes:
         store: the store's.
-        root: its own.
-        copies: the new segments, relative to either.
+        root: its own, in the store.
+        segments: the new segments' own, in the store, too; the view has links to them.
+        copies: the new segments, relative to any of these.
     """
 
     store: Path
     root: Path
+    segments: Path
     copies: list[str]
 
     @classmethod
@@ -59,7 +61,7 @@ class ReplicaView:
                     expected=f"a directory below {store}",
                     next_step="Copy the sound segments there by hand, with the broker stopped",
                 )
-        view = cls(store, mending / "store", [])
+        view = cls(store, store / names.VIEW, mending / "segments", [])
         ours = {segment.base: segment for segment in comparison.log.segments}
         size, bases = comparison.segment_size, sorted(comparison.sources)
         check_free(store, size * len(bases), f"{len(bases)} copies of segments")
@@ -72,7 +74,9 @@ class ReplicaView:
         view._link(store, view.root, settings.commit_log_dirs, set(paths), owner)
         for path, base in paths.items():
             name = path.relative_to(store).as_posix()
-            view._copy(view.root / name, ours.get(base), comparison, base, owner)
+            view._copy(view.segments / name, ours.get(base), comparison, base, owner)
+            with files.reporting("the segment can't be linked", view.root / name):
+                (view.root / name).symlink_to(view.segments / name)
             view.copies.append(name)
         return view
 
@@ -82,7 +86,7 @@ class ReplicaView:
             for path in sorted(place.iterdir()):
                 if path in copied or (
                     place == self.store
-                    and (path.name in (names.REPUT, names.LOCK) or path.name.startswith(KEPT))
+                    and (path.name in (names.REPUT, names.LOCK, names.VIEW) or path.name.startswith(KEPT))
                 ):
                     continue
                 if any(log.is_relative_to(path) for log in logs):
@@ -137,12 +141,12 @@ class ReplicaView:
         moved = [name for name in self.copies if name not in other]
         for name in moved:
             files.make_dirs((staging / name).parent)
-            files.rename(self.root / name, staging / name)
+            files.rename(self.segments / name, staging / name)
         return moved
 
     def told(self, text: str) -> str:
         """A text about the view, as one about the store."""
-        return text.replace(str(self.root), str(self.store))
+        return text.replace(str(self.root), str(self.store)).replace(str(self.segments), str(self.store))
 
     @contextmanager
     def reported(self) -> Iterator[None]:
