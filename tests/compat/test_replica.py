@@ -78,6 +78,9 @@ def test_the_real_store_serves_every_message(version: str, tmp_path: Path, spark
             assert tree(copy.root / names.COMMIT_LOG) == log, name
             queues = [tree(one.root / names.CONSUME_QUEUE) for one in (copy, original)]
             assert queues[0] == queues[1], name
+            # A broker names index files by its clock.
+            index = [list(tree(one.root / names.INDEX).values()) for one in (copy, original)]
+            assert index[0] == index[1], name
             result = plan(take(bench.settings(copy.root)))
             assert result.exit_code == 0, (name, result.losses, result.unrepaired)
             again = bench.copy(f"{name}-undone", crash=None)
