@@ -70,6 +70,7 @@ LONG_FILES = (
     "compat/test_salvage.py",
     "cli/test_rebuild_cli.py",
     "compat/test_mended_store.py",
+    "compat/test_replica.py",
     "torture/test_model.py",
     "compat/test_rebuilt_store.py",
     "spark/test_catalog.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,13 +84,14 @@ RUN = [example for example in EXAMPLES if without_spark(next(pages.simple_comman
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
-    """The examples' /data/store, with offsets of consumers; /data/derived and /data/backup beside it."""
+    """The examples' /data/store, with offsets of consumers; /data/derived, backup and slave beside it."""
     data = tmp_path_factory.mktemp("data")
     store = golden("5.3.3-mixed", data)
     offsets = json.dumps({"offsetTable": {"Orders@readers": {"0": 3}}})
     for place in (store.root / "config", data / "backup"):
         place.mkdir(exist_ok=True)
         (place / "consumerOffset.json").write_text(offsets)
+    shutil.copytree(store.root / "commitlog", data / "slave")
     rebuild_locally(open_store(store.root, version="5.3.3"), data / "derived")
     return store
 

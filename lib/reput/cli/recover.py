@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,7 @@ from reput.cli.output import (
     step_lines,
 )
 from reput.cli.times import moment
+from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.next_command import next_command
 from reput.spark.java import check_spark
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from reput.recovery.check import Check
     from reput.recovery.mending import Mended
     from reput.recovery.plan import Plan
+    from reput.recovery.replica import Comparison
 
 
 _CHECK_EXAMPLES = """**Examples**
@@ -64,6 +67,12 @@ Mend it, with the broker stopped; and take that back:
     reput recover /data/store --apply --broker-conf broker.conf
 
     reput undo /data/store
+
+What is damaged or missing in the log, and whole in a slave's or a backup's; and take it over:
+
+    reput recover /data/store --from /data/slave --plan --broker-conf broker.conf
+
+    reput recover /data/store --from /data/slave --apply --broker-conf broker.conf
 """
 
 
@@ -105,6 +114,15 @@ def recover_command(
             "--apply always does.",
         ),
     ] = False,
+    replica: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="REPLICA",
+            help="Take what is damaged or missing in the log from a slave, a backup or a copy: a store's "
+            "directory, or one of segments. It is only read, and mustn't be written meanwhile.",
+        ),
+    ] = None,
     broker_conf: BrokerConf = None,
     rocketmq_version: StartedBy = None,
     master: Master = None,
@@ -120,21 +138,29 @@ def recover_command(
     restart loses nothing, it changes nothing. All that is replaced is kept; `reput undo` puts it back. Exit
     code 0: nothing to mend, or mended. 1: mended, and damaged messages are gone. 2: refused or failed, with
     the store's files as they were.
+
+    --from REPLICA compares the whole log with a replica's. --plan then reports what would be taken from there
+    (exit code 1) and what would stay damaged; --apply takes it over first. What is sound here is never
+    replaced: a replica that differs there is refused.
     """
     from reput.job.options import RebuildOptions
 
     with Output(
         as_json, interrupted="the same command finishes what was begun" if apply else "interrupted"
     ) as output:
-        _refuse_unclear(plan=plan, apply=apply, full=full, master=master)
-        result: Mended | Plan
+        _refuse_unclear(plan=plan, apply=apply, full=full, master=master, replica=replica)
+        result: Mended | Plan | Comparison
         if apply:
             result = _mended(
                 RebuildOptions(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version),
                 master,
+                replica,
                 as_json=as_json,
             )
             lines = _mended_lines(result)
+        elif replica is not None:
+            result = _compared(StoreSettings.load(store, broker_conf, rocketmq_version), replica)
+            lines = _comparison_lines(result)
         else:
             opened = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
             result = opened.plan(full=full)
@@ -142,7 +168,26 @@ def recover_command(
     output.show(result, lines)
 
 
-def _refuse_unclear(*, plan: bool, apply: bool, full: bool, master: str | None) -> None:
+def _compared(settings: StoreSettings, replica: Path) -> Comparison:
+    from reput.recovery.replica import compare_logs
+
+    with ProgressDisplay("comparing") as display:
+        return compare_logs(settings, replica, lambda done, total: display.update(done, 0, total))
+
+
+def _comparison_lines(comparison: Comparison, *, applying: bool = False) -> Iterator[str]:
+    """What a replica has; without what to do next where that is being done."""
+    root = comparison.settings.root
+    yield comparison.text
+    if not applying:
+        yield from step_lines(comparison.not_read, comparison.next_steps)
+    same = f"{human(comparison.same)} of it sound in both, and the same"
+    yield f"  compared   {comparison.start} to {comparison.end} of the log, {same}"
+    yield from fact_lines("take", comparison.taken, root, "nothing")
+    yield from fact_lines("left", comparison.left, root, "nothing")
+
+
+def _refuse_unclear(*, plan: bool, apply: bool, full: bool, master: str | None, replica: Path | None) -> None:
     """Refuse neither and both, and options that would change nothing: something is expected of them."""
     if plan == apply:
         raise SettingsError(
@@ -158,6 +203,13 @@ def _refuse_unclear(*, plan: bool, apply: bool, full: bool, master: str | None) 
             found="--apply --full",
             next_step="Leave --full out.",
         )
+    if replica is not None and full:
+        raise SettingsError(
+            "--full belongs to a plan without --from",
+            expected="--from alone, which reads all of both logs",
+            found="--from --full",
+            next_step="Leave --full out.",
+        )
     if not apply and master is not None:
         raise SettingsError(
             "--master belongs to --apply",
@@ -167,7 +219,7 @@ def _refuse_unclear(*, plan: bool, apply: bool, full: bool, master: str | None) 
         )
 
 
-def _mended(options: RebuildOptions, master: str | None, *, as_json: bool) -> Mended:
+def _mended(options: RebuildOptions, master: str | None, replica: Path | None, *, as_json: bool) -> Mended:
     from reput.recovery.mending import mend
 
     with ProgressDisplay() as display:
@@ -181,6 +233,9 @@ def _mended(options: RebuildOptions, master: str | None, *, as_json: bool) -> Me
             start,
             lambda result: None if as_json else printed(*_plan_lines(result, applying=True)),
             lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+            replica,
+            lambda done, total: display.update(done, 0, total),
+            lambda found: None if as_json else printed(*_comparison_lines(found, applying=True)),
         )
 
 
@@ -192,6 +247,10 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
         yield f"Nothing to mend in {settings.root}"
         return
     yield f"Mended {settings.root} for a start of RocketMQ {mended.plan.release}, which now loses nothing"
+    if mended.replica is not None and mended.replica.taken:
+        taken = mended.replica.taken
+        size = human(sum(one.end - one.offset for one in taken))
+        yield f"  taken      {counted(len(taken), 'range')}, {size}, from {mended.replica.replica}"
     if mended.changes:
         yield from _listed("log", [str(change) for change in mended.changes])
     rebuilt = mended.rebuilt

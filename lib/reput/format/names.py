@@ -25,6 +25,7 @@ LEDGER = "ledger"
 LOST_AND_FOUND = "lost-and-found"
 #: What an output has in the end, the checkpoint last: it speaks for all others.
 OUTPUT = (*QUEUES, INDEX, LEDGER, LOST_AND_FOUND, CHECKPOINT)
+VIEW = ".reput-view"  # links to what a log will be: beside the next one, in which no link may be
 REPUT = ".reput"  # everything that is reput's own and no broker's; below it:
 JOURNAL = "journal"
 SCRATCH = "scratch"  # there while the files may hold more than the journal says

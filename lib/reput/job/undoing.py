@@ -9,7 +9,7 @@ from pathlib import Path
 from reput.errors import OutputError
 from reput.format import names
 from reput.job.output_directory import discard_if_swapped, staging_of
-from reput.store import swap
+from reput.store import files, swap
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import check_store
@@ -56,6 +56,7 @@ def undo(store: Path, kept: Path | None = None) -> Undone:
     with StoreLock(root, owner), OutputLock(root, owner):
         finished = swap.Swap.resume(root)
         discard_if_swapped(staging_of(root))
+        files.remove_tree(root / names.VIEW)
         if finished is None or not swap.Record.read(finished).of_undo:
             finished = swap.undo(root, chosen(root, kept), swap.new_stamp(root), owner=owner)
     done = swap.Record.read(finished)

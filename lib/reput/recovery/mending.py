@@ -1,6 +1,6 @@
 """Mending a store, so that a broker starts on it and loses nothing that is still there.
 
-All that changes is made beside the store first: queues and index by a rebuild in place, segments as copies.
+All that changes is made beside the store first: queues and index by a rebuild, segments as copies.
 The model of the start is then asked about the result, and only if nothing is lost and nothing broken, all
 of it takes its place in one swap. ``reput undo`` is that swap the other way round.
 """
@@ -28,7 +28,10 @@ from reput.recovery.log_copies import LogCopies
 from reput.recovery.losses import LOG_GONE, Loss
 from reput.recovery.mend_log import Change, mend_log
 from reput.recovery.plan import Plan, plan
+from reput.recovery.replica import Comparison, compare_logs
+from reput.recovery.replica_view import ReplicaView
 from reput.store import files
+from reput.store.ignored_features import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.swap import Swap, SwapOvertakenError, abandon, is_pending, new_stamp
@@ -55,6 +58,7 @@ class Mended:
         rebuilt: what came of the rebuild; None when queues and index were sound.
         finished: where an earlier command's swap, finished by this one, keeps what it replaced.
         kept: the directory of what was replaced; None when nothing was.
+        replica: what came from a replica, None where none was given.
     """
 
     plan: Plan
@@ -62,10 +66,13 @@ class Mended:
     rebuilt: Summary | None = None
     finished: str | None = None
     kept: str | None = None
+    replica: Comparison | None = None
 
     @property
     def exit_code(self) -> int:
-        """0, or 1 when messages were found damaged and are gone."""
+        """0, or 1 when messages were found damaged and are gone, or stay damaged."""
+        if self.replica is not None and self.replica.left:
+            return 1
         found = [] if self.rebuilt is None else self.rebuilt.findings
         damaged = any(finding.kind != "torn-tail" for finding in found)
         return int(damaged or any(change.kind == "stand-in" for change in self.changes))
@@ -78,6 +85,7 @@ class Mended:
             "changes": [change.to_dict() for change in self.changes],
             "rebuilt": None if self.rebuilt is None else self.rebuilt.to_dict(),
             "kept": self.kept,
+            "replica": None if self.replica is None else self.replica.to_dict(),
         }
 
 
@@ -86,6 +94,9 @@ def mend(
     start_spark: Callable[[], SparkSession],
     shown: Callable[[Plan], None] = lambda _plan: None,
     listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
+    replica: Path | None = None,
+    comparing: Callable[[int, int], None] = lambda _done, _total: None,
+    compared: Callable[[Comparison], None] = lambda _comparison: None,
 ) -> Mended:
     """Mend what a start of the broker would lose or leave broken, as far as it can be.
 
@@ -96,6 +107,9 @@ def mend(
         start_spark: gives the session; only called when queues and index have to be rebuilt.
         shown: is told the plan before anything is done.
         listener: gets the rebuild's progress and the bytes that there are in all.
+        replica: a copy of the log that damaged and missing ranges are taken from first.
+        comparing: gets bytes of the log that were compared, and how many there are.
+        compared: is told what came of that before anything is done.
 
     Raises:
         ReputError: refused or failed. What was there before is unchanged, or a swap is pending that the same
@@ -117,6 +131,14 @@ def mend(
         finished = _finish_swap(settings)
         snapshot = take(settings)
     mended = Mended(plan(snapshot), finished=finished)
+    if replica is not None:
+        with _locked(settings) as owner:
+            _clear(settings)
+            mended.replica = compare_logs(settings, replica, comparing)
+            compared(mended.replica)
+            if mended.replica.taken:
+                _with_replica(mended, mended.replica, options, owner, start_spark, listener)
+                return mended
     shown(mended.plan)
     if not mended.plan.exit_code:
         return mended
@@ -138,8 +160,10 @@ def _finish_swap(settings: StoreSettings) -> str | None:
         except SwapOvertakenError:
             abandon(settings.root)
             files.remove_tree(staging_of(settings.root))
+            _clear(settings)
             return None
         discard_if_swapped(staging_of(settings.root))
+        _clear(settings)
     return None if kept is None else str(kept)
 
 
@@ -227,7 +251,7 @@ def _is_derived_broken(snapshot: Snapshot, current: Plan) -> bool:
 def _log_alone(mended: Mended, settings: StoreSettings) -> None:
     with _locked(settings) as owner:
         staging = settings.root / names.REPUT / _MENDING
-        files.remove_tree(staging)
+        _clear(settings)
         try:
             snapshot = take(settings)
             _put(mended, _without_strays(snapshot), snapshot, staging, (), owner)
@@ -255,6 +279,84 @@ def _with_rebuild(
             if not is_pending(rebuilding.settings.root):
                 files.remove_tree(staging)
         mended.rebuilt = summarize(rebuilding, before, time.perf_counter() - started, mended.kept, {})
+
+
+def _with_replica(
+    mended: Mended,
+    comparison: Comparison,
+    options: RebuildOptions,
+    owner: Owner,
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[Progress, int], None],
+) -> None:
+    """Take over what the replica has, derive queues and index from that log, and mend what is left of it.
+
+    A rebuild that was begun from the log as it was is given up: the two don't go together.
+    """
+    started = time.perf_counter()
+    settings = comparison.settings
+    _refuse_other_settings(take(settings))
+    mending = settings.root / names.REPUT / _MENDING
+    files.remove_tree(staging_of(settings.root))
+    try:
+        view = ReplicaView.make(comparison, mending, owner)
+        staging = mending / "out"
+        with view.reported():
+            derived = replace(options, store=view.root, out=staging)
+            with prepare(derived) as rebuilding:
+                _refuse_elsewhere(rebuilding.settings, view.root)
+                before = replace(rebuilding.journal.state)
+                stage(rebuilding, start_spark, listener)
+                staged = _staged(staging)
+                files.give_tree(staging, owner)
+                snapshot = take(rebuilding.settings)
+                stops = [problem for problem in snapshot.problems if problem.stops]
+                _refuse_problems(stops, rebuilding.settings)
+                copies = LogCopies(rebuilding.settings, staging, comparison.segment_size, owner)
+                log = mend_log(_staged_view(snapshot, staging, staged), copies)
+                _refuse_unproven(log.plan, rebuilding.settings)
+                copies.flush()
+                summary = summarize(rebuilding, before, 0.0, None, {})
+        strays = [copies.name(path) for path in _strays(snapshot)]
+        new = view.move(staging, copies.names)
+        files.remove_tree(view.root)
+        remove = [*strays, *(name for name in log.removed if name not in copies.names)]
+        order = [*sorted({*new, *copies.names}), *staged]
+        swap = Swap(settings.root, staging, order, new_stamp(settings.root), remove=remove, owner=owner)
+        mended.kept = str(swap.run())
+        mended.changes = [*(Change("moved-away", name, 0, 0) for name in strays), *log.changes]
+        mended.rebuilt = replace(
+            summary,
+            store=str(settings.root),
+            output=str(settings.root),
+            in_place=True,
+            kept=mended.kept,
+            seconds=time.perf_counter() - started,
+            left_alone=ignored_features(settings.root),
+            findings=[replace(one, path=view.told(one.path)) for one in summary.findings],
+        )
+    finally:
+        if not is_pending(settings.root):
+            _clear(settings)
+
+
+def _clear(settings: StoreSettings) -> None:
+    """Remove what only a mending needs, once no swap does."""
+    for path in (settings.root / names.VIEW, settings.root / names.REPUT / _MENDING):
+        files.remove_tree(path)
+
+
+def _refuse_elsewhere(settings: StoreSettings, view: Path) -> None:
+    """Refuse a broker.conf by which the log is looked for at the place of the store as it is."""
+    for directory in settings.commit_log_dirs:
+        if not directory.is_relative_to(view):
+            raise SettingsError(
+                "storePathCommitLog names the commit log without storePathRootDir around it",
+                path=settings.broker_conf,
+                expected="storePathRootDir, and the log below it",
+                found=directory,
+                next_step="Give a copy of broker.conf with storePathRootDir set to the store.",
+            )
 
 
 def _staged(staging: Path) -> list[str]:
