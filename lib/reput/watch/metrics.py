@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, Summary
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _SECONDS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 # The creation times of counters are of no use here, and double the lines.
+#: Topics with a series of their own; a store may have a hundred thousand.
+_MOST_TOPICS = 50
+
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -93,11 +96,19 @@ class Metrics:
         self._stages: dict[str, float] = {}
         self._show(state)
         registry.register(_LagCollector(self, probe))
+        registry.register(_TopicCollector(self))
 
     @property
     def reached(self) -> tuple[int, int]:
         """The committed physical offset, and the storeTimestamp, ms, of the last message before it."""
         return self._reached
+
+    def topics(self) -> dict[str, int]:
+        """The next queueOffsets of each topic's queues, added up: as fast as that grows, messages come in."""
+        found: dict[str, int] = {}
+        for (topic, _), queue in list(self._last.queues.items()):
+            found[topic] = found.get(topic, 0) + queue.next
+        return found
 
     def batch(self, state: State, stages: Mapping[str, float], seconds: float | None = None) -> None:
         """Count what was committed since the last call, if anything was.
@@ -128,6 +139,7 @@ class Metrics:
         self._restarts.labels(reason).inc()
 
     def _show(self, state: State) -> None:
+        self._last = state
         self._reached = (state.cursor, state.last_timestamp)
         self._offset.set(state.cursor)
         self._stored.set(state.last_timestamp / 1000)
@@ -249,3 +261,21 @@ class _LagCollector(Collector):
             gauge("reput_lag_bytes", "Bytes of the log that aren't committed", known.bytes),
             gauge("reput_lag_seconds", "How long the oldest message has not been committed", known.ms / 1000),
         ]
+
+
+class _TopicCollector(Collector):
+    """Messages by topic, added up at each scrape."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """The topics with the most; all others as the topic ""."""
+        text = "Next queueOffsets of a topic's queues, added up"
+        family = CounterMetricFamily("reput_topic_messages", text, labels=["topic"])
+        most = sorted(self._metrics.topics().items(), key=lambda one: (-one[1], one[0]))
+        for topic, count in most[:_MOST_TOPICS]:
+            family.add_metric([topic], count)
+        if len(most) > _MOST_TOPICS:
+            family.add_metric([""], sum(count for _, count in most[_MOST_TOPICS:]))
+        return [family]

@@ -14,10 +14,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from py4j.protocol import Py4JNetworkError
@@ -28,7 +30,7 @@ from reput.errors import Finding, OutputError, SettingsError
 from reput.format import names
 from reput.format.commitlog import Record
 from reput.output.journal.journal import read_state
-from reput.replay.state import State
+from reput.replay.state import QueueState, State
 from reput.stream.progress import TriggerCollector
 from reput.watch.endpoint import MOST_CONNECTIONS
 from reput.watch.lag import LagProbe
@@ -257,7 +259,8 @@ def known(log: LogWriter) -> dict[str, str]:
     registry = CollectorRegistry()
     metrics = metrics_of(registry, log, State(cursor=0))
     metrics.restarted("x")
-    found = State(cursor=1, batches=1, findings=[Finding("bad-magic", "x", 0, 1, "", "", "")])
+    queues = {("T", 0): QueueState(0, 1, 1)}
+    found = State(cursor=1, batches=1, queues=queues, findings=[Finding("bad-magic", "x", 0, 1, "", "", "")])
     metrics.batch(found, {"scan": 1.0})
     registry.register(TriggerCollector(lambda: StreamingQueryProgress.fromJson(PROGRESS)))
     TableMetrics(registry, metrics, lambda: 0)
@@ -271,10 +274,43 @@ def test_the_page_lists_every_metric(known: dict[str, str]) -> None:
     kinds = {short.sub("", name): "gauge" if kind == "info" else kind for name, kind in known.items()}
     assert dict(rows) == kinds
     assert len(rows) == len(kinds)
-    alerts = re.findall(r"expr: (.+)", page)
-    assert alerts
-    for expression in alerts:
-        assert set(re.findall(r"reput_\w+", expression)) <= known.keys()
+
+
+def test_the_alerts_ask_for_metrics_that_there_are(known: dict[str, str]) -> None:
+    """In the form that Prometheus takes: https://prometheus.io/docs, "Alerting rules"."""
+    (group,) = yaml.safe_load((ROOT / "conf" / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+    assert group["name"] == "reput"
+    names = [rule["alert"] for rule in group["rules"]]
+    assert len(names) == len(set(names)) >= 8
+    for rule in group["rules"]:
+        assert {"alert", "expr", "labels", "annotations"} <= rule.keys() <= {*rule, "for"}
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
+        assert set(rule["annotations"]) == {"summary", "description"}
+        asked = set(re.findall(r"\breput_\w+", rule["expr"]))
+        assert asked <= known.keys()
+        assert asked or rule["expr"].startswith("up{")
+        labels = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
+        assert labels <= {"instance", "kind", "reason"}
+
+
+def test_topics_are_counted_up_to_a_number_of_them(log: LogWriter, state: State) -> None:
+    registry = CollectorRegistry()
+    metrics = metrics_of(registry, log, state)
+    assert metrics.topics() == {"T": 6}
+    assert registry.get_sample_value("reput_topic_messages_total", {"topic": "T"}) == 6
+    one = state.queues["T", 0]
+    many = {(f"T{number:03}", queue): replace(one, next=number) for number in range(80) for queue in (0, 1)}
+    metrics.batch(replace(state, queues=many), {})
+    found = {
+        sample.labels["topic"]: sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "reput_topic_messages_total"
+    }
+    assert len(found) == 51
+    assert found["T079"] == 158
+    assert found[""] == 2 * sum(range(30))
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are(known: dict[str, str]) -> None:
@@ -284,7 +320,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are(known: dict[str, str]) ->
     for panel in panels:
         for target in panel["targets"]:
             found = set(re.findall(r"\breput_\w+", target["expr"]))
-            assert found, target
+            assert found or target["expr"].startswith("count(up{"), target
             asked |= found
     assert asked <= known.keys()
     for variable in board["templating"]["list"]:
