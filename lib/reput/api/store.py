@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reput.recovery.check import Check
     from reput.recovery.plan import Plan
     from reput.report.facts import QueueFacts
+    from reput.report.topics import TopicList
     from reput.verify import Report
 
 AnyPath = str | PathLike[str]
@@ -100,7 +101,20 @@ class Store:
         from reput.log.segments import discover
         from reput.report.queues import queue_facts
 
-        return queue_facts(take(self.settings), discover(self.settings), None, running=False).rows
+        return queue_facts(take(self.settings), discover(self.settings), None, running=True).rows
+
+    def topics(self, topic: str | None = None) -> TopicList:
+        """Topics with queue files, or in config/topics.json, those with the most messages first.
+
+        Args:
+            topic: only this one.
+
+        Raises:
+            ReputError: the store can't be read.
+        """
+        from reput.report.topics import topic_list
+
+        return topic_list(self.settings, topic)
 
     def messages(
         self,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from reput.config.rereading import Rereading
 from reput.errors import SettingsError
@@ -20,6 +21,33 @@ from reput.errors import SettingsError
 #: ``TopicAttributes.QUEUE_TYPE_ATTRIBUTE`` and the ``CQType`` whose queues are not consume queue files.
 _QUEUE_TYPE = "queue.type"
 _BATCH = "BatchCQ"
+
+
+class TopicConfig(NamedTuple):
+    """A topic's entry (``TopicConfig``): queues to read and to write, and what may be done (6: both)."""
+
+    read_queues: int | None
+    write_queues: int | None
+    perm: int | None
+
+
+def topic_configs(topics_json: Path) -> dict[str, TopicConfig] | None:
+    """What the broker knows of each topic; None when there is no file to tell.
+
+    Raises:
+        SettingsError: as for :func:`known_topics`.
+    """
+    table = _table(topics_json)
+    if table is None:
+        return None
+
+    def number(value: object) -> int | None:
+        return value if isinstance(value, int) else None
+
+    names = ("readQueueNums", "writeQueueNums", "perm")
+    return {
+        topic: TopicConfig(*(number(config.get(name)) for name in names)) for topic, config in table.items()
+    }
 
 
 def known_topics(topics_json: Path) -> set[str] | None:

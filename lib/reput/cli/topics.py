@@ -1,0 +1,121 @@
+"""``reput topics``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from reput.api import store as api
+from reput.cli import app as commands
+from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, TimeZone, WrittenBy
+from reput.cli.commands import LOOK
+from reput.cli.output import Output, at_most, listed, settings_lines, step_lines, table
+from reput.cli.times import second, zone_name
+from reput.store.nearest import nearest_queue
+from reput.words import counted
+
+if TYPE_CHECKING:
+    from reput.report.topics import Topic, TopicList
+
+_EXAMPLES = """**Examples**
+
+Topics, the one with the most messages first:
+
+    reput topics /data/store --broker-conf broker.conf
+
+The queues of one topic, with min and max offset:
+
+    reput topics /data/store --topic orders --by queue --broker-conf broker.conf
+
+For a program:
+
+    reput topics /data/store --json
+"""
+
+
+@commands.app.command("topics", epilog=_EXAMPLES, rich_help_panel=LOOK)
+def topics_command(
+    store: Store,
+    by: Annotated[Literal["topic", "queue"], typer.Option("--by", help="A line for each.")] = "topic",
+    topic: OnlyTopic = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most N lines; --json has all.")
+    ] = 40,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenBy = None,
+    _tz: TimeZone = None,
+    as_json: AsJson = False,
+) -> None:
+    """List topics and queues, with the offsets that consumers get, without reading the log.
+
+    Nothing is changed, and a broker may run on the store. Messages are those between min and max offset.
+
+    Exit code 0: listed. 1: a queue's files can't be read. 2: refused or failed.
+    """
+    with Output(as_json, interrupted="nothing was changed") as output:
+        found = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version).topics(topic)
+        meant = None
+        if topic is not None and not found.topics:
+            meant = nearest_queue(found.settings.root, topic, None)
+    output.show(found, _lines(found, by, limit, topic, meant))
+
+
+_NUMBERS = ("queues", "messages", "skew", "read", "write", "perm", "queue", "min", "max", "files")
+
+
+def _lines(found: TopicList, by: str, limit: int, asked: str | None, meant: str | None) -> Iterator[str]:
+    yield f"Topics of {found.settings.root}"
+    yield from settings_lines(found.settings.basis, files=False)
+    if not found.topics:
+        what = "  no topic" if asked is None else f"  no topic {asked}"
+        yield what if meant is None else f"{what}; did you mean {meant}?"
+        return
+    last = f"last stored {zone_name()}"
+    if by == "topic":
+        heads: tuple[str, ...] = ("topic", "queues", "messages", "skew", "read", "write", "perm", last)
+        rows = [_row(one) for one in found.topics]
+    else:
+        heads = ("topic", "queue", "min", "max", "messages", "files", last)
+        rows = [row for one in found.topics for row in _queue_rows(one)]
+    yield from table(heads, rows[:limit], _NUMBERS)
+    if len(rows) > limit:
+        yield f"  and {len(rows) - limit:,} more; --limit {len(rows)} or --json has all"
+    queues, messages = sum(len(one.queues) for one in found.topics), sum(one.messages for one in found.topics)
+    yield (
+        f"  {counted(len(found.topics), 'topic')} with {counted(queues, 'queue')}: "
+        f"{counted(messages, 'message')}"
+    )
+    unknown = [one.name for one in found.topics if one.config is None]
+    if found.has_config and unknown:
+        yield f"  not in config/topics.json: {listed(unknown)}"
+    elif not found.has_config:
+        yield "  there is no config/topics.json: read, write and perm aren't known"
+    empty = [one.name for one in found.topics if not one.queues]
+    if empty:
+        yield f"  without queue files: {listed(empty)}"
+    problems = [f"{row.topic}:{row.queue_id}: {row.problem}" for row in found.unreadable]
+    yield from at_most("  unreadable ", problems, "             and {} more; --json has all")
+    yield from step_lines((), found.next_steps)
+
+
+def _row(topic: Topic) -> tuple[str, ...]:
+    config = topic.config
+    settings = ("", "", "") if config is None else (config.read_queues, config.write_queues, config.perm)
+    numbers = tuple("" if one is None else str(one) for one in settings)
+    skew = "" if topic.skew is None else f"{topic.skew:.2f}"
+    counts = f"{len(topic.queues):,}", f"{topic.messages:,}", skew
+    return (topic.name, *counts, *numbers, _time(topic.last_time))
+
+
+def _queue_rows(topic: Topic) -> Iterator[tuple[str, ...]]:
+    for row in topic.queues:
+        offsets = ["?" if one is None else str(one) for one in (row.min_offset, row.max_offset)]
+        held = "?" if row.min_offset is None or row.max_offset is None else row.max_offset - row.min_offset
+        shown = held if isinstance(held, str) else f"{held:,}"
+        yield row.topic, str(row.queue_id), *offsets, shown, f"{row.files:,}", _time(row.last_time)
+
+
+def _time(ms: int | None) -> str:
+    return "" if ms is None else second(ms)
