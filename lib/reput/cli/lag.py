@@ -14,11 +14,12 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, WrittenBy
 from reput.cli.commands import LOOK
 from reput.cli.completing import groups
-from reput.cli.output import Output, age, settings_lines, table
+from reput.cli.output import Output, age, settings_lines, step_lines, table
 from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.lag import GroupLag, LagReport, QueueLag
+    from reput.lag.delays import DelayLag
 
 _EXAMPLES = """**Examples**
 
@@ -29,6 +30,10 @@ All groups, the one that is furthest behind first:
 One group, queue by queue:
 
     reput lag /data/store --group readers --by queue --broker-conf broker.conf
+
+A file of offsets with none outside of its queue, to be put in the place of the broker's:
+
+    reput lag /data/store --corrected corrected.json --broker-conf broker.conf
 
 Of a copy of the offsets, for a program:
 
@@ -59,6 +64,14 @@ def lag_command(
             "--offsets", metavar="FILE", help="Committed offsets (default: config/consumerOffset.json)."
         ),
     ] = None,
+    corrected: Annotated[
+        Path | None,
+        typer.Option(
+            "--corrected",
+            metavar="FILE",
+            help="Write the offsets to this new file, those outside of their queue moved to its end.",
+        ),
+    ] = None,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
     as_json: AsJson = False,
@@ -74,12 +87,17 @@ def lag_command(
     with Output(as_json, interrupted="nothing was changed") as output:
         opened = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
         report = opened.lag(group=group, topic=topic, offsets=offsets)
+        if corrected is not None:
+            from reput.lag.corrected import write_corrected
+
+            report = write_corrected(report, corrected)
     output.show(report, _lines(report, by))
 
 
 _GROUPS = ("group", "topic", "queues", "lag", "expired", "oldest", "flags")
 _QUEUES = ("group", "topic", "queue", "committed", "min", "max", "lag", "expired", "oldest", "flags")
-_NUMBERS = frozenset(_QUEUES) - {"group", "topic", "flags"} | {"queues"}
+_DELAYS = ("level", "delay", "offset", "min", "max", "waiting", "next due", "flags")
+_NUMBERS = frozenset({*_QUEUES, *_DELAYS}) - {"group", "topic", "flags"} | {"queues"}
 
 
 def _lines(report: LagReport, by: By) -> Iterator[str]:
@@ -87,15 +105,45 @@ def _lines(report: LagReport, by: By) -> Iterator[str]:
     yield from settings_lines(report.basis)
     if not report.rows:
         yield "  no group has committed anything"
-        return
-    if by is By.TOPIC:
+    elif by is By.TOPIC:
         yield from table(_GROUPS, [_group(one, report.taken) for one in report.groups], _NUMBERS)
     else:
         yield from table(_QUEUES, [_queue(row, report.taken) for row in report.rows], _NUMBERS)
+    if report.rows:
+        yield f"  {_sums(report)}"
+    if report.delays:
+        yield "  delayed messages:"
+        yield from table(_DELAYS, [_delay(level, report.taken) for level in report.delays], _NUMBERS)
+    if report.corrected is not None:
+        yield f"  corrected  {counted(report.moved, 'offset')}: {report.corrected}"
+    yield from step_lines((), report.next_steps)
+
+
+def _sums(report: LagReport) -> str:
     groups = len({row.group for row in report.rows})
     behind, expired = sum(row.lag for row in report.rows), sum(row.expired for row in report.rows)
     said = f"{counted(groups, 'group')} on {counted(len(report.rows), 'queue')}: lag {behind:,}"
-    yield f"  {said}, expired unread {expired:,}"
+    return f"{said}, expired unread {expired:,}"
+
+
+def _delay(level: DelayLag, now: int) -> tuple[str, ...]:
+    due = (
+        "-"
+        if level.due is None
+        else f"{age(now - level.due)} ago"
+        if level.due <= now
+        else f"in {age(level.due - now)}"
+    )
+    return (
+        str(level.level),
+        "?" if level.delay_ms is None else age(level.delay_ms),
+        "-" if level.offset is None else str(level.offset),
+        str(level.min_offset),
+        str(level.max_offset),
+        f"{level.waiting:,}",
+        due,
+        level.flag or "",
+    )
 
 
 def _group(one: GroupLag, now: int) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ counted separately, since they can't be read any more: a broker's number is ``la
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -19,6 +20,7 @@ from reput.config.evidence import Basis
 from reput.errors import SettingsError
 from reput.format import names
 from reput.lag.committed import LMQ_PREFIX, Committed, committed_offsets
+from reput.lag.delays import DelayLag, delay_lags
 from reput.query.store import QueryStore
 from reput.store.listing import names_in
 from reput.store.nearest import nearest
@@ -127,6 +129,9 @@ class LagReport:
         taken: ms since 1970 when it was read; ages are counted from there.
         rows: one a group, topic and queue; the greatest lag first, then by name.
         basis: what the settings are based on.
+        delays: the delay levels; empty where only a group or a topic was asked for.
+        corrected: the file of corrected offsets that was written; None without one.
+        moved: how many are other there.
     """
 
     store: Path
@@ -135,6 +140,9 @@ class LagReport:
     taken: int
     rows: tuple[QueueLag, ...]
     basis: Basis = field(default_factory=Basis)
+    delays: tuple[DelayLag, ...] = ()
+    corrected: Path | None = None
+    moved: int = 0
 
     @cached_property
     def groups(self) -> tuple[GroupLag, ...]:
@@ -147,8 +155,17 @@ class LagReport:
 
     @property
     def exit_code(self) -> int:
-        """1 with any flag other than NOT_COMMITTED; else 0."""
-        return int(any(set(row.flags) - {Flag.NOT_COMMITTED} for row in self.rows))
+        """1 with any flag other than NOT_COMMITTED, also of a delay level; else 0."""
+        odd = any(set(row.flags) - {Flag.NOT_COMMITTED} for row in self.rows)
+        return int(odd or any(level.flag is not None for level in self.delays))
+
+    @property
+    def next_steps(self) -> list[str]:
+        """What to do with the corrected file."""
+        if self.corrected is None:
+            return []
+        target = self.offsets.with_name(self.offsets.name.removesuffix(".bak"))
+        return [f"With the broker stopped: {shlex.join(['cp', str(self.corrected), str(target)])}"]
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
@@ -162,6 +179,10 @@ class LagReport:
             "expired": sum(row.expired for row in self.rows),
             "groups": [one.to_dict() for one in self.groups],
             "queues": [row.to_dict() for row in self.rows],
+            "delay_levels": [level.to_dict() for level in self.delays],
+            "corrected": None if self.corrected is None else str(self.corrected),
+            "moved": self.moved,
+            "next_steps": self.next_steps,
         }
 
 
@@ -205,7 +226,10 @@ def lag(
     queues = _Queues(settings)
     rows = [row for (one, of), found in by_pair.items() for row in _rows(queues, one, of, found)]
     rows.sort(key=lambda row: (-row.lag, -row.expired, row.group, row.topic, row.queue_id))
-    return LagReport(settings.root, settings.dialect.name, read.path, taken, tuple(rows), settings.basis)
+    delays = tuple(delay_lags(settings)) if group is None and topic is None else ()
+    return LagReport(
+        settings.root, settings.dialect.name, read.path, taken, tuple(rows), settings.basis, delays
+    )
 
 
 class _Queues:
