@@ -15,6 +15,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from reput.cli import app as cli
+from reput.dump.digest import write
 from tests import pages
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally
@@ -93,6 +94,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
         (place / "consumerOffset.json").write_text(offsets)
     shutil.copytree(store.root / "commitlog", data / "slave")
     rebuild_locally(open_store(store.root, version="5.3.3"), data / "derived")
+    write(store.root, data / "store.digest", broker_conf(store), "5.3.3")
     return store
 
 
@@ -103,6 +105,7 @@ def placed(words: list[str], store: GoldenStore) -> list[str]:
         (r"^\./\d{20}$", str(segment)),
         (r"^/data/", f"{store.root.parent}/"),
         (r"^broker\.conf$", str(broker_conf(store))),
+        *([(r"^store\.digest$", str(store.root.parent / "store.digest"))] if "--against" in words else []),
         (r"^orders\b", "Orders"),
     )
     for pattern, found in changes:

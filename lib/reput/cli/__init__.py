@@ -8,6 +8,7 @@ try:
     from reput.cli import (
         catalog,
         demo,
+        digest,
         doctor,
         export,
         lag,
@@ -29,6 +30,7 @@ except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - Python would e
 __all__ = [
     "catalog",
     "demo",
+    "digest",
     "doctor",
     "export",
     "lag",
