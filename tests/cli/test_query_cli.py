@@ -17,8 +17,10 @@ import pytest
 from reput.cli.times import time_of
 from reput.errors import SettingsError
 from reput.format import commitlog, innerbatch
+from reput.format.commitlog import Record
 from tests.golden.store import GoldenStore
 from tests.local import write_store
+from tests.property.logs import lay_out
 from tests.rebuilds import Command, Outcome, broker_conf, golden, run, tree
 
 if TYPE_CHECKING:
@@ -273,3 +275,25 @@ def test_one_bad_body_does_not_end_the_answer(
     one, *others = json.loads(found.stdout)["messages"]
     assert "body_problem" in one
     assert [other["body"] for other in others] == [other["body"] for other in whole["messages"][1:]]
+
+
+def test_one_message_goes_into_files(reput: Command, tmp_path: Path) -> None:
+    log = [
+        Record(b"t", b"first", queue_offset=0),
+        Record(b"t", zlib.compress(b"second"), sys_flag=1, queue_offset=1),
+    ]
+    (tmp_path / "store").mkdir()
+    write_store(tmp_path / "store", [(0, lay_out(log))])
+    before = (tmp_path / "store" / "commitlog" / "0".zfill(20)).read_bytes()
+    first = int.from_bytes(before[:4], "big")
+    second = int.from_bytes(before[first : first + 4], "big")
+    to = ("--body-to", tmp_path / "body", "--record-to", tmp_path / "record")
+    assert reput("query", tmp_path / "store", "--offset", str(first), *to).code == 0
+    assert (tmp_path / "body").read_bytes() == b"second"
+    assert (tmp_path / "record").read_bytes() == before[first : first + second]
+    again = reput("query", tmp_path / "store", "--offset", "0", *to)
+    assert (again.code, "is there already" in again.stderr) == (2, True)
+    inside = reput("query", tmp_path / "store", "--offset", "0", "--body-to", tmp_path / "store" / "x")
+    assert (inside.code, "into a store" in inside.stderr) == (2, True)
+    missing = reput("query", tmp_path / "store", "--offset", "1", "--body-to", tmp_path / "other")
+    assert (missing.code, (tmp_path / "other").exists()) == (1, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -15,12 +16,14 @@ from reput.cli.completing import queues, topics
 from reput.cli.output import Output, inline, settings_told, told
 from reput.cli.times import moment, time_of
 from reput.config.settings import StoreSettings
-from reput.errors import SettingsError
+from reput.errors import SettingsError, StoreError
+from reput.store import files
 from reput.store.nearest import nearest_queue
 from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.query.ask import Answer
+    from reput.query.store import QueryStore
 
 _EXAMPLES = """**Examples**
 
@@ -31,6 +34,10 @@ One message, by its place in the log, in its queue, or by the id that the produc
     reput query /data/store --queue orders:3 --at 1000 --broker-conf broker.conf
 
     reput query /data/store --id 7F00000100002A9F0000000000000000 --bodies --broker-conf broker.conf
+
+Its body to a file:
+
+    reput query /data/store --queue orders:3 --at 1 --body-to body.bin --broker-conf broker.conf
 
 Ten messages with one of two tags, from an offset on:
 
@@ -114,6 +121,18 @@ def query_command(
         typer.Option("--index-type", metavar="T", help="For --key: T for the index of tags, from 5.4 on."),
     ] = None,
     body: Annotated[bool, typer.Option("--bodies", help="Also print bodies.")] = False,
+    body_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--body-to", metavar="FILE", help="Write the message's body, uncompressed, to this file."
+        ),
+    ] = None,
+    record_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--record-to", metavar="FILE", help="Write the message's record, as in the log, to a new file."
+        ),
+    ] = None,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
     _tz: TimeZone = None,
@@ -163,12 +182,40 @@ def query_command(
                 answer = ask.by_time(asked, *place, moment_asked, bound)
             else:
                 answer = ask.queue_range(asked, *place)
+        _save(asked, answer, body_to, record_to)
         shown = shown_of(answer, settings, bodies=body)
         if not answer.found and (named := place or ((topic, None) if topic is not None else None)):
             shown = replace(shown, meant=nearest_queue(settings.root, *named))
     if not as_json:
         settings_told(settings.basis)
     output.show(shown, shown.lines())
+
+
+def _save(store: QueryStore, answer: Answer, body: Path | None, record: Path | None) -> None:
+    """Write the one message that was found to files.
+
+    Raises:
+        ReputError: it isn't one, or its body can't be uncompressed, or a file can't be written.
+    """
+    if (body is None and record is None) or not answer.found:
+        return
+    if len(answer.messages) != 1:
+        raise SettingsError(
+            "one message goes into a file",
+            expected="a question with one message as its answer, e.g. --offset or --queue with --at",
+            found=f"{len(answer.messages)} messages",
+        )
+    (shown,) = answer.messages
+    if body is not None and not shown.message.body_is_sound:
+        raise StoreError(
+            "the body doesn't have its CRC",
+            offset=shown.message.record.physical_offset,
+            next_step="--record-to writes the record as it is",
+        )
+    wanted = [] if record is None else [(files.new_file(record, store.root), store.log.record(shown.message))]
+    wanted += [] if body is None else [(files.new_file(body, store.root), shown.message.body())]
+    for file, data in wanted:
+        files.write_atomically(file, data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -20,7 +19,7 @@ from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.dump.extent import of_log
 from reput.dump.places import LogPlace, log_place
-from reput.errors import Fact, OutputError, ReputError, SettingsError
+from reput.errors import Fact, ReputError, SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.log.segments import map_segment
@@ -269,11 +268,7 @@ def write(
         ReputError: the store can't be read.
     """
     here = _Bytes(store, broker_conf, version)
-    file = Path(os.path.abspath(file))
-    if file.is_relative_to(here.settings.root):
-        raise OutputError("nothing is written into a store", path=file, next_step="Name a file elsewhere")
-    if os.path.lexists(file) and not force:
-        raise OutputError("the file is there already", path=file, next_step="Name a new one, or add --force")
+    file = files.new_file(file, here.settings.root, force=force)
     done = Written(here.settings, file, here.start, here.end)
     lines = [_head(here)]
     for begin, finish in here.stretches():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from reput.config.fastjson import parse
-from reput.errors import OutputError, SettingsError
+from reput.errors import SettingsError
 from reput.lag.report import Flag, LagReport, QueueLag
 from reput.store import files
 from reput.store.reading import unreadable
@@ -33,9 +32,7 @@ def write_corrected(report: LagReport, file: Path) -> LagReport:
         SettingsError: the offsets have changed meanwhile.
         StoreError: they can't be read any more.
     """
-    file = Path(os.path.abspath(file))
-    if os.path.lexists(file):
-        raise OutputError("the file is there already", path=file, next_step="Name a new one")
+    file = files.new_file(file)
     moved = sum(_outside(row) for row in report.rows)
     if moved:
         try:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from reput.broker.record import Kind, judge
 from reput.config.settings import StoreSettings
+from reput.errors import StoreError
 from reput.format import commitlog, names
 from reput.log.segments import UNCOMMITTED, Segment, discover, map_segment
 from reput.query.message import Message
@@ -109,6 +110,19 @@ class LogReader:
         if judged.kind is not Kind.MESSAGE or judged.physical_offset != offset:
             return None
         return Message(commitlog.decode(data.data, position), judged.size)
+
+    def record(self, message: Message) -> bytes:
+        """A message's record, as it is in the log.
+
+        Raises:
+            SegmentGoneError, StoreError: the segment can't be read.
+        """
+        offset = message.record.physical_offset
+        segment = self._segment(offset)
+        if segment is None:
+            raise StoreError("the message has expired meanwhile", offset=offset)
+        at = offset - segment.base
+        return self._map(segment)[at : at + message.size].tobytes()
 
     def before(self, offset: int) -> Message | None:
         """The last message that begins before a physical offset, within the three segments before it.

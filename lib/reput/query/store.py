@@ -7,6 +7,7 @@ Queries are answered from the files as they are. A broker that starts on a damag
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from reput.config.settings import StoreSettings
 from reput.config.topics import TopicsNow
@@ -58,6 +59,11 @@ class QueryStore:
         self._queues: dict[tuple[str, int], QueueView | BatchQueueView] = {}
         self._topics = TopicsNow(settings.topics_json)
         self.log = LogReader(settings)
+
+    @property
+    def root(self) -> Path:
+        """The store's directory."""
+        return self._settings.root
 
     @property
     def index(self) -> IndexReader:

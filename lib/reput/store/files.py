@@ -300,6 +300,25 @@ def exchange(left: Path, right: Path) -> None:
     _flush_parents(left, right)
 
 
+def new_file(path: Path, root: Path | None = None, *, force: bool = False) -> Path:
+    """The absolute path of a file that a command is to make.
+
+    Args:
+        root: a store, into which nothing is written.
+        force: the file may be there.
+
+    Raises:
+        OutputError: it lies in the store, or is there.
+    """
+    path = Path(os.path.abspath(path))
+    if root is not None and path.is_relative_to(root):
+        raise OutputError("nothing is written into a store", path=path, next_step="Name a file elsewhere")
+    if os.path.lexists(path) and not force:
+        step = "Name a new one" if root is None else "Name a new one, or add --force"
+        raise OutputError("the file is there already", path=path, next_step=step)
+    return path
+
+
 def write_atomically(path: Path, data: Buffer, owner: Owner | None = None) -> None:
     """Replace a whole file: after a crash it holds either what it held before or ``data``.
 
