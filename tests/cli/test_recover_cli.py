@@ -40,7 +40,7 @@ def test_a_sound_store(reput: Command, store: GoldenStore) -> None:
     before = tree(store.root)
     checked = reput("check", *words)
     assert (checked.code, checked.stderr) == (0, "")
-    assert checked.stdout.startswith(f"RocketMQ 5.3 starts with {store.root}; nothing wrong was found\n")
+    assert checked.stdout.startswith(f"RocketMQ 5.3.3 starts with {store.root}; nothing wrong was found\n")
     assert "\n  not read   the log, and all units but each queue's last: `reput recover " in checked.stdout
     planned = reput("recover", *words, "--plan")
     assert (planned.code, planned.stderr) == (0, "")
@@ -65,7 +65,9 @@ def test_what_stops_a_broker(reput: Command, store: GoldenStore) -> None:
     (store.root / names.COMMIT_LOG / "notes.txt").write_text("hello")
     checked = reput("check", *words)
     assert checked.code == 1
-    assert checked.stdout.startswith(f"RocketMQ 5.3 doesn't start with {store.root}: see to 1 thing first\n")
+    assert checked.stdout.startswith(
+        f"RocketMQ 5.3.3 doesn't start with {store.root}: see to 1 thing first\n"
+    )
     found = json.loads(reput("check", *words, "--json").stdout)
     assert (found["exit_code"], found["starts"], found["verdict"]) == (1, False, "does-not-start")
     assert [finding["kind"] for finding in found["findings"]] == ["stray-file"]
@@ -147,12 +149,58 @@ def test_what_nobody_could_reach_comes_first(reput: Command, store: GoldenStore)
     assert (found["verdict"], found["summary"]) == ("loses", verdict)
 
 
+def test_a_log_that_lost_its_end_is_told_alike_by_check_and_plan(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    max((store.root / names.COMMIT_LOG).iterdir()).unlink()
+    for command in (("check",), ("recover", "--plan")):
+        said = reput(*command[:1], *words, *command[1:])
+        assert (said.code, said.stdout.splitlines()[0].split(":")[0]) == (
+            1,
+            f"Don't start RocketMQ 5.3.3 with {store.root}",
+        )
+    assert f"`reput recover {store.root} --from REPLICA --plan --broker-conf " in said.stdout
+    (store.root / names.ABORT).touch()
+    checked, planned = reput("check", *words), reput("recover", *words, "--plan")
+    assert (checked.code, planned.code) == (1, 1)
+    assert checked.stdout.startswith("Not known what a start "), (
+        "after a crash they may never have been flushed"
+    )
+    assert planned.stdout.startswith("A start of RocketMQ 5.3.3 with ")
+    assert "--from REPLICA" not in planned.stdout
+
+
+@pytest.mark.parametrize("name", ["4.9.7-crash", "5.3.3-crash", "5.5.0-crash"])
+def test_a_killed_broker_is_not_said_to_lose_what_its_start_makes_again(
+    reput: Command, name: str, tmp_path: Path
+) -> None:
+    store = golden(name, tmp_path)
+    words = options(store)
+    checked = json.loads(reput("check", *words, "--json").stdout)
+    assert [finding["kind"] for finding in checked["findings"]] == ["index-unsafe"]
+    assert (checked["exit_code"], checked["verdict"]) == (1, "not-read")
+    (step,) = checked["next_steps"]
+    assert "recover" in step
+    planned = json.loads(reput("recover", *words, "--plan", "--json").stdout)
+    assert (planned["exit_code"], planned["verdict"]) == (0, "nothing-found")
+
+
+def test_a_queue_that_would_begin_late_is_no_reason_to_start(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    shutil.rmtree(store.root / names.CONSUME_QUEUE / "Orders")
+    (store.root / names.ABORT).touch()
+    planned = reput("recover", *words, "--plan").stdout.splitlines()[0]
+    assert planned.startswith(f"Don't start RocketMQ 5.3.3 with {store.root}: it would leave damage (")
+    assert "queue-begins-late" in planned
+
+
 def test_a_log_that_is_not_mounted_is_said_first(reput: Command, store: GoldenStore) -> None:
     words = options(store)
     (store.root / names.COMMIT_LOG).rename(store.root / "elsewhere")
     checked = reput("check", *words)
     assert checked.code == 1
-    assert checked.stdout.startswith(f"Don't start RocketMQ 5.3 with {store.root}: it would start, and lose ")
+    assert checked.stdout.startswith(
+        f"Don't start RocketMQ 5.3.3 with {store.root}: it would start, and lose "
+    )
     assert "\n  next       " in checked.stdout
 
 

@@ -105,9 +105,9 @@ def test_kernel_counts_as_one_counts_one_by_one(
 def _assert_same_traffic(tally: Tally, found, dated: list[tuple[bytes, int, int]]) -> None:  # type: ignore[no-untyped-def]
     times = [time for _, time, _ in dated]
     fitting = [width for width in WIDTHS if max(times) // width - min(times) // width < BUCKETS]
-    assert found.width == fitting[0]
-    assert found.start == min(times) // found.width * found.width
-    buckets = (max(times) - found.start) // found.width + 1
+    assert found.width_ms == fitting[0]
+    assert found.start_ms == min(times) // found.width_ms * found.width_ms
+    buckets = (max(times) - found.start_ms) // found.width_ms + 1
     shown = [one.topic for one in found.series if one.topic is not None]
     assert len(shown) <= MOST_SHOWN + 1
     for one in found.series:
@@ -122,8 +122,8 @@ def _assert_same_traffic(tally: Tally, found, dated: list[tuple[bytes, int, int]
         ]
         counts, sizes = [0] * buckets, [0] * buckets
         for time, size in of_series:
-            counts[(time - found.start) // found.width] += 1
-            sizes[(time - found.start) // found.width] += size
+            counts[(time - found.start_ms) // found.width_ms] += 1
+            sizes[(time - found.start_ms) // found.width_ms] += size
         assert (list(one.messages), list(one.bytes)) == (counts, sizes)
 
 

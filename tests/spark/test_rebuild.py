@@ -228,7 +228,7 @@ def test_a_torn_end(reput: Command, store: GoldenStore, out: Path) -> None:
         assert outcome.code == 1
         summary = json.loads(outcome.stdout)
         assert summary["end"] == half
-        assert [(finding["kind"], finding["offset"]) for finding in summary["findings"]] == [
+        assert [(finding["kind"], finding["physical_offset"]) for finding in summary["findings"]] == [
             ("torn-tail", half)
         ]
     assert [(row["finding"], row["begin_offset"]) for row in rows(out, "finding")] == [("torn-tail", half)]

@@ -246,7 +246,7 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
     if mended.kept is None:
         yield f"Nothing to mend in {settings.root}"
         return
-    yield f"Mended {settings.root} for a start of RocketMQ {mended.plan.release}, which now loses nothing"
+    yield f"Mended {settings.root} for a start of RocketMQ {settings.release_name}, which now loses nothing"
     if mended.replica is not None and mended.replica.taken:
         taken = mended.replica.taken
         size = human(sum(one.end - one.offset for one in taken))

@@ -153,6 +153,11 @@ class StoreSettings:
         )
 
     @property
+    def release_name(self) -> str:
+        """The release as it was given, else the name of all releases with its rules: ``5.3``."""
+        return self.release or self.dialect.name
+
+    @property
     def largest_record(self) -> int:
         """Bytes that no record in the log exceeds."""
         return self.max_message_size + MOST_BEYOND_BODY

@@ -62,8 +62,8 @@ class Check:
     @property
     def verdict(self) -> Verdict:
         """What it comes to."""
-        settings = self.snapshot.settings
-        return of_check(settings.dialect.name, str(settings.root), self.problems)
+        settings, clean = self.snapshot.settings, self.snapshot.clean
+        return of_check(settings.release_name, str(settings.root), self.problems, clean=clean)
 
     @property
     def queue_files(self) -> int:
@@ -187,8 +187,8 @@ def _unsafe_index_files(snapshot: Snapshot) -> Iterator[Problem]:
                 path=str(entry.path),
                 expected=f"an endTimestamp up to indexMsgTimestamp, {late}, after a crash",
                 found=str(entry.header.end_timestamp),
-                outcome="the broker deletes it",
-                next_step="Rebuild the index once the log is sound.",
+                outcome="the broker deletes it, and makes it again as far as its walk reads",
+                next_step=f"`{snapshot.settings.command('recover', '--plan')}` says whether keys stay away.",
             )
 
 

@@ -20,6 +20,7 @@ from reput.recovery.losses import (
     log_losses,
     queue_losses,
 )
+from reput.recovery.past_end import left_by_a_cut
 from reput.recovery.survivors import left_from
 from reput.recovery.verdict import Verdict, of_plan
 from reput.store.space import human
@@ -71,12 +72,6 @@ class Plan:
         return self.prediction.snapshot
 
     @property
-    def release(self) -> str:
-        """The release that is going to start, as it was named."""
-        settings = self.snapshot.settings
-        return settings.release or settings.dialect.versions[-1]
-
-    @property
     def exit_code(self) -> int:
         """0 when the restart loses nothing and leaves nothing broken, 1 when it does or that wasn't read."""
         found = self.prediction.problems or self.losses or self.unrepaired
@@ -87,12 +82,13 @@ class Plan:
         """What it comes to."""
         prediction, unread = self.prediction, self.prediction.unread
         return of_plan(
-            self.release,
+            self.snapshot.settings.release_name,
             str(self.snapshot.settings.root),
             prediction.problems,
             self.losses,
             self.unrepaired,
             None if unread is None else f"{human(unread[1] - unread[0])} of the log",
+            lost_end=_lost_end(prediction),
         )
 
     @property
@@ -221,12 +217,25 @@ def _ahead(prediction: Prediction) -> Iterator[Loss]:
     yield Loss("checkpoint-ahead", path, 0, 0, 0, text)
 
 
+def _lost_end(prediction: Prediction) -> bool:
+    """Whether units past the log's end are of messages that it had, not of what a crash or a cut left."""
+    snapshot = prediction.snapshot
+    return snapshot.clean and not left_by_a_cut(snapshot, prediction.log_end, left_from(prediction))
+
+
 def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
     """Steps, one a line, for what a restart loses or leaves broken; none is there twice."""
     kinds = {loss.kind for loss in found}
     steps = [problem.next_step for problem in prediction.problems]
     steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in LOG_GONE]
     by_hand = _by_hand(prediction, found, kinds)
+    if (
+        "queue-cut" in kinds
+        and not kinds & {"log-cut", "segment-deleted", *LOG_GONE}
+        and _lost_end(prediction)
+    ):
+        replica = prediction.snapshot.settings.command("recover", "--from", "REPLICA", "--plan")
+        steps.append(f"Look for the log's end first: `{replica}` says what a slave or a backup has of it.")
     if kinds - LOG_GONE:
         apply = prediction.snapshot.settings.command("recover", "--apply")
         steps.append(

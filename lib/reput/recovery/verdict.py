@@ -9,15 +9,20 @@ from enum import StrEnum
 
 from reput.broker.problem import Problem
 from reput.recovery.losses import LOG_GONE, Loss
+from reput.recovery.past_end import CHECKPOINT_AHEAD, INDEX_AHEAD, PAST_LOG_END
 from reput.words import counted
 
 #: What a start neither stops at nor loses anything by.
 _HARMLESS = frozenset({"stray-index-file", "stray-directory", "empty-file", "broken-config"})
-#: What some releases make again as they start, and others don't: the plan says.
-_MAY_BE_MADE = frozenset({"no-queues", "no-index"})
+#: What a start may make, or make again: that depends on the release and on what its walk reads.
+_MAY_BE_MADE = frozenset({"no-queues", "no-index", "index-unsafe"})
+#: After a crash the messages may never have been flushed.
+_MAY_NEVER_HAVE_BEEN = frozenset({PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD})
 _MESSAGES_GONE = frozenset({"log-cut", "segment-deleted"})
 _MESSAGES_UNREACHED = frozenset({"units-missing", "units-displaced"})
-#: Cut with the log, whose messages are counted.
+#: What consumers don't get either, although nobody has counted the messages.
+_NOT_REACHED_UNCOUNTED = frozenset({"queue-begins-late"})
+#: Cut with the log, whose messages are counted; or because the log has lost them.
 _CUT_WITH_THE_LOG = "queue-cut"
 
 
@@ -44,24 +49,26 @@ class Verdict:
     text: str
 
 
-def of_check(release: str, store: str, problems: Sequence[Problem]) -> Verdict:
+def of_check(release: str, store: str, problems: Sequence[Problem], *, clean: bool) -> Verdict:
     """What the files say that a load looks at.
 
     Args:
         release: that is going to start.
         store: its directory.
         problems: all that was found.
+        clean: the last broker stopped in good order.
     """
     stops = sum(problem.stops for problem in problems)
     if stops:
         return Verdict(Sort.DOES_NOT_START, _does_not_start(release, store, stops))
     bad = [problem for problem in problems if problem.kind not in _HARMLESS]
-    if any(problem.kind not in _MAY_BE_MADE for problem in bad):
+    not_sure = _MAY_BE_MADE if clean else _MAY_BE_MADE | _MAY_NEVER_HAVE_BEEN
+    if any(problem.kind not in not_sure for problem in bad):
         text = f"Don't start RocketMQ {release} with {store}: it would start, and lose data or not find it"
         return Verdict(Sort.LOSES, f"{text} ({_kinds(bad)})")
     if bad:
-        text = f"Not known what a start of RocketMQ {release} does to {store}: files are missing that it may"
-        return Verdict(Sort.NOT_READ, f"{text} not make ({_kinds(bad)})")
+        text = f"Not known what a start of RocketMQ {release} does to {store}: it may lose data, or not make"
+        return Verdict(Sort.NOT_READ, f"{text} what is missing ({_kinds(bad)})")
     if problems:
         return Verdict(Sort.HARMLESS, f"RocketMQ {release} starts with {store}; what was found does no harm")
     return Verdict(Sort.NOTHING_FOUND, f"RocketMQ {release} starts with {store}; nothing wrong was found")
@@ -74,6 +81,8 @@ def of_plan(
     losses: Sequence[Loss],
     unrepaired: Sequence[Loss],
     unread: str | None,
+    *,
+    lost_end: bool,
 ) -> Verdict:
     """What a start is going to do.
 
@@ -82,6 +91,7 @@ def of_plan(
         problems: what keeps it from starting.
         losses, unrepaired: what it takes away, and what it leaves broken.
         unread: how much of the log that the start reads wasn't read, in words; None if all was.
+        lost_end: units past the log's end are of messages that it had, not of what a crash or a cut left.
     """
     if problems:
         return Verdict(Sort.DOES_NOT_START, _does_not_start(release, store, len(problems)))
@@ -96,12 +106,15 @@ def of_plan(
     if more := _kinds(loss for loss in unrepaired if loss.kind not in counted_already):
         left.append(f"damage ({more})")
     no_log = any(loss.kind in LOG_GONE for loss in unrepaired)
+    no_end = lost_end and any(loss.kind == _CUT_WITH_THE_LOG for loss in losses)
+    late = any(loss.kind in _NOT_REACHED_UNCOUNTED for loss in unrepaired)
     does = ["start without all of its log"] if no_log else []
     does += [f"lose {' and '.join(lost)}"] if lost else []
     does += [f"leave {', and '.join(left)}"] if left else []
     if does:
-        begin = f"Don't start RocketMQ {release} with {store}: it" if gone or unreached or no_log else ""
-        begin = begin or f"A start of RocketMQ {release} with {store}"
+        begin = f"A start of RocketMQ {release} with {store}"
+        if gone or unreached or no_log or no_end or late:
+            begin = f"Don't start RocketMQ {release} with {store}: it"
         text = f"{begin} would {', and '.join(does)}"
         return Verdict(Sort.LOSES, text if unread is None else f"{text}; {unread} weren't read")
     if unread is not None:

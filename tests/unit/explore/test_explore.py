@@ -213,7 +213,7 @@ def test_names_leave_room() -> None:
 
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ReputError, match=r"charts need matplotlib.*pip install 'reput\[notebook\]'"):
+    with pytest.raises(ReputError, match=r"charts need matplotlib.*pip install 'reput\[spark,notebook\]'"):
         Chart("a finding")
 
 
@@ -225,7 +225,7 @@ def test_commands_as_in_a_shell(
     printed = capsys.readouterr()
     line, first, *_, last = printed.out.splitlines()
     assert line == "$ reput check demo/store --broker-conf demo/broker.conf --rocketmq-version 5.5.0"
-    assert first == "RocketMQ 5.5 starts with demo/store; nothing wrong was found"
+    assert first == "RocketMQ 5.5.0 starts with demo/store; nothing wrong was found"
     assert last == "[exit code 0]"
     assert str(workspace.root) not in printed.out
     assert reput.json("reput check demo/store")["segments"] == 5
