@@ -218,6 +218,7 @@ class Run:
     part_bytes: int = 1 << 20
     ends: tuple[int, ...] = ()
     flush_in_tasks: bool = False
+    several_hosts: bool = False
 
 
 runs = st.builds(
@@ -225,6 +226,7 @@ runs = st.builds(
     part_bytes=st.sampled_from([41, 100, 256, 700, 100_000]),
     ends=st.lists(st.integers(1, 4000), max_size=4, unique=True).map(lambda ends: tuple(sorted(ends))),
     flush_in_tasks=st.booleans(),
+    several_hosts=st.booleans(),
 )
 
 

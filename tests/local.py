@@ -97,7 +97,13 @@ def in_log_order(store: Store, *batch: str) -> Store:
 
 
 def target_of(
-    store: Store, out: Path, *, index: bool = True, selection: Selection | None = None, flush: bool = False
+    store: Store,
+    out: Path,
+    *,
+    index: bool = True,
+    selection: Selection | None = None,
+    flush: bool = False,
+    several_hosts: bool = False,
 ) -> Target:
     """What tasks of a run need to know."""
     return Target(
@@ -108,6 +114,7 @@ def target_of(
         index=index,
         owner=None,
         flush_in_tasks=flush,
+        several_hosts=several_hosts,
         filters=FiltersNow.of(store.settings),
     )
 
@@ -143,6 +150,7 @@ def rebuild_locally(
     index: bool = True,
     selection: Selection | None = None,
     flush_in_tasks: bool = False,
+    several_hosts: bool = False,
     abort_present: bool = False,
 ) -> State:
     """Rebuild ``store`` into ``out``, or go on with it.
@@ -156,7 +164,14 @@ def rebuild_locally(
         What the journal says at the end.
     """
     files.make_dirs(out)
-    target = target_of(store, out, index=index, selection=selection, flush=flush_in_tasks)
+    target = target_of(
+        store,
+        out,
+        index=index,
+        selection=selection,
+        flush=flush_in_tasks,
+        several_hosts=several_hosts,
+    )
     log = store.log
     with opened_output(target, log) as journal:
         writer = BatchWriter(target, journal, log, Runner(), abort_present=abort_present)

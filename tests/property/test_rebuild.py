@@ -61,7 +61,12 @@ def test_every_byte_is_that_of_the_slow_rebuild(
         before = tree(store.root)
         ends = tuple(base + end for end in run.ends)
         state = rebuild_locally(
-            store, place / "out", part_bytes=run.part_bytes, ends=ends, flush_in_tasks=run.flush_in_tasks
+            store,
+            place / "out",
+            part_bytes=run.part_bytes,
+            ends=ends,
+            flush_in_tasks=run.flush_in_tasks,
+            several_hosts=run.several_hosts,
         )
         assert tree(store.root) == before
         assert queues(place / "out") == slow.queues
@@ -91,7 +96,9 @@ def test_odd_queue_offsets_are_placed_by_the_rules(log: list[Spec], gap: bool, r
     slow = slow_rebuild.rebuild(segments, slow_rebuild.Settings())
     with scratch() as place:
         store = store_of(place / "store", replace(laid, segments=segments), "5.5.0")
-        state = rebuild_locally(store, place / "out", part_bytes=run.part_bytes, ends=run.ends)
+        state = rebuild_locally(
+            store, place / "out", part_bytes=run.part_bytes, ends=run.ends, several_hosts=run.several_hosts
+        )
         assert queues(place / "out") == slow.queues
     told_of = {(finding.topic, finding.queue_id) for finding in state.findings if finding.topic}
     assert told_of == slow.odd
@@ -131,7 +138,9 @@ def test_parts_and_batches_leave_no_trace(
         store = store_of(place / "store", laid, version)
         for number, run in enumerate((one, other)):
             out = place / str(number)
-            state = rebuild_locally(store, out, part_bytes=run.part_bytes, ends=run.ends)
+            state = rebuild_locally(
+                store, out, part_bytes=run.part_bytes, ends=run.ends, several_hosts=run.several_hosts
+            )
             known = {queue: (facts.first, facts.next, facts.end) for queue, facts in state.queues.items()}
             found.append((outputs(out), known, state.index, told(state), state.messages, state.cursor))
     assert found[0] == found[1]
@@ -161,7 +170,9 @@ def test_damage_costs_the_messages_that_it_touches(
     touched = [at for at, (one, other) in enumerate(zip(before, after, strict=True)) if one != other]
     with scratch() as place:
         store = store_of(place / "store", laid, "5.5.0")
-        state = rebuild_locally(store, place / "out", part_bytes=run.part_bytes, ends=run.ends)
+        state = rebuild_locally(
+            store, place / "out", part_bytes=run.part_bytes, ends=run.ends, several_hosts=run.several_hosts
+        )
         found = {
             (topic, position): offset
             for topic, _ in state.queues

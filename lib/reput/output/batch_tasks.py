@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from reput.build.placement import Breaks
 from reput.errors import ReputError
 from reput.output import scan_task
 from reput.output.index import index_task
-from reput.output.queues import appended_queues, irregular_queues
+from reput.output.queues import appended_queues, irregular_queues, whole_files
 from reput.output.scan_task import Floors
 from reput.replay.part_result import PartResult, witnessed
 from reput.replay.placing import QueueOutcome
@@ -80,7 +82,7 @@ class BatchTasks:
             ReputError: it could not be done.
         """
         task = partial(irregular_queues.place_again, committed=committed, breaks=breaks, from_zero=from_zero)
-        done: list[QueueOutcome] = self._run(task, [parts])[0]
+        done: list[QueueOutcome] = self._where_files_change._run(task, [parts])[0]
         return done
 
     def append(
@@ -92,12 +94,46 @@ class BatchTasks:
             ReputError: it could not be done.
         """
         task = partial(appended_queues.write, parts=parts, breaks=breaks, from_zero=from_zero)
-        shares = appended_queues.shares(queues, 1 if self.is_here else _SHARES_A_SLOT * self.runner.slots)
-        return [outcome for done in self._run(task, list(shares)) for outcome in done] if shares else []
+        here = self._where_files_change
+        shares = appended_queues.shares(queues, 1 if here.is_here else _SHARES_A_SLOT * self.runner.slots)
+        return [outcome for done in here._run(task, list(shares)) for outcome in done] if shares else []
+
+    def write_files(
+        self, accepted: list[PartResult], regular: dict[tuple[str, int], QueueState | None]
+    ) -> None:
+        """Write the units that tasks have put aside; see :mod:`reput.output.queues.whole_files`.
+
+        Args:
+            accepted: the batch's parts in log order.
+            regular: the queues that are written, with their states before the batch.
+
+        Raises:
+            ReputError: it could not be done.
+        """
+        file_size = self.target.settings.consume_queue_file_size
+        parts = list(whole_files.file_parts(accepted, regular, file_size))
+        whole = whole_files.shares([part for part in parts if part.is_new], self.runner.slots)
+        written: list[Path] = self._run(whole_files.write, list(whole)) if whole else []
+        whole_files.name_all(self.target, zip(whole, written, strict=True))
+        whole_files.add(self.target, [part for part in parts if not part.is_new])
 
     def build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
         """Build index files; see :func:`reput.output.index.index_task.build`."""
-        return self.runner.map(index_task.build, list(tasks))
+        if not self.target.several_hosts:
+            return self.runner.map(index_task.build, list(tasks))
+        # A file of which tasks write all is theirs; the others change from batch to batch.
+        whole = [task for task in tasks if task.is_whole]
+        build_apart = partial(index_task.build_apart, scratch=self.target.scratch)
+        with ThreadPoolExecutor(1, "reput-index-files") as pool:
+            under_way = pool.submit(self.runner.map, build_apart, list(whole)) if whole else None
+            built = iter([index_task.build(task) for task in tasks if not task.is_whole])
+        results = iter(index_task.named(whole, [] if under_way is None else under_way.result()))
+        return [next(results if task.is_whole else built) for task in tasks]
+
+    @property
+    def _where_files_change(self) -> BatchTasks:
+        """What changes files that have their names: tasks, unless they may be on several hosts."""
+        return replace(self, runner=InlineRunner()) if self.target.several_hosts else self
 
     def _run(self, function: Callable[..., object], items: list[object]) -> list[Any]:
         results = self.runner.map(_Task(self.target, function), items)
@@ -116,6 +152,8 @@ class _Task:
 
     def __call__(self, item: object) -> object:
         try:
+            if self.target.several_hosts:  # whose locks may not meet; see reput.output.queues.whole_files
+                return self.function(self.target, item)
             with OutputLock(self.target.root).shared():
                 return self.function(self.target, item)
         except ReputError as error:

@@ -36,7 +36,8 @@ def roll_back(target: Target, state: State) -> None:
     refuse_links(target.root, (*names.OUTPUT, names.REPUT))
     _roll_back_queues(target, state)
     _roll_back_index(target, state)
-    shutil.rmtree(target.scratch)
+    # On several hosts a task that outlived its run may still write there, to what nobody reads.
+    shutil.rmtree(target.scratch, ignore_errors=target.several_hosts)
 
 
 def _roll_back_queues(target: Target, state: State) -> None:

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from reput.build.units import UnitColumns, by_queue, joined, pack_columns
 from reput.log.segments import map_segment
+from reput.output.attempt import attempt_directory
 from reput.output.queues.queue_files import QueueFiles
 from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, pass_over
+from reput.replay.queue_spill import QueueSpillWriter
 from reput.replay.selection import Selection
 from reput.replay.target import Target
 from reput.replay.unit_spill import ROW, Queue, RowSpillWriter
@@ -52,9 +54,18 @@ def scan(target: Target, part: Part, floors: Floors) -> PartResult:
     # Unique among all processes that may be writing spills of this run.
     attempt = f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns()}"
     path = target.scratch / f"{part.start:020d}-{attempt}.keys"
-    spill = SpillWriter(None if target.keys_in_memory else path)
-    waiting = RowSpillWriter(None if target.keys_in_memory else path.with_suffix(".units"))
-    with QueueFiles(target.root, target.settings.consume_queue_file_size, target.owner) as queue_files:
+    if target.several_hosts:
+        path = attempt_directory(target.scratch) / "keys"
+    spill = SpillWriter(None if target.keys_in_memory else path, for_others=target.several_hosts)
+    waiting = RowSpillWriter(
+        None if target.keys_in_memory else path.with_suffix(".units"), for_others=target.several_hosts
+    )
+    file_size = target.settings.consume_queue_file_size
+    with (
+        QueueSpillWriter(path.with_suffix(".queues"))
+        if target.several_hosts
+        else QueueFiles(target.root, file_size, target.owner)
+    ) as queue_files:
         placing = _Placing(target.selection, queue_files, floors)
         setting_aside = _SettingAside(target, part, waiting)
 
@@ -67,6 +78,8 @@ def scan(target: Target, part: Part, floors: Floors) -> PartResult:
         result = pass_over(target, part, take, placing.finish)
         if target.flush_in_tasks:
             queue_files.flush()
+    if isinstance(queue_files, QueueSpillWriter):
+        result.placed = queue_files.runs
     result.spill = spill.close()
     result.waiting = waiting.close()
     return result
@@ -138,10 +151,13 @@ class _Placing:
     """Writes the units of one part into their places.
 
     With more queues than files can be open, a chunk has a unit or two of each, and opening files would take
-    longer than all the rest. Then chunks are collected.
+    longer than all the rest. Then chunks are collected; and always for those who put files together.
     """
 
-    def __init__(self, selection: Selection, queue_files: QueueFiles, floors: Floors) -> None:
+    def __init__(
+        self, selection: Selection, queue_files: QueueFiles | QueueSpillWriter, floors: Floors
+    ) -> None:
+        self._few = 0 if isinstance(queue_files, QueueSpillWriter) else _FEW_QUEUES
         self._selection = selection
         self._queue_files = queue_files
         self._floors = floors
@@ -156,7 +172,7 @@ class _Placing:
             ordered: numbers of the queues that are written in log order, and not here.
         """
         self._ordered = ordered
-        if int(table.queue_count[0]) <= _FEW_QUEUES:
+        if int(table.queue_count[0]) <= self._few:
             self._place(table, UnitColumns.of(chunk))
             return
         self._collected.append(UnitColumns.of(chunk).copy())

@@ -22,6 +22,7 @@ from reput.format.indexfile import file_length
 from reput.log.parts import batch_end, cut
 from reput.log.segments import CommitLog, without_unwritten_end
 from reput.output import retention
+from reput.output.attempt import attempt_directory
 from reput.output.audit import audit_batch, check_all, check_queues
 from reput.output.batch_scan import BatchScan
 from reput.output.batch_tasks import BatchTasks, StateFloors
@@ -257,6 +258,9 @@ class BatchWriter:
         if self._from_zero:
             queues.doubt_heads(breaks.places)
         queues.doubt(breaks, self._target.settings.largest_record)
+        if scan.tasks.target.several_hosts:
+            scan.tasks.write_files(scan.accepted, queues.regular())
+            self.stages.end("queue files")
         outcomes = [*self._place_again(scan, breaks), *self._append(scan, breaks)]
         salvaged = keep_ranges(self._target, self._log, chain.findings, chain.breaks)
         salvaged += bounded(outcome.salvaged for outcome in outcomes)
@@ -364,7 +368,10 @@ class BatchWriter:
             files.make_dirs(scratch)
             return
         for spill in scratch.iterdir():
-            spill.unlink(missing_ok=True)
+            if spill.is_dir():
+                shutil.rmtree(spill, ignore_errors=True)  # a task that outlived its batch may write there
+            else:
+                spill.unlink(missing_ok=True)
 
     def _leave_scratch(self) -> None:
         if self._look is None:
@@ -373,10 +380,13 @@ class BatchWriter:
     def _tasks(self, parts: list[Part]) -> BatchTasks:
         queues = self._journal.state.queues
         if self._look is not None and sum(part.end - part.start for part in parts) <= _INLINE_BYTES:
-            target = replace(self._target, flush_in_tasks=True, keys_in_memory=True)
+            target = replace(self._target, flush_in_tasks=True, several_hosts=False, keys_in_memory=True)
             return BatchTasks(InlineRunner(), target, StateFloors(queues))
         floors = {queue: state.next for queue, state in queues.items()}
-        return BatchTasks(self._runner, self._target, floors)
+        target = self._target
+        if target.several_hosts:
+            target = replace(target, flush_in_tasks=True, scratch=attempt_directory(target.scratch))
+        return BatchTasks(self._runner, target, floors)
 
     def _index(self, tasks: BatchTasks) -> BatchIndex:
         known = self._journal.state.index

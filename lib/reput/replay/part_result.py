@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from reput.log.segments import map_segment
 from reput.replay.chain import ScannedPart
 from reput.replay.key_spill import Spill
+from reput.replay.queue_spill import QueueSpill
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.replay.target import Target
@@ -55,6 +56,7 @@ class PartResult(ScannedPart):
         without_unit: (topic, messages, physical offset of the first) where a topic got no units.
         spill: its index keys, None if it has none.
         waiting: its units of queues that are written in log order, by queue.
+        placed: its units of all other queues, where tasks don't write these into their files.
         seconds: wall time of the task.
     """
 
@@ -65,6 +67,7 @@ class PartResult(ScannedPart):
     spill: Spill | None
     waiting: RowSpill
     seconds: float
+    placed: QueueSpill = field(default_factory=dict)
 
 
 def witnessed(runner: Runner, part: Part) -> Part:

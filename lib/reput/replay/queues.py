@@ -51,12 +51,13 @@ class BatchQueues:
                 self.last_unit_timestamp = columns.last_timestamp[at]
 
     def distrust(self, result: PartResult) -> None:
-        """A part was rejected, but its units are in files: place these queues again."""
+        """A part was rejected, but its units may be in files: place these queues again."""
         columns = result.queues
         self._irregular.update(
             queue
             for at, topic in enumerate(columns.topic)
             if (queue := (columns.topics[topic], columns.queue_id[at])) not in result.waiting
+            and queue not in result.placed
         )
 
     def doubt_heads(self, breaks: Sequence[int]) -> None:
@@ -81,6 +82,11 @@ class BatchQueues:
             for queue, state in self._now.items():
                 if start < state.end <= end + largest_record and queue not in self._ordered:
                     self._irregular.add(queue)
+
+    def regular(self) -> dict[tuple[str, int], QueueState | None]:
+        """The other consume queues that the batch changed, with their states before it."""
+        apart = self._irregular | self._ordered
+        return {queue: self._committed.get(queue) for queue in self._now if queue not in apart}
 
     def irregular(self) -> dict[tuple[str, int], QueueState | None]:
         """The queues to place again, with their states before the batch."""

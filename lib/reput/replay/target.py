@@ -25,6 +25,8 @@ class Target:
         index: index keys are wanted.
         owner: of new files; None for the process's own.
         flush_in_tasks: tasks fsync what they wrote, because the driver is on another host.
+        several_hosts: tasks don't share a page cache. They write only new files, below ``scratch``, and the
+            driver alone gives these their names and changes files that have one.
         keys_in_memory: index keys stay in memory, because tasks run in the process that puts them.
         filters: of consumers; None where units have no bit maps.
     """
@@ -36,6 +38,7 @@ class Target:
     index: bool
     owner: Owner | None
     flush_in_tasks: bool
+    several_hosts: bool = False
     keys_in_memory: bool = False
     filters: FiltersNow | None = None
 

@@ -120,10 +120,12 @@ class RowSpillWriter:
 
     Args:
         path: the scratch file; None keeps the units in memory.
+        for_others: it is read on other hosts, and flushed before.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, for_others: bool = False) -> None:
         self._path = path
+        self._for_others = for_others
         self._spill: RowSpill = {}
         self._file: BinaryIO | None = None
         self._at = 0
@@ -158,6 +160,9 @@ class RowSpillWriter:
         """
         self._flush()
         if self._file is not None:
+            if self._for_others:
+                self._file.flush()
+                os.fsync(self._file.fileno())
             self._file.close()
         return self._spill
 

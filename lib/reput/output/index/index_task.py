@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from reput.build.index import KeyRows, put_keys
 from reput.errors import OutputError, ReputError
-from reput.format.indexfile import HEADER_LENGTH, IndexHeader, file_length
+from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader, file_length
+from reput.output.attempt import attempt_directory
 from reput.output.index.index_file import entry_offset, load_slots, slot_bytes
 from reput.replay.key_spill import Spill
 from reput.store import files
@@ -47,6 +49,40 @@ class IndexTask:
     max_index_num: int
     owner: Owner | None
     flush: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it puts all keys that the file will ever have."""
+        return (self.header is None or self.header.index_count <= FIRST_ORDINAL) and (
+            self.keys == self.max_index_num - FIRST_ORDINAL
+        )
+
+
+def build_apart(task: IndexTask, scratch: Path) -> tuple[Path, IndexHeader] | ReputError:
+    """Write a whole file below ``scratch``; its path and header, or what went wrong."""
+    try:
+        path = attempt_directory(scratch) / task.path.name
+        return path, _build(replace(task, path=path))
+    except ReputError as error:
+        return error
+    except OSError as error:
+        return output_error("index keys can't be read back", Path(error.filename or task.root), error)
+
+
+def named(tasks: list[IndexTask], results: list[Any]) -> Iterator[IndexHeader | ReputError]:
+    """Give what :func:`build_apart` has written its name; yields what :func:`build` returns.
+
+    Raises:
+        OutputError: a file isn't there, or can't get its name.
+    """
+    for task, result in zip(tasks, results, strict=True):
+        if isinstance(result, ReputError):
+            yield result
+            continue
+        path, header = result
+        files.make_dirs(task.path.parent, task.owner)
+        files.rename(path, task.path)
+        yield header
 
 
 def build(task: IndexTask) -> IndexHeader | ReputError:
