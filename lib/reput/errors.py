@@ -131,6 +131,10 @@ class OutputError(ReputError):
     """The output can't be written: no space, no permission, files that aren't ours."""
 
 
+class OtherHostError(OutputError):
+    """A task can't write into files that tasks on other hosts write, too: they share no page cache."""
+
+
 class JournalError(ReputError):
     """The journal in the output can't be trusted or belongs to another run."""
 

@@ -21,6 +21,7 @@ from reput.cli.arguments import (
     Master,
     NoIndex,
     Queues,
+    SingleHost,
     Store,
     WrittenAs,
     by_hand,
@@ -38,6 +39,7 @@ from reput.cli.output import (
     printed,
     show_progress,
     summary_lines,
+    told,
     unwritten,
 )
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
@@ -147,6 +149,7 @@ def rebuild_command(
     catalog: CatalogTable = None,
     catalog_bodies: CatalogBodies = False,
     dry_run: DryRun = False,
+    single_host: SingleHost = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -188,6 +191,7 @@ def rebuild_command(
             max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
             catalog=catalog,
             catalog_bodies=catalog_bodies,
+            single_host=single_host,
             conf_by_hand=by_hand(ctx, "broker_conf"),
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
@@ -202,6 +206,7 @@ def rebuild_command(
                     options,
                     lambda: start_spark("reput rebuild", master, display, delta=catalog is not None),
                     lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+                    told,
                 )
     if dry_run:
         output.show(would, preview_lines(would))

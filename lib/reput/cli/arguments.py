@@ -103,6 +103,14 @@ Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
 ]
+SingleHost = Annotated[
+    bool | None,
+    typer.Option(
+        "--single-host/--several-hosts",
+        show_default=False,
+        help="Executors share one host's page cache, or don't (default: as they show).",
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Report what would be done, or why it would be refused; do nothing.")
 ]

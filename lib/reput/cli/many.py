@@ -15,6 +15,7 @@ from reput.cli.arguments import (
     KnownTopicsOnly,
     Master,
     NoIndex,
+    SingleHost,
     WrittenAs,
     by_hand,
     size,
@@ -71,6 +72,7 @@ def rebuild_many_command(
     at_once: Annotated[
         int, typer.Option("--at-once", metavar="N", min=1, help="How many stores to rebuild at a time.")
     ] = 1,
+    single_host: SingleHost = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,6 +93,7 @@ def rebuild_many_command(
             rocketmq_version=rocketmq_version,
             index=not no_index,
             known_topics_only=known_topics_only,
+            single_host=single_host,
             max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
             conf_by_hand=by_hand(ctx, "broker_conf"),
             version_by_hand=by_hand(ctx, "rocketmq_version"),

@@ -19,6 +19,7 @@ from reput.cli.arguments import (
     Master,
     NoIndex,
     Queues,
+    SingleHost,
     Store,
     WrittenAs,
     by_hand,
@@ -91,6 +92,7 @@ def tail_command(
     ] = "127.0.0.1",
     catalog: CatalogTable = None,
     catalog_bodies: CatalogBodies = False,
+    single_host: SingleHost = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -120,6 +122,7 @@ def tail_command(
             metrics_address=metrics_address,
             catalog=catalog,
             catalog_bodies=catalog_bodies,
+            single_host=single_host,
             conf_by_hand=by_hand(ctx, "broker_conf"),
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )

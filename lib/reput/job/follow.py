@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from reput.errors import LogWentBackError, SegmentGoneError
 from reput.format import names
+from reput.job.hosts import as_hosts_allow
 from reput.job.plan import Plan
 from reput.log.segments import CommitLog, discover
 from reput.output.journal.journal import Journal
@@ -37,6 +39,7 @@ def follow(
     listener: Callable[[BatchWriter], None],
     went_back: Callable[[int], None] | None = None,
     max_rate: int | None = None,
+    announce: Callable[[str], None] = lambda _text: None,
 ) -> dict[str, float]:
     """Follow the log until a stop is requested; the output is then what the journal says.
 
@@ -48,6 +51,7 @@ def follow(
         listener: is called after each batch.
         went_back: gets the physical offset up to which the log still is as it was, when it went back.
         max_rate: bytes of log a second that may be read, None for no limit.
+        announce: gets what an operator should know, in a few words.
 
     Returns:
         Wall time of the stages of all batches, s.
@@ -59,13 +63,32 @@ def follow(
     runner.warm_up()
     kernels.load()  # this process does the small batches
     with runner.shared(plan.root, plan.owner, plan.settings.config_files):
-        target = plan.target(flush_in_tasks=not runner.is_local)
+        following = _Following(plan, spark, runner, stopping, watch, listener, went_back, max_rate)
+        return as_hosts_allow(plan, runner, announce, following.follow)
+
+
+@dataclass(slots=True)
+class _Following:
+    """What :func:`follow` was given."""
+
+    plan: Plan
+    spark: SparkSession
+    runner: SparkRunner
+    stopping: threading.Event
+    watch: Watch
+    listener: Callable[[BatchWriter], None]
+    went_back: Callable[[int], None] | None
+    max_rate: int | None
+
+    def follow(self, target: Target) -> dict[str, float]:
+        """Follow the log with tasks that write as ``target`` says."""
+        plan, runner, watch, went_back = self.plan, self.runner, self.watch, self.went_back
         seconds: dict[str, float] = {}
         tried = -1
 
         def batch_done(writer: BatchWriter) -> None:
             watch.batch(writer.state, seconds)
-            listener(writer)
+            self.listener(writer)
 
         while True:
             log = discover(plan.settings)
@@ -87,17 +110,17 @@ def follow(
             begins = _begins_at_cursor(plan, log, checkpoint)
             try:
                 # With a limited rate the first batch's size isn't known yet, and nothing may be read ahead.
-                if begins and max_rate is None:
+                if begins and self.max_rate is None:
                     writer.begin_backlog(plan.options.max_bytes_per_trigger, plan.options.part_bytes)
                 source = plan.source(
                     live="true",
                     stopFile=plan.root / names.REPUT / names.STOP,
-                    maxBytesPerSecond=max_rate,
+                    maxBytesPerSecond=self.max_rate,
                 )
-                following = TailQuery(spark, writer, checkpoint, source, batch_done)
+                following = TailQuery(self.spark, writer, checkpoint, source, batch_done)
                 watch.follow(following.last_progress)
                 with LedgerUpkeep(writer.ledger):
-                    following.run(stopping)
+                    following.run(self.stopping)
             except (LogWentBackError, SegmentGoneError) as error:
                 writer.stop_ahead()
                 state = plan.journal.state

@@ -66,7 +66,7 @@ class Plan:
         """Whether index files are built; not for chosen queues, since an index is of the whole log."""
         return self.options.index and self.settings.message_index_enable and self.selection.is_all
 
-    def target(self, *, flush_in_tasks: bool) -> Target:
+    def target(self, *, flush_in_tasks: bool, several_hosts: bool = False) -> Target:
         """What tasks need to know."""
         from reput.replay.target import Target
 
@@ -78,6 +78,7 @@ class Plan:
             index=self.index,
             owner=self.owner,
             flush_in_tasks=flush_in_tasks,
+            several_hosts=several_hosts,
             filters=self.filters,
         )
 

@@ -30,18 +30,26 @@ if TYPE_CHECKING:
 
     from reput.catalog.run import Catalog
     from reput.output.writer import BatchWriter, Progress
+    from reput.replay.target import Target
+    from reput.spark.runner import SparkRunner
+
+
+def _silently(_text: str) -> None:
+    pass
 
 
 def rebuild(
     options: RebuildOptions,
     start_spark: Callable[[], SparkSession],
     listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
+    announce: Callable[[str], None] = _silently,
 ) -> Summary:
     """Run a rebuild.
 
     Args:
         start_spark: returns the session; only called once the run isn't refused.
         listener: gets the progress and the bytes to read in all.
+        announce: gets what an operator should know, in a few words.
 
     Raises:
         ReputError: refused or failed. What was there before is unchanged; running the same command again
@@ -63,7 +71,7 @@ def rebuild(
         stages = {"check": time.perf_counter() - started}
         kept = plan.swapped
         if kept is None:
-            stages |= (stage if plan.in_place else write)(plan, start_spark, listener)
+            stages |= (stage if plan.in_place else write)(plan, start_spark, listener, announce)
         cataloged = None
         if table is not None:
             began = time.perf_counter()
@@ -77,7 +85,10 @@ def rebuild(
 
 
 def write(
-    plan: Plan, start_spark: Callable[[], SparkSession], listener: Callable[[Progress, int], None]
+    plan: Plan,
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[Progress, int], None],
+    announce: Callable[[str], None] = _silently,
 ) -> dict[str, float]:
     """Write to the plan's directory what the log holds and the directory lacks.
 
@@ -93,11 +104,14 @@ def write(
     began = time.perf_counter()
     spark = start_spark()
     session = time.perf_counter() - began
-    return {"session": session, **run(plan, spark, listener).stages.seconds}
+    return {"session": session, **run(plan, spark, listener, announce).stages.seconds}
 
 
 def stage(
-    plan: Plan, start_spark: Callable[[], SparkSession], listener: Callable[[Progress, int], None]
+    plan: Plan,
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[Progress, int], None],
+    announce: Callable[[str], None] = _silently,
 ) -> dict[str, float]:
     """Do :func:`write` for a plan in place, so that what it wrote can replace the store's files.
 
@@ -107,7 +121,7 @@ def stage(
     from reput.output.audit import audit
 
     drop_carried(plan)
-    stages = write(plan, start_spark, listener)
+    stages = write(plan, start_spark, listener, announce)
     audit(plan.target(flush_in_tasks=False), plan.journal.state)
     carry_over(plan)
     ledger = plan.root / names.LEDGER
@@ -116,69 +130,87 @@ def stage(
     return stages
 
 
-def run(plan: Plan, spark: SparkSession, listener: Callable[[Progress, int], None]) -> BatchWriter:
+def run(
+    plan: Plan,
+    spark: SparkSession,
+    listener: Callable[[Progress, int], None],
+    announce: Callable[[str], None] = _silently,
+) -> BatchWriter:
     """Run the pipeline from the journal's cursor to the log's end.
 
     Raises:
         ReputError: a batch failed; the committed state is as it was.
     """
+    from reput.job.hosts import as_hosts_allow
+    from reput.spark.runner import SparkRunner
+
+    runner = SparkRunner(spark.sparkContext)
+    with runner.shared(plan.root, plan.owner, plan.settings.config_files):
+        return as_hosts_allow(
+            plan, runner, announce, lambda target: _run(plan, spark, runner, target, listener)
+        )
+
+
+def _run(
+    plan: Plan,
+    spark: SparkSession,
+    runner: SparkRunner,
+    target: Target,
+    listener: Callable[[Progress, int], None],
+) -> BatchWriter:
     from reput.log.parts import batch_end, cut
     from reput.output.ledger.ledger_upkeep import LedgerUpkeep
     from reput.output.rollback import roll_back
     from reput.output.writer import BatchWriter
-    from reput.spark.runner import SparkRunner
     from reput.stream.rebuild_query import run_available
 
-    runner = SparkRunner(spark.sparkContext)
-    with runner.shared(plan.root, plan.owner, plan.settings.config_files):
-        target = plan.target(flush_in_tasks=not runner.is_local)
-        with OutputLock(plan.root, plan.owner).exclusive():
-            roll_back(target, plan.journal.state)
-        cursor = plan.journal.state.cursor
-        total = sum(
-            max(min(segment.base + segment.length, plan.end) - max(segment.base, cursor), 0)
-            for segment in plan.log.segments
+    with OutputLock(plan.root, plan.owner).exclusive():
+        roll_back(target, plan.journal.state)
+    cursor = plan.journal.state.cursor
+    total = sum(
+        max(min(segment.base + segment.length, plan.end) - max(segment.base, cursor), 0)
+        for segment in plan.log.segments
+    )
+    writer = BatchWriter(
+        target,
+        plan.journal,
+        plan.log,
+        runner,
+        lambda progress: listener(progress, total),
+        abort_present=plan.abort_present,
+    )
+    writer.begin()
+    cursor, options = plan.journal.state.cursor, plan.options
+    end = max(plan.end, cursor)
+    written = total - max(end - likely_end(plan.log), 0)
+    most = bytes_per_batch(total, written, options.max_bytes_per_trigger)
+    first = batch_end(plan.log, cursor, end, most)
+    # A run continues from the journal's cursor, not from Spark's own checkpoint.
+    checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    try:
+        writer.begin_ahead(list(cut(plan.log, cursor, first, options.part_bytes, cursor)))
+        asked = run_available(
+            spark, writer, checkpoint, plan.log, plan.source(endOffset=end, maxBytesPerTrigger=most)
         )
-        writer = BatchWriter(
-            target,
-            plan.journal,
-            plan.log,
-            runner,
-            lambda progress: listener(progress, total),
-            abort_present=plan.abort_present,
-        )
-        writer.begin()
-        cursor, options = plan.journal.state.cursor, plan.options
-        end = max(plan.end, cursor)
-        written = total - max(end - likely_end(plan.log), 0)
-        most = bytes_per_batch(total, written, options.max_bytes_per_trigger)
-        first = batch_end(plan.log, cursor, end, most)
-        # A run continues from the journal's cursor, not from Spark's own checkpoint.
-        checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
-        shutil.rmtree(checkpoint, ignore_errors=True)
-        try:
-            writer.begin_ahead(list(cut(plan.log, cursor, first, options.part_bytes, cursor)))
-            asked = run_available(
-                spark, writer, checkpoint, plan.log, plan.source(endOffset=end, maxBytesPerTrigger=most)
+        writer.undo_ahead()
+        if cursor < end and asked < end:
+            raise SparkError(
+                "the stream has ended before the log's end",
+                path=plan.root,
+                offset=plan.journal.state.cursor,
+                expected=f"parts up to {end}",
+                found=f"parts up to {max(asked, cursor)}",
+                next_step="Run the same command again; it continues from the last committed batch",
             )
-            writer.undo_ahead()
-            if cursor < end and asked < end:
-                raise SparkError(
-                    "the stream has ended before the log's end",
-                    path=plan.root,
-                    offset=plan.journal.state.cursor,
-                    expected=f"parts up to {end}",
-                    found=f"parts up to {max(asked, cursor)}",
-                    next_step="Run the same command again; it continues from the last committed batch",
-                )
-        except BaseException:
-            runner.cancel()
-            raise
-        finally:
-            writer.stop_ahead()
-        writer.finish()
-        LedgerUpkeep(writer.ledger).work()
-        return writer
+    except BaseException:
+        runner.cancel()
+        raise
+    finally:
+        writer.stop_ahead()
+    writer.finish()
+    LedgerUpkeep(writer.ledger).work()
+    return writer
 
 
 def bytes_per_batch(total: int, written: int, wanted: int) -> int:

@@ -90,7 +90,7 @@ def tail(
             journal = plan.journal
             table.start(spark, lambda: journal.state.cursor, watch.table(table.path, table.reached))
         went_back = None if table is None else table.went_back
-        stages = follow(plan, spark, stopping, watch, listener, went_back, options.max_rate)
+        stages = follow(plan, spark, stopping, watch, listener, went_back, options.max_rate, announce)
         cataloged = None if table is None else table.finish()
         files.remove_tree(stop_file)
         plan.known = TopicsNow(plan.settings.topics_json).known

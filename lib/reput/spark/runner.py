@@ -13,7 +13,9 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
+from reput.errors import ReputError
 from reput.spark.hosts import Elsewhere, Proof
+from reput.spark.page_cache import Look, OnePageCache, page_cache
 from reput.spark.shared_output import shared_output
 from reput.store.ownership import Owner
 from reput.store.witness import config_seen
@@ -36,12 +38,39 @@ class SparkRunner:
         self._context = context
         self._tag = f"reput-{uuid.uuid4()}"
         self.is_local = is_local(context)
+        self._proofs: tuple[Proof, ...] = ()
         self._elsewhere = None if self.is_local else Elsewhere(())
 
     def demand(self, *proofs: Proof) -> None:
         """From now on, have every worker prove what it sees before its first function."""
+        self._proofs = proofs
         if not self.is_local:
             self._elsewhere = Elsewhere(proofs)
+
+    def other_hosts(self, output: Path) -> list[str]:
+        """The hosts of executors so far that don't share this process's page cache of the output.
+
+        Raises:
+            ReputError: a worker doesn't see what this process sees.
+        """
+        if self.is_local:
+            return []
+        ours = page_cache(output)
+        found: list[Any] = self.map(Look(output), list(range(self.slots)))
+        for one in found:
+            if isinstance(one, ReputError):
+                raise one
+        return sorted({host for host, theirs in found if theirs != ours})
+
+    @contextmanager
+    def sharing_pages(self, output: Path) -> Iterator[None]:
+        """While the block runs, refuse workers that don't share this process's page cache of the output."""
+        proofs = self._proofs
+        self.demand(*proofs, OnePageCache(output, page_cache(output)))
+        try:
+            yield
+        finally:
+            self.demand(*proofs)
 
     @contextmanager
     def shared(self, output: Path, owner: Owner | None, config: Sequence[Path]) -> Iterator[None]:
