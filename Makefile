@@ -67,6 +67,10 @@ bench: $(VENV)/dev ## measure a rebuild (SIZE=1G)
 torture: $(VENV)/dev ## kill a tail a hundred times, and count the bytes that differ (ARGS='--version 4.9.7')
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.torture $(ARGS)
 
+.PHONY: hosts
+hosts: $(VENV)/dev ## rebuild over several hosts, made of namespaces, and harm them (root; Debian: glusterfs-server)
+	REPUT_HOSTS=1 $(VENV)/bin/python -m pytest tests/hosts $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(VENV)/dev ## turn every bit of three small stores, and cut them at every length (ARGS='--limit 100')
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.fuzz $(ARGS)

@@ -66,6 +66,8 @@ LONG_FILES = (
     "property/test_scan.py",
     "compat/test_recovery.py",
     "spark/test_hosts.py",
+    "hosts/test_several_hosts.py",
+    "spark/test_several_hosts.py",
     "spark/test_tail.py",
     "compat/test_salvage.py",
     "cli/test_rebuild_cli.py",
