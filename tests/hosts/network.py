@@ -30,6 +30,7 @@ OWN = Path("/media/own")
 CONF = Path("/media/conf")
 _NETWORK = "10.77.0"
 _READY_SECONDS = 30.0
+_TAG = "reput"
 
 _SETTLE = """
 set -eu
@@ -53,7 +54,9 @@ def why_not() -> str | None:
     """Why no hosts can be made here; None if they can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "namespaces need Linux, and root"
-    if missing := [program for program in ("ip", "unshare", "nsenter") if not shutil.which(program)]:
+    if missing := [
+        program for program in ("ip", "unshare", "nsenter", "setpriv") if not shutil.which(program)
+    ]:
         return f"not installed: {', '.join(missing)}"
     tried = subprocess.run(
         [
@@ -151,9 +154,10 @@ class Host:
         """Cut its power: its first process goes, and with it all others."""
         with suppress(ProcessLookupError):
             os.kill(self.first, signal.SIGKILL)
-        self._holder.wait()
-        for process in self._started:
+        for process in (self._holder, *self._started):
             process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 @contextmanager
@@ -164,7 +168,8 @@ def hosts(work: Path, shared: Path, count: int) -> Iterator[list[Host]]:
         work: for what they need.
         shared: a directory.
     """
-    tag = f"rp{os.getpid() % 100_000}"
+    _clear()
+    tag = f"{_TAG}{os.getpid()}"
     switch = f"{tag}-switch"
     made: list[Host] = []
     names = work / "hosts"
@@ -205,16 +210,29 @@ def _make(number: int, tag: str, switch: str, work: Path, shared: Path) -> Host:
         names=shlex.quote(str(names)),
         name=name,
     )
+    # Killed with the tests, however these end.
+    bound = ["setpriv", "--pdeathsig", "KILL"]
     held = ["unshare", "-m", "-u", "-i", "-p", "-f", "--mount-proc", "--kill-child"]
-    holder = subprocess.Popen(
-        ["ip", "netns", "exec", network, *held, "bash", "-c", f"{settle}\necho ready; exec sleep infinity"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=(work / f"{name}.err").open("w"),
-        text=True,
-        start_new_session=True,
-        env=_bare(),
-    )
+    with (work / f"{name}.err").open("w") as errors:
+        holder = subprocess.Popen(
+            [
+                *bound,
+                "ip",
+                "netns",
+                "exec",
+                network,
+                *held,
+                "bash",
+                "-c",
+                f"{settle}\necho ready; exec sleep infinity",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+            env=_bare(),
+        )
     assert holder.stdout is not None
     said = holder.stdout.readline()
     if said != "ready\n":
@@ -225,6 +243,16 @@ def _make(number: int, tag: str, switch: str, work: Path, shared: Path) -> Host:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return Host(name, address, number, own, children[0].pid, holder)
+
+
+def _clear() -> None:
+    """Remove the networks of tests that were killed; nothing is in them any more."""
+    listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
+    for line in listed.splitlines():
+        name, *_ = line.split()
+        pid = name.removeprefix(_TAG).partition("-")[0]
+        if name.startswith(_TAG) and pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            _ip("netns", "delete", name, check=False)
 
 
 def _name(number: int) -> str:

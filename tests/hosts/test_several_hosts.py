@@ -32,6 +32,8 @@ pytestmark = [
 ]
 
 _EVERYTHING = os.environ.get("REPUT_HOSTS") == "1"
+#: What takes minutes is left to `make hosts`.
+long = pytest.mark.skipif(not _EVERYTHING, reason="run by `make hosts`")
 _ONE_PROCESS = "each queue file and index file is written by one process"
 _BATCH = "70k"
 
@@ -86,7 +88,7 @@ class Place:
         pytest.param(
             "glusterfs",
             marks=[
-                pytest.mark.skipif(not _EVERYTHING, reason="make hosts"),
+                long,
                 pytest.mark.skipif(gluster.why_not() is not None, reason=f"NOT TESTED: {gluster.why_not()}"),
             ],
         ),
@@ -127,6 +129,7 @@ def _several(place: Place) -> Sequence[str]:
     return () if place.has_own_caches else ("--several-hosts",)
 
 
+@long
 def test_a_driver_is_killed_and_its_tasks_go_on(place: Place) -> None:
     """What they write later, below the directories of the run that is over, changes nothing."""
     words = ("--max-bytes-per-trigger", _BATCH, *_several(place))
@@ -140,6 +143,7 @@ def test_a_driver_is_killed_and_its_tasks_go_on(place: Place) -> None:
     assert place.batches("killed-driver") > 3
 
 
+@long
 def test_a_cable_is_out_for_a_while(place: Place) -> None:
     """A worker that comes back after its run is over changes nothing."""
     submitted = place.rebuild("cut", "--max-bytes-per-trigger", _BATCH, *_several(place))
@@ -156,6 +160,7 @@ def test_a_cable_is_out_for_a_while(place: Place) -> None:
     assert tree(place.shared / "cut") == before
 
 
+@long
 def test_a_worker_that_joins_late(place: Place) -> None:
     submitted = place.rebuild("late", "--max-bytes-per-trigger", _BATCH, *_several(place))
     place.wait_for_batches("late", 1, submitted)
