@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,15 @@ _EVERYTHING = os.environ.get("REPUT_HOSTS") == "1"
 long = pytest.mark.skipif(not _EVERYTHING, reason="run by `make hosts`")
 _ONE_PROCESS = "each queue file and index file is written by one process"
 _BATCH = "70k"
+#: jobs/tail.py, with each batch done as one of a backlog: by tasks on the executors.
+_LARGE = """
+import sys
+from reput.cli import main
+from reput.output import writer
+
+writer._INLINE_BYTES = 0
+main(["tail", *sys.argv[1:]])
+"""
 
 
 @dataclass
@@ -168,6 +178,64 @@ def test_a_worker_that_joins_late(place: Place) -> None:
     code, _ = submitted.wait()
     assert code == 0, submitted.said
     place.assert_sound("late")
+
+
+@long
+def test_a_store_is_verified(place: Place) -> None:
+    words = (f"{SHARED}/store", *place._options, "--json")
+    code, stdout = (sound := place.submit("verify", *words)).wait()
+    assert code == 0, sound.said
+    assert json.loads(stdout)["findings"] == []
+    lost = place.shared / "store" / names.CONSUME_QUEUE / "Orders" / "0" / names.offset_name(0)
+    with lost.open("r+b") as file:
+        held = file.read(20)
+        file.seek(0)
+        file.write(bytes(20))
+    code, stdout = (harmed := place.submit("verify", *words)).wait()
+    with lost.open("r+b") as file:
+        file.write(held)
+    assert code == 1, harmed.said
+    assert {(one["topic"], one["queue_id"]) for one in json.loads(stdout)["findings"]} == {("Orders", 0)}
+
+
+@long
+def test_many_stores(place: Place) -> None:
+    stores = []
+    for name in ("a", "b"):
+        place.hosts[0].run("mkdir", SHARED / name)
+        place.hosts[0].run("cp", "-a", OWN / "store", SHARED / name)
+        stores.append(f"{SHARED}/{name}/store")
+    words = (*place._options, "--out-root", f"{SHARED}/many", "--at-once", "2", *_several(place))
+    code, _ = (submitted := place.submit("rebuild_many", *stores, *words)).wait()
+    assert code == 0, submitted.said
+    for name in ("a", "b"):
+        place.assert_sound(f"many/{name}/store")
+
+
+@long
+def test_a_tail_follows(place: Place) -> None:
+    """Its first batch is a backlog, which tasks do; the next ones are the driver's."""
+    words = (
+        f"{SHARED}/store",
+        *place._options,
+        "--out",
+        f"{SHARED}/tailed",
+        "--max-bytes-per-trigger",
+        _BATCH,
+    )
+    script = place.hosts[0].own / "large.py"
+    script.write_text(_LARGE, encoding="utf-8")
+    submitted = place.spark.begin(OWN / "large.py", [*words, *_several(place)])
+    place.wait_for_batches("tailed", 3, submitted)
+    place.hosts[0].run(
+        sys.executable, "-m", "reput.cli", "stop", SHARED / "tailed", PYTHONPATH=str(PROJECT / "lib")
+    )
+    code, _ = submitted.wait()
+    assert code == 0, submitted.said
+    assert _ONE_PROCESS in submitted.said
+    code, _ = (rest := place.rebuild("tailed", *_several(place))).wait()
+    assert code == 0, rest.said
+    place.assert_sound("tailed")
 
 
 def test_a_host_is_killed(place: Place) -> None:
