@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from reput.cli import output, times
 from reput.errors import SettingsError
+from tests.cli.test_help import COMMANDS
 from tests.golden.store import GoldenStore
-from tests.rebuilds import Command, golden
+from tests.local import open_store, rebuild_locally
+from tests.rebuilds import Command, broker_conf, golden
 
 
 @pytest.fixture
@@ -91,6 +95,79 @@ def test_the_zone_is_named(reput: Command, store: GoldenStore) -> None:
     assert reput("stats", store.root, "--tz", "Mars/Olympus").code == 2
     stored = reput("query", store.root, "--offset", "0", "--tz", "Asia/Tokyo").stdout.splitlines()[0]
     assert stored.endswith("+09:00")
+
+
+#: Commands that print times or take them, with words that make them do so.
+TIMED = {
+    "check": "STORE",
+    "dump checkpoint": "STORE",
+    "dump commitlog": "STORE --limit 1",
+    "dump consumequeue": "STORE",
+    "dump index": "STORE --limit 1",
+    "export": "STORE -o OUT",
+    "query": "STORE --offset 0",
+    "recover": "STORE --plan",
+    "report": "STORE -o OUT",
+    "stats": "STORE",
+    "status": "OUTPUT",
+    "stop": "OUTPUT",
+    "topics": "STORE",
+}
+#: It only takes them; of queues only delayed messages have some.
+UNPRINTED = {"export", "dump consumequeue"}
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+
+
+def test_every_command_with_times_takes_a_zone() -> None:
+    with_zone = {" ".join(path) for path, one in COMMANDS.items() if _option(one, "--tz")}
+    assert with_zone == set(TIMED)
+    asked = {
+        " ".join(path)
+        for path, one in COMMANDS.items()
+        if any(parameter.metavar == "TIME" for parameter in one.params)
+    }
+    assert asked <= with_zone
+
+
+def _option(command: object, name: str) -> bool:
+    return any(name in one.opts for one in getattr(command, "params", ()))
+
+
+@pytest.mark.parametrize("command", sorted(set(TIMED) - UNPRINTED))
+def test_what_is_printed_names_its_zone(reput: Command, tmp_path: Path, command: str) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    checkpoint = store.root / "checkpoint"
+    if command == "recover":  # it shows the checkpoint where that is ahead
+        data = checkpoint.read_bytes()
+        checkpoint.write_bytes((int.from_bytes(data[:8]) + 86_400_000).to_bytes(8) + data[8:])
+    if command in ("status", "stop"):
+        rebuild_locally(open_store(store.root, version="5.3.3"), tmp_path / "output")
+    page = tmp_path / "page.html"
+    words = TIMED[command].replace("OUTPUT", f"{tmp_path}/output").replace("STORE", str(store.root))
+    conf = [] if command.startswith("dump c") else ["--broker-conf", broker_conf(store)]
+    said = reput(*command.split(), *words.replace("OUT", str(page)).split(), *conf, "--tz", "Asia/Shanghai")
+    assert said.code in (0, 1), said.stderr
+    shown = page.read_text() if page.exists() else said.stdout
+    assert _TIME.search(shown)
+    assert "+08:00" in shown
+    assert "UTC" not in shown
+
+
+def test_a_zone_with_summer_time_is_called_by_its_name() -> None:
+    times.use_zone("Europe/Berlin")
+    summer, winter = NOON - 150 * 86_400_000, NOON
+    assert times.zone_name() == "Europe/Berlin", "an offset would be wrong for half of the year"
+    assert (times.second(summer)[11:13], times.second(winter)[11:13]) == ("14", "13")
+    assert times.moment(summer).endswith("+02:00")
+    assert times.time_of("--since", "2026-06-24T14:00") == summer
+    times.use_zone(None)
+    os.environ["TZ"] = "Europe/Berlin"
+    time.tzset()
+    try:
+        assert times.zone_name() == "CET/CEST"
+    finally:
+        os.environ["TZ"] = "UTC"
+        time.tzset()
 
 
 @pytest.mark.parametrize(

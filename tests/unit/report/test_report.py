@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -426,6 +427,27 @@ def test_ticks_of_time_lie_within(span: int) -> None:
     assert 1 <= len(ticks) <= 7
     assert all(MORNING + 123 <= ms <= MORNING + 123 + span for ms, _ in ticks)
     assert len({label for _, label in ticks}) == len(ticks)
+
+
+def test_ticks_are_round_in_the_zone_of_the_page() -> None:
+    zone = units.Zone(ZoneInfo("Asia/Kolkata"), "Asia/Kolkata")
+    with units.in_zone(zone):
+        ticks = units.time_ticks(MORNING, MORNING + 3 * 86_400_000)
+        assert {units.moment(ms)[11:] for ms, _ in ticks} <= {"00:00:00", "12:00:00"}
+        assert units.moment(1_795_262_400_000) == "2026-11-21 17:30:00"
+        assert units.moment_fine(1_795_262_400_007) == "2026-11-21 17:30:00.007"
+        assert units.iso(1_795_262_400_000) == "2026-11-21T12:00:00.000Z"
+    assert units.moment(1_795_262_400_000) == "2026-11-21 12:00:00"
+
+
+def test_a_page_has_the_times_of_one_zone() -> None:
+    facts = many_queues(3)
+    page = render(facts, zone=units.Zone(ZoneInfo("Asia/Tokyo"), "Asia/Tokyo")).decode()
+    assert "All times are Asia/Tokyo." in page
+    assert " UTC" not in page
+    assert "(UTC)" not in page
+    assert '"zone":"Asia/Tokyo"' in page
+    assert "All times are UTC." in render(facts).decode()
 
 
 # --- drawings ---------------------------------------------------------------------------------------------
