@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -323,7 +323,7 @@ def _fits(group: str, topic: str, wanted_group: str | None, wanted_topic: str | 
     return wanted_group is None or group in (wanted_group, wanted_group + _BROADCAST_SUFFIX)
 
 
-def _unknown(known: Iterable[str], group: str | None, topic: str | None) -> SettingsError:
+def _unknown(known: Mapping[str, Iterable[str]], group: str | None, topic: str | None) -> SettingsError:
     groups = sorted(known)
     shown = ", ".join(groups[:_MOST_NAMES]) or "none at all"
     if len(groups) > _MOST_NAMES:
@@ -331,9 +331,14 @@ def _unknown(known: Iterable[str], group: str | None, topic: str | None) -> Sett
     asked = [f"--group {group}"] if group is not None else []
     asked += [f"--topic {topic}"] if topic is not None else []
     meant = None if group is None else nearest(group, groups)
+    step = None if meant is None else f"Did you mean --group {meant}?"
+    if step is None and topic is not None:
+        of_groups = known if group is None else {one: of for one, of in known.items() if one == group}
+        meant = nearest(topic, {name for of in of_groups.values() for name in of})
+        step = None if meant is None else f"Did you mean --topic {meant}?"
     return SettingsError(
         f"nothing was committed for {' '.join(asked)}",
         expected=f"of groups {shown}",
         found="no such entry",
-        next_step=None if meant is None else f"Did you mean --group {meant}?",
+        next_step=step,
     )

@@ -88,6 +88,16 @@ def commit(root: Path, table: object, name: str = "consumerOffset.json") -> Path
     return path
 
 
+def test_the_nearest_topic_is_offered(store: GoldenStore) -> None:
+    commit(store.root, {"Orders@readers": {"0": 3}, "Payments@billing": {"0": 3}})
+    with pytest.raises(SettingsError, match="Did you mean --topic Orders"):
+        lag(settings_of(store), topic="orders")
+    with pytest.raises(SettingsError, match="Did you mean --topic Payments"):
+        lag(settings_of(store), group="billing", topic="Payment")
+    with pytest.raises(SettingsError, match="Did you mean --group billing"):
+        lag(settings_of(store), group="biling", topic="Payment")
+
+
 def test_offsets_as_4_9_7_writes_them(tmp_path: Path) -> None:
     path = commit(tmp_path, WRITTEN_BY_4_9_7)
     found = committed_offsets(StoreSettings.load(tmp_path, None, "4.9.7"))
