@@ -175,7 +175,9 @@ def test_a_lost_queue_and_a_lost_file(store: GoldenStore) -> None:
         ("missing-unit", "Orders", 0, "queue-file-lost"),
         ("queue-file-missing", "Orders", 0, None),
     }
-    (command,) = report.next
+    command, saving = report.next
+    assert "reput export " in saving
+    assert "--finding missing-unit -o missing-unit.jsonl" in saving
     assert shlex.split(command)[-4:] == ["--queue", "Orders:0", "--queue", "Payments:2"]
 
 
