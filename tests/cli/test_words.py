@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -243,6 +244,29 @@ def test_quiet_shows_no_progress(reput: Command, store: GoldenStore) -> None:
 def test_the_nearest_name_is_offered(reput: Command, store: GoldenStore, words: str, meant: str) -> None:
     asked = reput(*(str(store.root) if word == "STORE" else word for word in words.split()))
     assert f"did you mean {meant}" in asked.stdout + asked.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("stats STORE --since 2100-01-01", "no message from 2100-01-01T00:00:00.000Z on; the log has 2026-"),
+        ("stats STORE --until 2001-09-10", "no message before 2001-09-10T00:00:00.000Z; the log has 2026-"),
+        ("stats STORE --topic Ordrs --since 2001-09-10", "did you mean Orders?"),
+        ("query STORE --topic Orders --key none --since 2100-01-01", "in this time; the log has 2026-"),
+        ("dump commitlog STORE --since 2100-01-01", "the log's last message is of 2026-"),
+        ("dump commitlog STORE --topic Orders --until 2001-09-10", "the log's first message is of 2026-"),
+    ],
+)
+def test_a_time_without_messages_names_those_of_the_log(
+    reput: Command, store: GoldenStore, words: str, said: str
+) -> None:
+    conf = ["--broker-conf", str(broker_conf(store))]
+    given = [str(store.root) if word == "STORE" else word for word in words.split()]
+    asked = reput(*given, *conf)
+    assert said in asked.stdout + asked.stderr
+    if not words.startswith("dump"):
+        facts = json.loads(reput(*given, *conf, "--json").stdout)
+        assert facts["log_first_store_timestamp"] < facts["log_last_store_timestamp"]
 
 
 def test_no_name_is_offered_where_none_is_like_it(reput: Command, store: GoldenStore) -> None:

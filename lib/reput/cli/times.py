@@ -104,6 +104,18 @@ def second(ms: int) -> str:
         return str(ms)
 
 
+def asked_times(since: int | None, until: int | None) -> str:
+    """Which half-open range of times was asked for: ``from … on``, ``before …`` or ``from … to …``."""
+    if since is None:
+        return "" if until is None else f"before {moment(until)}"
+    return f"from {moment(since)} {'on' if until is None else f'to {moment(until)}'}"
+
+
+def held_times(times: tuple[int, int] | None) -> str:
+    """Which times a log has, of its first and last message; None without one."""
+    return "the log has none" if times is None else f"the log has {moment(times[0])} to {moment(times[1])}"
+
+
 def zone_name() -> str:
     """The zone of times that don't name it themselves: ``UTC``, ``+08:00``, or by name with summer time."""
     now = datetime.now(UTC)
