@@ -12,11 +12,25 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.text import Text
+from matplotlib.typing import ColorType
 
 from reput.broker.snapshot import take
 from reput.config.topics import write_queues
 from reput.errors import OutputError, ReputError, SettingsError, StoreError
-from reput.explore import Store, Workspace, charts, damage, lags, latency, offsets_charts, reach, traffic
+from reput.explore import (
+    Store,
+    Workspace,
+    charts,
+    damage,
+    incident_charts,
+    lags,
+    latency,
+    offsets_charts,
+    reach,
+    traffic,
+)
 from reput.explore.charts import Chart
 from reput.explore.commands import Terminal
 from reput.explore.replay import Phase, Recording, Replay
@@ -204,6 +218,43 @@ def test_charts_say_what_they_show() -> None:
     chart = offsets_charts.gap_chart(gaps)
     assert repr(chart) == f"[chart: {chart.title}]"
     assert chart._repr_png_() == chart.png()
+
+
+def test_text_stands_out_from_its_background() -> None:
+    groups = pd.DataFrame(
+        {"group": ["a"], "topic": "T", "lag": [30], "share": 0.5, "behind": pd.Timedelta("4h")}
+    )
+    queues = pd.DataFrame({"group": ["a"], "topic": "T", "lag": [30]})
+    stages = pd.DataFrame({"messages": [9, 8, 5, 9], "keys": [9, 8, 5, 9]}, index=["as", "it", "was", "ok"])
+    gaps = pd.DataFrame({"ms": [0, 1, 2000], "count": [6, 3, 1], "first": NOW})
+    for chart in (
+        offsets_charts.lag_chart(groups, queues),
+        offsets_charts.gap_chart(gaps),
+        incident_charts.reach_chart(stages),
+    ):
+        chart.png()
+        paper = chart.figure.get_facecolor()
+        assert to_rgba(paper)[3] == 1, "else it is that of the page around it"
+        texts = [one for one in chart.figure.findobj(Text) if one.get_text().strip()]
+        assert len(texts) > 5
+        assert {one.get_text(): _contrast(one.get_color(), paper) for one in texts if _pale(one, paper)} == {}
+
+
+def _pale(text: Text, paper: ColorType) -> bool:
+    return _contrast(text.get_color(), paper) < 4.5
+
+
+def _contrast(one: ColorType, other: ColorType) -> float:
+    """Of two colours, as WCAG 2 defines it."""
+
+    def luminance(colour: ColorType) -> float:
+        parts = [
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)
+        ]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
 
 
 def test_names_leave_room() -> None:
