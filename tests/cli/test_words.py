@@ -106,6 +106,7 @@ TIMED = {
     "dump consumequeue": "STORE",
     "dump index": "STORE --limit 1",
     "export": "STORE -o OUT",
+    "lag": "STORE",
     "query": "STORE --offset 0",
     "recover": "STORE --plan",
     "report": "STORE -o OUT",
@@ -137,6 +138,9 @@ def _option(command: object, name: str) -> bool:
 @pytest.mark.parametrize("command", sorted(set(TIMED) - UNPRINTED))
 def test_what_is_printed_names_its_zone(reput: Command, tmp_path: Path, command: str) -> None:
     store = golden("5.3.3-mixed", tmp_path)
+    (store.root / "config").mkdir(exist_ok=True)
+    offsets = json.dumps({"offsetTable": {"Orders@readers": {"0": 3}}})
+    (store.root / "config" / "consumerOffset.json").write_text(offsets)
     checkpoint = store.root / "checkpoint"
     if command == "recover":  # it shows the checkpoint where that is ahead
         data = checkpoint.read_bytes()

@@ -402,6 +402,8 @@ class Facts:
         traffic, sizes: None where the log wasn't read, or has no message.
         index: index files in order.
         lag: by group and topic; None where it can't be told: ``not_seen`` says why.
+        ages_to, ages_to_ms: up to when the ages of ``lag`` count, as :class:`reput.lag.AgesTo` names it, and
+            that moment, ms; None without ``lag``.
         not_seen: what this page doesn't say, and why.
     """
 
@@ -425,6 +427,8 @@ class Facts:
     sizes: Sizes | None = None
     index: list[IndexFile] = field(default_factory=list)
     lag: list[GroupLag] | None = None
+    ages_to: str | None = None
+    ages_to_ms: int | None = None
     not_seen: list[str] = field(default_factory=list)
 
     @property

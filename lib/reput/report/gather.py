@@ -19,7 +19,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import ReputError, StoreError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
-from reput.lag import Flag, lag
+from reput.lag import Flag, LagReport, lag
 from reput.log.end import LogEnd
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.next_command import next_command
@@ -171,7 +171,13 @@ class _Gathering:
         self._log_check(log, scan)
         self._queue_check(scan, seen, looked=looked)
         self._say("looking at consumers")
-        facts.lag = self._attempt("the consumers' lag", lambda: _group_lag(settings, facts.made_at))
+        found = self._attempt("the consumers' lag", lambda: lag(settings))
+        if found is not None:
+            facts.lag, facts.ages_to, facts.ages_to_ms = (
+                _group_lag(found),
+                str(found.ages_to),
+                found.reference,
+            )
         self._verify(verify)
         for name in ignored_features(settings.root):
             facts.not_seen.append(f"{name}: the commit log alone doesn't hold it, and reput doesn't read it")
@@ -326,15 +332,8 @@ def _index_file(entry: IndexEntry, room: int) -> IndexFile:
     )
 
 
-def _group_lag(settings: StoreSettings, now: int) -> list[GroupLag]:
-    """A row for each group and topic, the greatest lag first.
-
-    Args:
-        now: the moment of the report, ms.
-
-    Raises:
-        ReputError: there are no committed offsets, or they or the queues can't be read.
-    """
+def _group_lag(found: LagReport) -> list[GroupLag]:
+    """A row for each group and topic, the greatest lag first."""
     return [
         GroupLag(
             group=one.group,
@@ -348,5 +347,5 @@ def _group_lag(settings: StoreSettings, now: int) -> list[GroupLag]:
                 for flag, number in one.flags.items()
             ),
         )
-        for one in lag(settings, now=now).groups
+        for one in found.groups
     ]

@@ -36,6 +36,7 @@ from reput.explore.commands import Terminal
 from reput.explore.replay import Phase, Recording, Replay
 from reput.explore.tailing import stages
 from reput.format import commitlog, names
+from reput.lag import lag
 from reput.recovery.plan import plan
 from reput.replay.selection import is_system
 from tests.local import open_store, rebuild_locally
@@ -179,7 +180,7 @@ def test_skew(demo: Store) -> None:
 
 
 def test_lag_of_a_store(demo: Store, tmp_path: Path) -> None:
-    by_queue = lags.lags(demo, NOW)
+    by_queue = lags.lags(demo)
     groups = lags.by_group(by_queue).set_index("group")
     assert groups["lag"].to_dict() == {
         "analytics": 7783,
@@ -189,10 +190,14 @@ def test_lag_of_a_store(demo: Store, tmp_path: Path) -> None:
     }
     assert groups["share"].round(2).tolist() == [0.6, 0.1, 0.03, 0.0]
     assert groups.loc["analytics", "behind"] == pd.Timedelta("29.717s")
+    assert lags.ages_to(by_queue).startswith("up to the log's last message, 2026-")
+    report = lag(demo.settings())
+    oldest = max(report.age(row.oldest_stored) or 0 for row in report.rows)
+    assert by_queue["behind"].max() == pd.Timedelta(oldest, unit="ms"), "as reput lag has it"
     assert groups["behind"].isna().tolist() == [False, False, False, True]
     store = golden("5.3.3-tiny", tmp_path)
     shutil.rmtree(store.root / names.CONFIG, ignore_errors=True)
-    none = lags.lags(Store(store.root, None, "5.3.3", "no config"), NOW)
+    none = lags.lags(Store(store.root, None, "5.3.3", "no config"))
     assert none.empty
     assert "No consumer group" in offsets_charts.lag_title(lags.by_group(none))
 
