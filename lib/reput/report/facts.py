@@ -266,6 +266,7 @@ class TopicFacts:
         messages, bytes: in the log.
         least, most: bytes of the smallest and the largest message; 0 without one.
         first_time, last_time: storeTimestamp of the first and the last message, ms; None without one.
+        skew: of the queues that have files; see :func:`reput.report.topics.skew`.
     """
 
     topic: str
@@ -276,6 +277,7 @@ class TopicFacts:
     most: int
     first_time: int | None
     last_time: int | None
+    skew: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -36,12 +36,22 @@ from reput.report.checks import (
     verified,
     worst,
 )
-from reput.report.facts import ATTENTION, BROKEN, Check, Facts, GroupLag, IndexFile
+from reput.report.facts import (
+    ATTENTION,
+    BROKEN,
+    Check,
+    Facts,
+    GroupLag,
+    IndexFile,
+    QueueFacts,
+    TopicFacts,
+)
 from reput.report.log_map import log_facts
 from reput.report.log_scan import LogScan, scan_log
 from reput.report.queue_findings import answer
 from reput.report.queues import QueuesSeen, queue_facts
 from reput.report.tally import Tally
+from reput.report.topics import skew
 from reput.report.verdict import verdict
 from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
@@ -167,7 +177,8 @@ class _Gathering:
                 "the map of the commit log", lambda: log_facts(snapshot, log, scan, seen, end=end)
             )
         if scan is not None:
-            facts.topics, facts.traffic, facts.sizes = shown.traffic(scan)
+            topics, facts.traffic, facts.sizes = shown.traffic(scan)
+            facts.topics = _with_skew(topics, facts.queues)
         self._log_check(log, scan)
         self._queue_check(scan, seen, looked=looked)
         self._say("looking at consumers")
@@ -330,6 +341,14 @@ def _index_file(entry: IndexEntry, room: int) -> IndexFile:
         end=header.end_physical_offset,
         bytes=entry.length,
     )
+
+
+def _with_skew(topics: list[TopicFacts], queues: list[QueueFacts]) -> list[TopicFacts]:
+    """The topics, with how unevenly their messages lie in their queues."""
+    of_topic: dict[str, list[QueueFacts]] = {}
+    for row in queues:
+        of_topic.setdefault(row.topic, []).append(row)
+    return [replace(one, skew=skew(of_topic.get(one.topic, ()))) for one in topics]
 
 
 def _group_lag(found: LagReport) -> list[GroupLag]:

@@ -47,8 +47,10 @@ from reput.report.gather import GatherOptions, gather
 from reput.report.page import render
 from reput.report.queue_findings import REPEATS, answer
 from reput.report.target import check_target, is_report, write_page
+from reput.report.topics import topic_list
 from reput.words import visible
 from tests.golden.store import unpack
+from tests.rebuilds import broker_conf, golden
 from tests.report.made import HOSTILE, MORNING, Elements, hostile_store, many_queues
 from tests.stores import LogWriter, tree_of
 
@@ -590,6 +592,21 @@ def test_commands_in_a_sentence_show_as_commands() -> None:
     words = " ".join(f'<span class="whole">{word}</span>' for word in ("reput", "check", "/a/b"))
     assert f"to what <code>{words}</code> found: " in page
     assert '<code><span class="whole">&lt;i&gt;</span></code> is a topic, ` is none.' in page
+
+
+def test_skew_is_that_of_reput_topics(tmp_path: Path) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    conf = broker_conf(store)
+    facts = gather(GatherOptions(store.root, conf, "5.3.3"))
+    listed = topic_list(StoreSettings.load(store.root, conf, "5.3.3"))
+    skews = {one.name: one.skew for one in listed.topics}
+    assert facts.topics
+    assert {one.topic: one.skew for one in facts.topics} == {
+        one.topic: skews[one.topic] for one in facts.topics
+    }
+    (most,) = {one.skew for one in facts.topics if one.topic == "Orders"}
+    assert most is not None
+    assert f">{most:.2f}</td>" in render(facts).decode()
 
 
 def test_what_is_missing_isnt_counted_as_written(tmp_path: Path) -> None:
