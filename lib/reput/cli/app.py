@@ -39,6 +39,7 @@ from reput.cli.output import (
     show_progress,
     summary_lines,
     unwritten,
+    warn_of_unknown,
 )
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
@@ -197,6 +198,7 @@ def rebuild_command(
             would = preview(options)
         else:
             check_spark()
+            warn_of_unknown(store, queue)
             with ProgressDisplay() as display:
                 summary = rebuild(
                     options,
