@@ -41,7 +41,11 @@ def test_a_rebuild_in_place(reput: Command, store: GoldenStore) -> None:
     chosen = json.loads(
         reput("rebuild", *words, "--in-place", "--queue", "Orders", "--dry-run", "--json").stdout
     )
-    assert chosen["replaces"] == ["consumequeue"]
+    assert (chosen["replaces"], chosen["unknown_queues"]) == (["consumequeue"], {})
+    misspelt = (*words, "--in-place", "--queue", "ordres:3", "--queue", "zzzzzz", "--dry-run")
+    unknown = json.loads(reput("rebuild", *misspelt, "--json").stdout)["unknown_queues"]
+    assert unknown == {"ordres:3": "Orders:3", "zzzzzz": None}
+    assert "has ordres:3; did you mean Orders:3?" in reput("rebuild", *misspelt).stdout
     assert tree(store.root) == before
 
 

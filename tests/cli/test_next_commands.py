@@ -30,7 +30,7 @@ from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.report import Report
 from reput.verify.run import check
 from tests.golden.store import GoldenStore
-from tests.rebuilds import Command, broker_conf, golden
+from tests.rebuilds import Command, broker_conf, golden, overwrite, record_starts
 
 #: Between backticks, or a line of its own.
 _COMMAND = re.compile(r"`(reput [^`]*)`|^(?:  next +)?(reput .*)$", re.MULTILINE)
@@ -126,11 +126,41 @@ def test_a_verification(store: GoldenStore, *, queue: bool) -> None:
         shutil.rmtree(topic)
     else:
         shutil.rmtree(store.root / names.INDEX)
-    ((name, given),) = parsed("\n".join(report(store).next))
+    (name, given), *saving = parsed("\n".join(report(store).next))
+    assert [(saved, words["finding"], words["out"]) for saved, words in saving] == (
+        [("export", "missing-unit", Path("missing-unit.jsonl"))] if queue else []
+    )
     assert name == "rebuild"
     assert given["in_place"]
     assert [one.rpartition(":")[0] for one in given["queue"] or ()] == ([topic.name] if queue else [])
-    assert about(store, "\n".join(report(store).next)) == ["rebuild"]
+    assert about(store, "\n".join(report(store).next)) == ["rebuild", *(["export"] if queue else [])]
+
+
+def test_what_is_named_to_be_saved_can_be_saved(reput: Command, store: GoldenStore) -> None:
+    """By a plan and by a verification; a unit of another tagsCode leads to its message all the same."""
+    queue = store.root / names.CONSUME_QUEUE / "Orders" / "0"
+    write_at(min(queue.iterdir()), 12, b"\x01" * 8)
+    assert [name for name, _ in parsed("\n".join(report(store).next))] == ["rebuild"]
+    shutil.rmtree(queue)
+    for text in (reput("recover", *options(store), "--plan").stdout, "\n".join(report(store).next)):
+        (command,) = [one for one, _ in _COMMAND.findall(text) if one.startswith("reput export ")]
+        _, given = taken_apart(command)
+        assert (given["store"], given["broker_conf"]) == (store.root, broker_conf(store))
+        assert str(given["out"]) == f"{given['finding']}.jsonl"
+        out = store.root.parent / given["out"].name
+        words = [str(out) if word == str(given["out"]) else word for word in shlex.split(command)[1:]]
+        saved = reput(*words, "--json")
+        assert saved.code == 0
+        assert json.loads(saved.stdout)["messages"] == len(out.read_text().splitlines()) > 0
+
+
+def test_a_cut_names_what_it_cuts(reput: Command, store: GoldenStore) -> None:
+    size = int(str(store.config["mappedFileSizeCommitLog"]))
+    overwrite(store.root, size, record_starts(store.root, size)[5], b"\xff" * 30)
+    (store.root / names.ABORT).touch()
+    shown = reput("recover", *options(store), "--plan").stdout
+    assert "log-cut" in shown
+    assert ("export", "log-cut") in [(name, given.get("finding")) for name, given in parsed(shown)]
 
 
 @pytest.mark.slow

@@ -34,6 +34,27 @@ def test_a_store_and_its_json(tmp_path: Path) -> None:
     assert "starting Spark" in done.stderr
 
 
+def test_ivy_is_not_asked_where_its_jars_are_named(tmp_path: Path) -> None:
+    """As docs/cluster.md says."""
+    jars = sorted(Path.home().glob(".ivy2*/jars/io.delta_*-4.4.0.jar"))
+    if len(jars) < 5:
+        pytest.skip("Ivy has no jars of Delta Lake here")
+    root = Path(LIB).parent
+    submit = Path(sys.executable).with_name("spark-submit")
+    named = ["--conf", "spark.jars.packages=", "--jars", ",".join(map(str, jars[-5:]))]
+    done = subprocess.run(
+        [submit, "--master", "local[1]", *named, root / "jobs" / "verify.py", "/nothing/here", "--json"],
+        capture_output=True,
+        text=True,
+        env={**environment(), "SPARK_CONF_DIR": str(root / "conf"), "PYSPARK_PYTHON": sys.executable},
+        check=False,
+    )
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"] == "there is no store here"
+    assert "::" not in done.stderr
+    assert "io.delta" not in done.stderr
+
+
 def test_the_job_is_the_command() -> None:
     job = Path(LIB).parent / "jobs" / "verify.py"
     done = subprocess.run(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from reput.cli import output, times
 from reput.errors import SettingsError
+from tests.cli.test_help import COMMANDS
 from tests.golden.store import GoldenStore
-from tests.rebuilds import Command, golden
+from tests.local import open_store, rebuild_locally
+from tests.rebuilds import Command, broker_conf, golden
 
 
 @pytest.fixture
@@ -93,6 +98,83 @@ def test_the_zone_is_named(reput: Command, store: GoldenStore) -> None:
     assert stored.endswith("+09:00")
 
 
+#: Commands that print times or take them, with words that make them do so.
+TIMED = {
+    "check": "STORE",
+    "dump checkpoint": "STORE",
+    "dump commitlog": "STORE --limit 1",
+    "dump consumequeue": "STORE",
+    "dump index": "STORE --limit 1",
+    "export": "STORE -o OUT",
+    "lag": "STORE",
+    "query": "STORE --offset 0",
+    "recover": "STORE --plan",
+    "report": "STORE -o OUT",
+    "stats": "STORE",
+    "status": "OUTPUT",
+    "stop": "OUTPUT",
+    "topics": "STORE",
+}
+#: It only takes them; of queues only delayed messages have some.
+UNPRINTED = {"export", "dump consumequeue"}
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+
+
+def test_every_command_with_times_takes_a_zone() -> None:
+    with_zone = {" ".join(path) for path, one in COMMANDS.items() if _option(one, "--tz")}
+    assert with_zone == set(TIMED)
+    asked = {
+        " ".join(path)
+        for path, one in COMMANDS.items()
+        if any(parameter.metavar == "TIME" for parameter in one.params)
+    }
+    assert asked <= with_zone
+
+
+def _option(command: object, name: str) -> bool:
+    return any(name in one.opts for one in getattr(command, "params", ()))
+
+
+@pytest.mark.parametrize("command", sorted(set(TIMED) - UNPRINTED))
+def test_what_is_printed_names_its_zone(reput: Command, tmp_path: Path, command: str) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    (store.root / "config").mkdir(exist_ok=True)
+    offsets = json.dumps({"offsetTable": {"Orders@readers": {"0": 3}}})
+    (store.root / "config" / "consumerOffset.json").write_text(offsets)
+    checkpoint = store.root / "checkpoint"
+    if command == "recover":  # it shows the checkpoint where that is ahead
+        data = checkpoint.read_bytes()
+        checkpoint.write_bytes((int.from_bytes(data[:8]) + 86_400_000).to_bytes(8) + data[8:])
+    if command in ("status", "stop"):
+        rebuild_locally(open_store(store.root, version="5.3.3"), tmp_path / "output")
+    page = tmp_path / "page.html"
+    words = TIMED[command].replace("OUTPUT", f"{tmp_path}/output").replace("STORE", str(store.root))
+    conf = [] if command.startswith("dump c") else ["--broker-conf", broker_conf(store)]
+    said = reput(*command.split(), *words.replace("OUT", str(page)).split(), *conf, "--tz", "Asia/Shanghai")
+    assert said.code in (0, 1), said.stderr
+    shown = page.read_text() if page.exists() else said.stdout
+    assert _TIME.search(shown)
+    assert "+08:00" in shown
+    assert "UTC" not in shown
+
+
+def test_a_zone_with_summer_time_is_called_by_its_name() -> None:
+    times.use_zone("Europe/Berlin")
+    summer, winter = NOON - 150 * 86_400_000, NOON
+    assert times.zone_name() == "Europe/Berlin", "an offset would be wrong for half of the year"
+    assert (times.second(summer)[11:13], times.second(winter)[11:13]) == ("14", "13")
+    assert times.moment(summer).endswith("+02:00")
+    assert times.time_of("--since", "2026-06-24T14:00") == summer
+    times.use_zone(None)
+    os.environ["TZ"] = "Europe/Berlin"
+    time.tzset()
+    try:
+        assert times.zone_name() == "CET/CEST"
+    finally:
+        os.environ["TZ"] = "UTC"
+        time.tzset()
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -166,6 +248,29 @@ def test_quiet_shows_no_progress(reput: Command, store: GoldenStore) -> None:
 def test_the_nearest_name_is_offered(reput: Command, store: GoldenStore, words: str, meant: str) -> None:
     asked = reput(*(str(store.root) if word == "STORE" else word for word in words.split()))
     assert f"did you mean {meant}" in asked.stdout + asked.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("stats STORE --since 2100-01-01", "no message from 2100-01-01T00:00:00.000Z on; the log has 2026-"),
+        ("stats STORE --until 2001-09-10", "no message before 2001-09-10T00:00:00.000Z; the log has 2026-"),
+        ("stats STORE --topic Ordrs --since 2001-09-10", "did you mean Orders?"),
+        ("query STORE --topic Orders --key none --since 2100-01-01", "in this time; the log has 2026-"),
+        ("dump commitlog STORE --since 2100-01-01", "the log's last message is of 2026-"),
+        ("dump commitlog STORE --topic Orders --until 2001-09-10", "the log's first message is of 2026-"),
+    ],
+)
+def test_a_time_without_messages_names_those_of_the_log(
+    reput: Command, store: GoldenStore, words: str, said: str
+) -> None:
+    conf = ["--broker-conf", str(broker_conf(store))]
+    given = [str(store.root) if word == "STORE" else word for word in words.split()]
+    asked = reput(*given, *conf)
+    assert said in asked.stdout + asked.stderr
+    if not words.startswith("dump"):
+        facts = json.loads(reput(*given, *conf, "--json").stdout)
+        assert facts["log_first_store_timestamp"] < facts["log_last_store_timestamp"]
 
 
 def test_no_name_is_offered_where_none_is_like_it(reput: Command, store: GoldenStore) -> None:

@@ -180,6 +180,24 @@ def test_rows_are_filtered_by_typing(page: Page, report: Path) -> None:
     assert said == f"{len(rows)} of 47 rows"
 
 
+@pytest.mark.parametrize("section", ["lag", "topics", "queues"])
+def test_tables_are_stacked_on_a_narrow_phone(page: Page, report: Path, section: str) -> None:
+    page.show(report, width=360)
+    box = f"document.querySelector('#{section} .scroll')"
+    if not page.run(f"Boolean({box})"):
+        assert section == "lag", "this store has no consumers"
+        return
+    assert page.run(f"{box}.scrollWidth <= {box}.clientWidth"), "nothing of it has to be scrolled to"
+    cut = f"""[...{box}.querySelectorAll("td, th")].filter((one) => one.getClientRects().length)
+        .filter((one) => one.getBoundingClientRect().right > innerWidth).map((one) => one.textContent)"""
+    assert page.run(cut) == []
+    page.run(f"""(() => {{ const input = document.querySelector("#{section} input");
+        input.value = "payments"; input.dispatchEvent(new Event("input")); }})()""")
+    seen = f"""[...{box}.querySelectorAll("tbody tr")].filter((row) => row.getClientRects().length)
+        .map((row) => row.textContent.toLowerCase())"""
+    assert all("payments" in row for row in page.run(seen))
+
+
 def test_a_bar_is_read_off_by_pointing(page: Page, report: Path) -> None:
     page.show(report, width=DESKTOP)
     text = page.run("""(() => { const bar = document.querySelector("g.slices[data-what=messages] rect");

@@ -312,6 +312,16 @@ def test_a_queue_that_is_not_in_the_log(reput: Command, store: GoldenStore, out:
     )
     assert outcome.code == 1
     assert "the log has no message for Orders:77, Ordres" in outcome.stdout
+    assert "Did you mean Orders:3 for Orders:77, Orders for Ordres?" in outcome.stdout
+    assert "has Ordres; did you mean Orders?" in outcome.stderr
+
+
+def test_a_misspelt_queue_of_a_store_without_queues(reput: Command, store: GoldenStore, out: Path) -> None:
+    """The log's own topics are offered then."""
+    for name in (names.CONSUME_QUEUE, "config"):
+        shutil.rmtree(store.root / name, ignore_errors=True)
+    summary = json.loads(reput(*words(store, "--out", out, "--queue", "Ordres", "--json")).stdout)
+    assert (summary["absent_queues"], summary["did_you_mean"]) == (["Ordres"], {"Ordres": "Orders"})
 
 
 def test_no_index(reput: Command, store: GoldenStore, out: Path) -> None:

@@ -63,7 +63,9 @@ def test_what_it_says_to_run_next_mends_what_it_found(
     text = reput(*command)
     assert text.code == 1
     assert "Orders:0 queueOffset 55 to 58 (3): expected " in text.stdout
-    (step,) = report["next_steps"]
+    step, saving = report["next_steps"]
+    assert f"  next       {saving}" in text.stdout
+    assert "reput export " in saving
     assert f"  next       {step}" in text.stdout
     words = shlex.split(step)
     assert ("--queue" in words) == (not index_too)

@@ -205,7 +205,8 @@ class Store:
         Args:
             group, topic: only these.
             offsets: the file of committed offsets; None for ``config/consumerOffset.json``.
-            now: ms since 1970 from which ages are counted; None for the present.
+            now: ms since 1970 up to which ages count; None for the present if a broker uses the store, else
+                for when the log's last message was stored.
 
         Raises:
             ReputError: the offsets, a queue or the log can't be read.

@@ -41,6 +41,7 @@ from reput.cli.output import (
     summary_lines,
     told,
     unwritten,
+    warn_of_unknown,
 )
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
@@ -201,6 +202,7 @@ def rebuild_command(
             would = preview(options)
         else:
             check_spark()
+            warn_of_unknown(store, queue)
             with ProgressDisplay() as display:
                 summary = rebuild(
                     options,

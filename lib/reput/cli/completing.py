@@ -58,7 +58,7 @@ def groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def findings(incomplete: str) -> list[str]:
     """Kinds of findings whose messages can be saved."""
-    from reput.export.stranded import KINDS
+    from reput.replay.stranded import KINDS
 
     return [kind for kind in KINDS if kind.startswith(incomplete)]
 

@@ -11,10 +11,12 @@ import typer
 
 from reput.api import store as api
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, WrittenBy
+from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, TimeZone, WrittenBy
 from reput.cli.commands import LOOK
 from reput.cli.completing import groups
 from reput.cli.output import Output, age, settings_lines, step_lines, table
+from reput.cli.times import moment
+from reput.lag import AgesTo
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -74,12 +76,14 @@ def lag_command(
     ] = None,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
+    _tz: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
     """Report how far consumers are behind: their committed offsets against the queues and the log.
 
     Nothing is changed, and a broker may run on the store. Lag counts messages that can still be read; expired
-    ones are counted apart. The age is that of the first message. The greatest lag comes first.
+    ones are counted apart. The age is that of the first message: up to now where a broker uses the store,
+    else up to the log's last message. The greatest lag comes first.
 
     Exit code 0: every offset lies in its queue. 1: an offset lies before the queue's first message or past
     its end, or its queue is missing. 2: refused or failed.
@@ -106,17 +110,28 @@ def _lines(report: LagReport, by: By) -> Iterator[str]:
     if not report.rows:
         yield "  no group has committed anything"
     elif by is By.TOPIC:
-        yield from table(_GROUPS, [_group(one, report.taken) for one in report.groups], _NUMBERS)
+        yield from table(_GROUPS, [_group(one, report) for one in report.groups], _NUMBERS)
     else:
-        yield from table(_QUEUES, [_queue(row, report.taken) for row in report.rows], _NUMBERS)
+        yield from table(_QUEUES, [_queue(row, report) for row in report.rows], _NUMBERS)
     if report.rows:
         yield f"  {_sums(report)}"
     if report.delays:
         yield "  delayed messages:"
-        yield from table(_DELAYS, [_delay(level, report.taken) for level in report.delays], _NUMBERS)
+        yield from table(_DELAYS, [_delay(level, report.reference) for level in report.delays], _NUMBERS)
+    if any(row.oldest_stored is not None for row in report.rows) or any(
+        level.due is not None for level in report.delays
+    ):
+        yield f"  ages       {_reference(report)}"
     if report.corrected is not None:
         yield f"  corrected  {counted(report.moved, 'offset')}: {report.corrected}"
     yield from step_lines((), report.next_steps)
+
+
+def _reference(report: LagReport) -> str:
+    at = moment(report.reference)
+    if report.ages_to is AgesTo.NOW:
+        return f"up to now, {at}"
+    return f"up to the log's last message, {at}: no broker uses the store"
 
 
 def _sums(report: LagReport) -> str:
@@ -146,13 +161,13 @@ def _delay(level: DelayLag, now: int) -> tuple[str, ...]:
     )
 
 
-def _group(one: GroupLag, now: int) -> tuple[str, ...]:
+def _group(one: GroupLag, report: LagReport) -> tuple[str, ...]:
     flags = ", ".join(flag if count == 1 else f"{flag} ({count:,})" for flag, count in one.flags.items())
-    oldest = _age(one.oldest_stored, now)
+    oldest = _age(report.age(one.oldest_stored))
     return one.group, one.topic, f"{one.queues:,}", f"{one.lag:,}", f"{one.expired:,}", oldest, flags
 
 
-def _queue(row: QueueLag, now: int) -> tuple[str, ...]:
+def _queue(row: QueueLag, report: LagReport) -> tuple[str, ...]:
     return (
         row.group,
         row.topic,
@@ -162,10 +177,10 @@ def _queue(row: QueueLag, now: int) -> tuple[str, ...]:
         str(row.max_offset),
         f"{row.lag:,}",
         f"{row.expired:,}",
-        _age(row.oldest_stored, now),
+        _age(report.age(row.oldest_stored)),
         ", ".join(row.flags),
     )
 
 
-def _age(stored: int | None, now: int) -> str:
-    return "-" if stored is None else age(now - stored)
+def _age(ms: int | None) -> str:
+    return "-" if ms is None else age(ms)

@@ -242,7 +242,28 @@ def preview_lines(preview: Preview) -> Iterator[str]:
         yield f"  replaces   {', '.join(preview.replaces) or 'nothing that is there'}; the old files are kept"
     free = human(preview.free_bytes)
     yield f"  needs      some {human(preview.needed_bytes)} of disk in all; {free} are free"
+    for name, meant in preview.unknown_queues.items():
+        yield f"  unknown    {_unknown(name, meant)}"
     yield "  not read   the log, but for that sample"
+
+
+def _unknown(name: str, meant: str | None) -> str:
+    said = f"neither config/topics.json nor a directory has {name}"
+    return said if meant is None else f"{said}; did you mean {meant}?"
+
+
+def warn_of_unknown(store: Path, chosen: Sequence[str] | None) -> None:
+    """Say before a long run that a queue is perhaps misspelt; only the log tells whether there is one.
+
+    Raises:
+        SettingsError: a queue can't be understood.
+    """
+    if chosen:
+        from reput.config.unknown import unknown_queues
+        from reput.replay.selection import Selection
+
+        for name, meant in unknown_queues(store, Selection.parse(chosen).queues).items():
+            told(_unknown(name, meant))
 
 
 def _headline(summary: Summary) -> str:
@@ -306,6 +327,9 @@ def _remarks(summary: Summary) -> list[str]:
     lines = []
     if summary.absent_queues:
         lines.append(f"  absent     the log has no message for {listed(summary.absent_queues)}")
+        if summary.did_you_mean:
+            meant = [f"{one} for {name}" for name, one in summary.did_you_mean.items()]
+            lines.append(f"             Did you mean {listed(meant)}?")
     if summary.carried_queues:
         lines += [
             f"  expired    the log has no message any more for {listed(summary.carried_queues)}",

@@ -14,7 +14,7 @@ from reput.cli.arguments import AsJson, BrokerConf, Since, Store, TimeZone, Unti
 from reput.cli.commands import LOOK
 from reput.cli.completing import queues, topics
 from reput.cli.output import Output, inline, settings_told, told
-from reput.cli.times import moment, time_of
+from reput.cli.times import held_times, moment, time_of
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.store import files
@@ -184,6 +184,8 @@ def query_command(
                 answer = ask.queue_range(asked, *place)
         _save(asked, answer, body_to, record_to)
         shown = shown_of(answer, settings, bodies=body)
+        if not answer.found and (since is not None or last is not None):
+            shown = replace(shown, log_times=asked.log.times)
         if not answer.found and (named := place or ((topic, None) if topic is not None else None)):
             shown = replace(shown, meant=nearest_queue(settings.root, *named))
     if not as_json:
@@ -227,12 +229,15 @@ class Display:
         settings: those that it was asked with.
         bodies: of each message what is said of its body, by JSON names.
         meant: the queue or topic that may have been meant, where there is none of that name.
+        log_times: storeTimestamp of the log's first and last message, ms, where nothing was found in the time
+            that was asked for; else None.
     """
 
     answer: Answer
     settings: StoreSettings
     bodies: tuple[dict[str, object], ...]
     meant: str | None = None
+    log_times: tuple[int, int] | None = None
 
     @property
     def exit_code(self) -> int:
@@ -253,6 +258,8 @@ class Display:
             "found": answer.found,
             "why": answer.why,
             "did_you_mean": self.meant,
+            "log_first_store_timestamp": None if self.log_times is None else self.log_times[0],
+            "log_last_store_timestamp": None if self.log_times is None else self.log_times[1],
             **answer.facts,
             "messages": [
                 {
@@ -271,7 +278,8 @@ class Display:
 
         answer, facts = self.answer, self.answer.facts
         if not answer.found:
-            hint = "" if self.meant is None else f"; did you mean {self.meant}?"
+            hint = "" if self.log_times is None else f"; {held_times(self.log_times)}"
+            hint += "" if self.meant is None else f"; did you mean {self.meant}?"
             yield inline(f"Not found: {answer.why}{hint}")
         elif "queue_offset" in facts:
             yield f"queueOffset {facts['queue_offset']}"

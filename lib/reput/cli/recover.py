@@ -126,6 +126,7 @@ def recover_command(
     broker_conf: BrokerConf = None,
     rocketmq_version: StartedBy = None,
     master: Master = None,
+    _tz: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
     """Report what a broker's restart will do to a store, what it won't repair, and what to do; or mend it.
@@ -269,7 +270,7 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
 
 def _check_lines(check: Check) -> Iterator[str]:
     snapshot = check.snapshot
-    settings, checkpoint = snapshot.settings, snapshot.checkpoint
+    settings = snapshot.settings
     yield check.verdict.text
     yield from step_lines(check.not_read, check.next_steps)
     yield from _state_lines(snapshot)
@@ -278,20 +279,23 @@ def _check_lines(check: Check) -> Iterator[str]:
     queues = len(snapshot.queues) + len(snapshot.batch_queues)
     yield f"  queues     {counted(queues, 'queue')} in {counted(check.queue_files, 'file')}"
     yield f"  index      {counted(len(snapshot.index), 'file')}"
-    if snapshot.checkpoint_exists:
-        times = (
-            ("physic", checkpoint.physic_msg_timestamp),
-            ("logics", checkpoint.logics_msg_timestamp),
-            ("index", checkpoint.index_msg_timestamp),
-        )
-        yield "  checkpoint " + ", ".join(
-            f"{name} {moment(value) if value > 0 else value}" for name, value in times
-        )
-    else:
-        yield "  checkpoint none"
+    yield _checkpoint_line(snapshot)
     if beside := ignored_features(settings.root):
         yield f"  left alone {', '.join(beside)}: the commit log alone doesn't hold them"
     yield from fact_lines("findings", check.problems, settings.root)
+
+
+def _checkpoint_line(snapshot: Snapshot) -> str:
+    if not snapshot.checkpoint_exists:
+        return "  checkpoint none"
+    checkpoint = snapshot.checkpoint
+    times = (
+        ("physic", checkpoint.physic_msg_timestamp),
+        ("logics", checkpoint.logics_msg_timestamp),
+        ("index", checkpoint.index_msg_timestamp),
+    )
+    said = (f"{name} {moment(value) if value > 0 else value}" for name, value in times)
+    return f"  checkpoint {', '.join(said)}"
 
 
 def _assumed(snapshot: Snapshot) -> str:
@@ -313,6 +317,8 @@ def _plan_lines(plan: Plan, *, applying: bool = False) -> Iterator[str]:
     if not applying:
         yield from step_lines(plan.not_read, plan.next_steps)
     yield from _state_lines(snapshot)
+    if any(loss.kind == "checkpoint-ahead" for loss in plan.unrepaired):
+        yield _checkpoint_line(snapshot)
     if prediction.problems:
         yield from fact_lines("stops at", prediction.problems, settings.root)
     if prediction.began_at is not None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy
+from reput.cli.arguments import AsJson, BrokerConf, Master, Store, TimeZone, WrittenBy
 from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, inline
+from reput.cli.times import zone, zone_name
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.spark.java import check_spark
@@ -73,6 +74,7 @@ def report_command(
         bool, typer.Option("--force", help="Replace the file even if it isn't a report.")
     ] = False,
     master: Master = None,
+    _tz: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a page about a store: its health, log, traffic, topics, queues and consumers.
@@ -85,6 +87,7 @@ def report_command(
     from reput.report.gather import GatherOptions
     from reput.report.page import render
     from reput.report.target import check_target, write_page
+    from reput.report.units import Zone
 
     with Output(as_json, interrupted="no page was written") as said:
         _refuse_unclear(output, master, with_verify=with_verify, as_json=as_json)
@@ -96,7 +99,7 @@ def report_command(
         facts = _gathered(options, master, with_verify=with_verify)
         page = b""
         if target is not None:
-            page = render(facts, rows)
+            page = render(facts, rows, Zone(zone(), zone_name()))
             write_page(target, page)
     said.show(facts, _lines(facts, output, len(page)))
 

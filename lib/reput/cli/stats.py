@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -11,7 +12,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Since, Store, TimeZone, Until, WrittenBy
 from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, age, settings_lines, table
-from reput.cli.times import moment, second, time_of, zone_name
+from reput.cli.times import asked_times, held_times, moment, second, time_of, zone_name
 from reput.config.settings import StoreSettings
 from reput.store.nearest import nearest_queue
 from reput.store.space import human
@@ -66,6 +67,7 @@ def stats_command(
 
     Exit code 0: counted. 1: counted, and segments are missing or too short. 2: refused or failed.
     """
+    from reput.query.log import LogReader
     from reput.statistics import By, Span, count
 
     with Output(as_json, interrupted="nothing was changed") as output:
@@ -73,8 +75,12 @@ def stats_command(
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         with ProgressDisplay("counting") as display:
             found = count(settings, By(by), topic=topic, span=span, listener=display.update)
+        in_time = span.since is not None or span.until is not None
+        if found.total is None and in_time:
+            found = replace(found, log_times=LogReader(settings).times)
     meant = nearest_queue(settings.root, topic) if topic is not None and found.total is None else None
-    output.show(found, _lines(found, top, meant))
+    asked = asked_times(span.since, span.until)
+    output.show(found, _lines(found, top, meant, asked))
 
 
 #: Columns that say nothing when all are 0.
@@ -88,12 +94,13 @@ _HEADS = {
 }
 
 
-def _lines(found: Statistics, top: int, meant: str | None) -> Iterator[str]:
+def _lines(found: Statistics, top: int, meant: str | None, asked: str) -> Iterator[str]:
     total = found.total
     yield f"Counted {found.store}, {found.start} to {found.end}, by {found.by}"
     yield from settings_lines(found.basis, files=False)
     if total is None:
-        yield "  no message" if meant is None else f"  no message; did you mean {meant}?"
+        said = f"  no message {asked}; {held_times(found.log_times)}" if asked else "  no message"
+        yield said if meant is None else f"{said}; did you mean {meant}?"
     else:
         counts = tuple(name for name in _COUNTS if getattr(total, name))
         zone = zone_name()

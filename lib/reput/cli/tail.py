@@ -26,7 +26,7 @@ from reput.cli.arguments import (
     size,
 )
 from reput.cli.jvm import start_spark
-from reput.cli.output import Output, TailDisplay, noted, summary_lines, told
+from reput.cli.output import Output, TailDisplay, noted, summary_lines, told, warn_of_unknown
 from reput.spark.java import check_spark, is_submitted
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def tail_command(
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
         check_spark()
+        warn_of_unknown(store, queue)
         stopping = threading.Event()
         display = TailDisplay()
 

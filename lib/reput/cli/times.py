@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -58,6 +59,11 @@ def time_of(option: str, text: str | None) -> int | None:
     return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
 
 
+def zone() -> tzinfo | None:
+    """The zone in which times are read and shown; None for the machine's own."""
+    return _zone
+
+
 def _said(text: str) -> datetime:
     now = _here(datetime.now(UTC))
     if text == "now":
@@ -98,7 +104,22 @@ def second(ms: int) -> str:
         return str(ms)
 
 
+def asked_times(since: int | None, until: int | None) -> str:
+    """Which half-open range of times was asked for: ``from … on``, ``before …`` or ``from … to …``."""
+    if since is None:
+        return "" if until is None else f"before {moment(until)}"
+    return f"from {moment(since)} {'on' if until is None else f'to {moment(until)}'}"
+
+
+def held_times(times: tuple[int, int] | None) -> str:
+    """Which times a log has, of its first and last message; None without one."""
+    return "the log has none" if times is None else f"the log has {moment(times[0])} to {moment(times[1])}"
+
+
 def zone_name() -> str:
-    """The zone of times that don't name it themselves, as of now: ``UTC`` or ``+08:00``."""
-    offset = f"{_here(datetime.now(UTC)):%z}"
+    """The zone of times that don't name it themselves: ``UTC``, ``+08:00``, or by name with summer time."""
+    now = datetime.now(UTC)
+    offset, *others = {f"{_here(now + timedelta(days=days)):%z}" for days in (0, 91, 182, 273)}
+    if others:
+        return "/".join(time.tzname) if _zone is None else str(_zone)
     return "UTC" if offset == "+0000" else f"{offset[:3]}:{offset[3:]}"

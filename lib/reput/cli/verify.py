@@ -11,7 +11,7 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, WrittenBy
 from reput.cli.commands import LOOK
-from reput.cli.output import Output, ProgressDisplay, at_most, settings_lines
+from reput.cli.output import Output, ProgressDisplay, at_most, settings_lines, warn_of_unknown
 from reput.spark.java import check_spark
 from reput.store.space import human
 from reput.words import counted
@@ -71,6 +71,8 @@ def verify_command(
             index=not no_index,
         )
         check_spark()
+        if against is None:
+            warn_of_unknown(store, queue)
         with ProgressDisplay("verifying") as display:
             report = (verify if against is None else verify_against)(
                 options,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from reput.cli.app import app
-from reput.cli.arguments import AsJson
+from reput.cli.arguments import AsJson, TimeZone
 from reput.cli.commands import FOLLOW
 from reput.cli.output import Output
 from reput.cli.times import moment
@@ -54,7 +54,9 @@ Wait a minute at most for the batch under way:
 
 
 @app.command("status", epilog=_STATUS_EXAMPLES, rich_help_panel=FOLLOW)
-def status_command(directory: Directory, broker_conf: BrokerConf = None, as_json: AsJson = False) -> None:
+def status_command(
+    directory: Directory, broker_conf: BrokerConf = None, _tz: TimeZone = None, as_json: AsJson = False
+) -> None:
     """Show the state of an output: who writes it, its offset and lag, batches, findings.
 
     Only reads. Works while a tail runs, and after it died.
@@ -74,6 +76,7 @@ def stop_command(
         typer.Option("--timeout", metavar="S", min=0.0, help="Seconds to wait for the batch under way."),
     ] = 90.0,
     broker_conf: BrokerConf = None,
+    _tz: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
     """Stop the tail that writes to an output after its current batch, and wait until it has stopped.

@@ -1,7 +1,7 @@
 """Charts that say one thing each: the title is the finding, the subtitle what is shown, and in which unit.
 
-They are readable on white and on black: no background, grey text. The colours are those of Okabe and Ito that
-stand out on both, and that colour-blind readers can tell apart. Times are UTC.
+The background is white, also where the page around them is dark: no colour of text is read well on both. The
+colours are those of Okabe and Ito, which colour-blind readers can tell apart. Times are UTC.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
-GREY = "#7C7C7C"
+#: Of titles, and of all other text.
+INK, SOFT = "#1C2329", "#4A545E"
+GREY, PAPER = "#7C7C7C", "#FFFFFF"
 #: The order of colours for series without a colour of their own.
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
 
@@ -29,15 +31,15 @@ _DPI = 110
 _LONGEST_NAME = 32
 _LETTERS_TO_AN_INCH = 9.6  # of a title
 _STYLE: dict[str, Any] = {
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
     "axes.facecolor": "none",
     "font.size": 10,
-    "text.color": GREY,
-    "axes.labelcolor": GREY,
+    "text.color": SOFT,
+    "axes.labelcolor": SOFT,
     "axes.edgecolor": GREY,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
@@ -76,7 +78,7 @@ class Chart:
             self.figure: Figure = Figure(figsize=size, layout="constrained")
             made = self.figure.subplots(rows, columns, squeeze=False, **(shares or {}))
             lines = textwrap.fill(title, int(size[0] * _LETTERS_TO_AN_INCH))
-            self.figure.suptitle(lines, x=0.01, ha="left", fontsize=12.5, fontweight="bold")
+            self.figure.suptitle(lines, x=0.01, ha="left", fontsize=12.5, fontweight="bold", color=INK)
         self.axes: list[Axes] = list(made.flat)
 
     def __repr__(self) -> str:
@@ -86,7 +88,7 @@ class Chart:
         return self.png()
 
     def png(self) -> bytes:
-        """The picture, with a transparent background."""
+        """The picture."""
         buffer = io.BytesIO()
         with _matplotlib().rc_context(_STYLE):
             # Without the version of the software, the same data give the same bytes.
@@ -106,7 +108,7 @@ def short(name: object) -> str:
 
 def subtitle(axes: Axes, text: str) -> None:
     """What the axes show, and in which unit."""
-    axes.set_title(text, fontsize=9.5, color=GREY, loc="left")
+    axes.set_title(text, fontsize=9.5, color=SOFT, loc="left")
 
 
 def note(
@@ -127,7 +129,7 @@ def note(
         text_options: of matplotlib's text.
     """
     line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.8} if points else None
-    options = {"color": GREY, "fontsize": 9.5, "va": "center", **text_options}
+    options = {"color": SOFT, "fontsize": 9.5, "va": "center", **text_options}
     axes.annotate(text, at, shift, where, "offset points", arrowprops=line, annotation_clip=False, **options)
 
 
@@ -141,7 +143,7 @@ def legend(axes: Axes, *, backwards: bool = False) -> None:
         loc="center left",
         bbox_to_anchor=(1, 0.5),
         frameon=False,
-        labelcolor=GREY,
+        labelcolor=SOFT,
         fontsize=9.5,
     )
 

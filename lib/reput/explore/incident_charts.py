@@ -50,7 +50,7 @@ def damage_chart(before: Reach, now: Reach, lost: Sequence[tuple[int, int]], seg
             axes.plot(at, [row] * len(at), "|", color=RED, markersize=7, markeredgewidth=0.8)
     for start, _ in lost:
         axes.axvline(start / _MIB, color=RED, linewidth=1.2)
-        note(axes, "flipped bytes", (start / _MIB, -1), (-4, 0), color=RED, ha="right")
+        note(axes, "flipped bytes", (start / _MIB, -1), (-4, 0), ha="right")
     end = before.units["position"].max() / _MIB
     for segment in range(1, int(end * _MIB // segment_size) + 1):
         axes.axvline(segment * segment_size / _MIB, color=GREY, linewidth=0.7, alpha=0.6, linestyle=":")

@@ -7,44 +7,54 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from reput.format import names
-from reput.lag import lag
+from reput.lag import AgesTo, lag
 from reput.replay.selection import is_system
 
 if TYPE_CHECKING:
     from reput.explore.workspace import Store
 
 _COLUMNS = ["group", "topic", "queue", "committed", "end", "lag", "expired", "behind"]
+_AGES_TO = "ages_to"
 
 
-def lags(store: Store, last_stored: pd.Timestamp) -> pd.DataFrame:
+def lags(store: Store) -> pd.DataFrame:
     """A row a group, topic and queue: what the group has still to read.
-
-    Args:
-        last_stored: when the log's last message was stored. Ages are counted to there and not to now, since a
-            stopped store doesn't change.
 
     Returns:
         No rows for a store without a file of committed offsets. Otherwise
         ``group``, ``topic``, ``queue``, ``committed`` and ``end`` (queueOffsets), ``lag`` and ``expired``
-        (messages), ``behind`` (how much earlier than the log's last message the next one to read was stored;
-        NaT with nothing to read); by group, topic and queue, a broker's own topics left out.
+        (messages), ``behind`` (the age of the next one to read, up to the moment that :func:`ages_to` names,
+        as `reput lag` has it; NaT with nothing to read); by group, topic and queue, a broker's own topics
+        left out.
 
     Raises:
         ReputError: the offsets, a queue or the log can't be read.
     """
-    now = int(last_stored.timestamp() * 1000)
     rows: list[list[object]] = []
     settings = store.settings()
     # For a store that was copied without config/, all the rest can still be shown.
     config = store.root / names.CONFIG
     known = any(path.exists() for path in config.glob("*onsumerOffset*")) if config.is_dir() else False
-    for row in lag(settings, now=now).rows if known else ():
-        behind = pd.NaT if row.oldest_stored is None else pd.Timedelta(now - row.oldest_stored, unit="ms")
+    found = lag(settings) if known else None
+    for row in () if found is None else found.rows:
+        age = None if found is None else found.age(row.oldest_stored)
+        behind = pd.NaT if age is None else pd.Timedelta(age, unit="ms")
         facts = row.group, row.topic, row.queue_id, row.committed, row.max_offset, row.lag, row.expired
         if not is_system(row.topic):
             rows.append([*facts, behind])
     frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"committed": "Int64", "behind": "timedelta64[ns]"})
-    return frame.sort_values(["group", "topic", "queue"], ignore_index=True)
+    frame = frame.sort_values(["group", "topic", "queue"], ignore_index=True)
+    frame.attrs[_AGES_TO] = None if found is None else (str(found.ages_to), found.reference)
+    return frame
+
+
+def ages_to(lags: pd.DataFrame) -> str:
+    """Up to when the ages of :func:`lags` count, in words; empty where there are none."""
+    reference = lags.attrs.get(_AGES_TO)
+    if reference is None:
+        return ""
+    what = "now" if reference[0] == AgesTo.NOW else "the log's last message"
+    return f"up to {what}, {pd.Timestamp(reference[1], unit='ms'):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def by_group(lags: pd.DataFrame) -> pd.DataFrame:

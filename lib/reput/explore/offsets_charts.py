@@ -20,6 +20,7 @@ from reput.explore.charts import (
     thousands,
     utc,
 )
+from reput.explore.lags import ages_to
 from reput.explore.traffic import quantiles
 from reput.replay.selection import is_system
 
@@ -142,13 +143,13 @@ def lag_chart(groups: pd.DataFrame, lags: pd.DataFrame) -> Chart:
     thousands(left, "x")
     ages = [0.0 if pd.isna(row["behind"]) else row["behind"].total_seconds() for row in rows]
     seconds, unit = _duration(max(ages, default=0.0))
-    subtitle(right, "how old the next one was when the log ended")
+    subtitle(right, "how old the next one to read is")
     for at, age in enumerate(ages):
         right.barh(at, age / seconds, color=BLUE, height=0.5)
         words = f"{age / seconds:,.1f} {unit}" if age else "up to date"
         note(right, words, (age / seconds, at), (5, 0))
     right.set_xlim(0, max(right.get_xlim()[1] * 1.3, 1e-9))
-    right.set_xlabel(unit)
+    right.set_xlabel(f"{unit} {ages_to(lags)}".replace(", ", ",\n").rstrip())
     for axes in chart.axes:
         grid(axes, "x")
     return chart

@@ -18,25 +18,10 @@ from reput.dump.places import numbered_files
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
 from reput.recovery.plan import plan
+from reput.replay.stranded import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING
 from reput.store.nearest import nearest
 from reput.store.reading import unreadable
 
-#: What stands in a message's place of its queue.
-_ITSELF, _NOTHING, _ANOTHER = 0, 1, 2
-#: By the names that check, recover and verify give to findings: what stands in the place of such a message.
-_BY_UNIT = {
-    "no-queues": {_NOTHING},
-    "missing-queue-files": {_NOTHING},
-    "missing-unit": {_NOTHING},
-    "wrong-unit": {_ANOTHER},
-    "repeated-queue-offset": {_ANOTHER},
-    "units-missing": {_NOTHING, _ANOTHER},
-    "queue-begins-late": {_NOTHING, _ANOTHER},
-    "queue-restarted": {_NOTHING, _ANOTHER},
-    "unproven-message": {_NOTHING, _ANOTHER},
-}
-#: Losses of a plan that are ranges of the log.
-_BY_RANGE = frozenset({"log-cut", "segment-deleted"})
 #: Findings without messages to save, and why.
 _WITHOUT = {
     "past-log-end": "the log doesn't hold these messages: look for its end on a replica or in a backup",
@@ -50,8 +35,6 @@ _WITHOUT = {
     "missing-entry": "consumers get these messages: rebuild the index",
     "index-missing": "consumers get these messages: rebuild the index",
 }
-#: The kinds that can be asked for.
-KINDS = (*_BY_UNIT, *sorted(_BY_RANGE))
 
 
 class Stranded:
@@ -71,7 +54,7 @@ class Stranded:
         self._kind = check_kind(kind)
         self._ranges: list[tuple[int, int]] = []
         self._queues: dict[tuple[bytes, int], _Queue] = {}
-        if kind in _BY_RANGE:
+        if kind in BY_RANGE:
             if settings.dledger is not None:
                 raise UnsupportedError("what a start cuts off a DLedger log isn't known", path=settings.root)
             losses = plan(take(settings)).losses
@@ -83,7 +66,7 @@ class Stranded:
         """Which rows of a block they are: int64[n], ascending."""
         rows, found = block.rows, block.frames
         places = found.position[rows] + block.base
-        if self._kind in _BY_RANGE:
+        if self._kind in BY_RANGE:
             mask = np.zeros(len(rows), np.bool_)
             for start, end in self._ranges:
                 mask |= (places >= start) & (places < end)
@@ -98,7 +81,7 @@ class Stranded:
         for queue, numbers in of_queue.items():
             chosen = np.array(numbers)
             states = self._queue(queue).states(found.queue_offset[rows[chosen]], places[chosen])
-            wanted[chosen] = np.isin(states, list(_BY_UNIT[self._kind]))
+            wanted[chosen] = np.isin(states, list(BY_UNIT[self._kind]))
         chosen_rows: NDArray[np.int64] = rows[wanted & has_unit]
         return chosen_rows
 
@@ -175,9 +158,9 @@ class _Queue:
         Returns:
             int64[messages]. One that stands elsewhere in the queue counts as itself: consumers get it.
         """
-        found = np.full(len(offsets), _ITSELF)
+        found = np.full(len(offsets), ITSELF)
         for number in np.flatnonzero(~self._is_in(places)).tolist():
-            found[number] = _ANOTHER if self._holds(int(offsets[number])) else _NOTHING
+            found[number] = ANOTHER if self._holds(int(offsets[number])) else NOTHING
         return found
 
     def _is_in(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:

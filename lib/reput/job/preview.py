@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.config.evidence import Basis
+from reput.config.unknown import unknown_queues
 from reput.format import names
 from reput.job.continuing import check_continues, check_same_log
 from reput.job.options import RebuildOptions
 from reput.job.plan import intended
 from reput.job.undoing import chosen
 from reput.log.segments import likely_end
+from reput.replay.selection import Selection
 from reput.store import swap
 from reput.store.lock import check_output_free, check_store_free
 from reput.store.ownership import Owner
@@ -37,6 +39,8 @@ class Preview:
         estimated_messages, estimated_keys: in the whole log, by a sample of it.
         needed_bytes, free_bytes: of disk, by that sample; a continued run needs less.
         replaces: what of the store would be replaced, relative to it.
+        unknown_queues: requested queues that neither a directory nor config/topics.json has, each with the
+            nearest one, or None.
         basis: what the settings are based on.
     """
 
@@ -53,6 +57,7 @@ class Preview:
     needed_bytes: int
     free_bytes: int
     replaces: list[str]
+    unknown_queues: dict[str, str | None] = field(default_factory=dict)
     basis: Basis = field(default_factory=Basis)
 
     @property
@@ -129,6 +134,7 @@ def preview(options: RebuildOptions) -> Preview:
         needed_bytes=run.estimate.output_bytes,
         free_bytes=free_bytes(root),
         replaces=[name for name in run.replaced if in_place and os.path.lexists(settings.root / name)],
+        unknown_queues=unknown_queues(settings.root, Selection.parse(options.queues).queues),
         basis=settings.basis,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from reput.replay.selection import Selection, is_known
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store.ignored_features import ignored_features
 from reput.store.last_file import LastFile
+from reput.store.nearest import nearest_queue
 
 if TYPE_CHECKING:
     from reput.catalog.options import Cataloged
@@ -37,6 +39,7 @@ class Summary:
         batches: micro-batches that made the output.
         seconds: wall time of this run.
         absent_queues: requested queues for which the log has no message.
+        did_you_mean: the nearest queue that there is, by such a one; none where nothing is like it.
         carried_queues: queues of the store whose messages have all expired; their last file was carried over.
         doubtful_queues: carried queues whose file points at messages that the log should have.
         vanished_queues: queues whose last file couldn't be carried over, with the reason.
@@ -69,6 +72,7 @@ class Summary:
     batches: int = 0
     seconds: float = 0.0
     absent_queues: list[str] = field(default_factory=list)
+    did_you_mean: dict[str, str] = field(default_factory=dict)
     carried_queues: list[str] = field(default_factory=list)
     doubtful_queues: list[str] = field(default_factory=list)
     vanished_queues: dict[str, str] = field(default_factory=dict)
@@ -112,6 +116,7 @@ def summarize(
     known = plan.known
     topics = {topic for topic, _ in state.queues} | set(state.without_unit)
     gone = [] if kept is None else list(gone_queues(plan, Path(kept)))
+    absent = _absent(plan.selection, state)
     carried = [(queue, queue.last) for queue in gone if isinstance(queue.last, LastFile)]
     return Summary(
         store=str(plan.settings.root),
@@ -130,7 +135,8 @@ def summarize(
         index_entries=state.index_entries,
         batches=state.batches,
         seconds=seconds,
-        absent_queues=_absent(plan.selection, state),
+        absent_queues=sorted(absent),
+        did_you_mean=_meant(plan, state, absent),
         carried_queues=[str(queue) for queue, _ in carried],
         doubtful_queues=[
             str(queue) for queue, last in carried if last.last_position >= plan.journal.opening.start
@@ -150,11 +156,21 @@ def summarize(
     )
 
 
-def _absent(selection: Selection, state: State) -> list[str]:
-    """The requested queues that got no unit."""
+def _absent(selection: Selection, state: State) -> dict[str, tuple[str, int | None]]:
+    """The requested queues that got no unit, by how they were named."""
     topics = {topic for topic, _ in state.queues}
-    return sorted(
-        topic if queue_id is None else f"{topic}:{queue_id}"
+    return {
+        topic if queue_id is None else f"{topic}:{queue_id}": (topic, queue_id)
         for topic, queue_id in selection.queues
         if (topic not in topics if queue_id is None else (topic, queue_id) not in state.queues)
-    )
+    }
+
+
+def _meant(plan: Plan, state: State, absent: Mapping[str, tuple[str, int | None]]) -> dict[str, str]:
+    """For such queues the nearest of those that the store, its topics or its log have."""
+    if not absent:
+        return {}
+    topics = {*state.without_unit, *(plan.known or ())}
+    also = [*state.queues, *((topic, None) for topic in topics)]
+    found = {name: nearest_queue(plan.settings.root, *one, also) for name, one in sorted(absent.items())}
+    return {name: meant for name, meant in found.items() if meant is not None}

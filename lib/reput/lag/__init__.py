@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from reput.lazily import lazily
 
 if TYPE_CHECKING:
-    from reput.lag.report import Flag, GroupLag, LagReport, QueueLag, lag
+    from reput.lag.report import AgesTo, Flag, GroupLag, LagReport, QueueLag, lag
 
 __all__ = [
+    "AgesTo",
     "Flag",
     "GroupLag",
     "LagReport",
@@ -25,6 +26,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
+        "AgesTo": "report",
         "Flag": "report",
         "GroupLag": "report",
         "LagReport": "report",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.evidence import Basis
-from reput.errors import SettingsError
+from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.lag.committed import LMQ_PREFIX, Committed, committed_offsets
 from reput.lag.delays import DelayLag, delay_lags
 from reput.query.store import QueryStore
 from reput.store.listing import names_in
+from reput.store.lock import store_holder
 from reput.store.nearest import nearest
 
 if TYPE_CHECKING:
@@ -53,6 +54,19 @@ class Flag(StrEnum):
     NO_QUEUE = "no-queue"
     UNREADABLE = "unreadable"
     NOT_COMMITTED = "not-committed"
+
+
+class AgesTo(StrEnum):
+    """Up to when ages count.
+
+    Attributes:
+        NOW: the present, or the moment that was given: a broker uses the store.
+        LAST_MESSAGE: when the log's last message was stored. A store at rest, or a copy of one, has no
+            present: with its own age all of it would be late.
+    """
+
+    NOW = "now"
+    LAST_MESSAGE = "last-message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +140,14 @@ class LagReport:
         store: the store.
         rocketmq_version: the release whose rules were used.
         offsets: the file with the committed offsets.
-        taken: ms since 1970 when it was read; ages are counted from there.
+        taken: ms since 1970 when it was read.
         rows: one a group, topic and queue; the greatest lag first, then by name.
         basis: what the settings are based on.
         delays: the delay levels; empty where only a group or a topic was asked for.
         corrected: the file of corrected offsets that was written; None without one.
         moved: how many are other there.
+        ages_to: up to when ages count.
+        ages_to_ms: that moment, ms since 1970; None for ``taken``.
     """
 
     store: Path
@@ -143,6 +159,17 @@ class LagReport:
     delays: tuple[DelayLag, ...] = ()
     corrected: Path | None = None
     moved: int = 0
+    ages_to: AgesTo = AgesTo.NOW
+    ages_to_ms: int | None = None
+
+    @property
+    def reference(self) -> int:
+        """Ms since 1970 up to which ages count, and from which what is due is late or early."""
+        return self.taken if self.ages_to_ms is None else self.ages_to_ms
+
+    def age(self, stored: int | None) -> int | None:
+        """How old what was stored at a time is, ms; None without a time."""
+        return None if stored is None else self.reference - stored
 
     @cached_property
     def groups(self) -> tuple[GroupLag, ...]:
@@ -175,6 +202,8 @@ class LagReport:
             "settings": self.basis.to_dict(),
             "offsets": str(self.offsets),
             "taken_ms": self.taken,
+            "ages_to": str(self.ages_to),
+            "ages_to_ms": self.reference,
             "lag": sum(row.lag for row in self.rows),
             "expired": sum(row.expired for row in self.rows),
             "groups": [one.to_dict() for one in self.groups],
@@ -204,7 +233,8 @@ def lag(
         group: this group only, and what 5.x keeps for its broadcasting consumers.
         topic: this topic only.
         offsets: a file of committed offsets instead of the store's.
-        now: ms since 1970 from which ages are counted; the clock's time when None.
+        now: ms since 1970 up to which ages count. When None it is the clock's time if a broker uses the
+            store, else when the log's last message was stored.
 
     Raises:
         SettingsError, StoreError, UnsupportedError: the offsets can't be read, see
@@ -227,9 +257,26 @@ def lag(
     rows = [row for (one, of), found in by_pair.items() for row in _rows(queues, one, of, found)]
     rows.sort(key=lambda row: (-row.lag, -row.expired, row.group, row.topic, row.queue_id))
     delays = tuple(delay_lags(settings)) if group is None and topic is None else ()
+    last = None if now is not None or _in_use(settings.root) else queues.last_stored
     return LagReport(
-        settings.root, settings.dialect.name, read.path, taken, tuple(rows), settings.basis, delays
+        settings.root,
+        settings.dialect.name,
+        read.path,
+        taken,
+        tuple(rows),
+        settings.basis,
+        delays,
+        ages_to=AgesTo.NOW if last is None else AgesTo.LAST_MESSAGE,
+        ages_to_ms=last,
     )
+
+
+def _in_use(root: Path) -> bool:
+    """Whether a broker uses a store; where that can't be told, it may."""
+    try:
+        return store_holder(root) is not None
+    except StoreError:
+        return True
 
 
 class _Queues:
@@ -239,6 +286,12 @@ class _Queues:
         self._root = settings.root
         self._store = QueryStore(settings)
         self._ids: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def last_stored(self) -> int | None:
+        """The storeTimestamp of the log's last message, ms; None when none is found."""
+        times = self._store.log.times
+        return None if times is None else times[1]
 
     def ids(self, topic: str) -> tuple[int, ...]:
         """Those of a topic that have a directory, in order."""
@@ -323,7 +376,7 @@ def _fits(group: str, topic: str, wanted_group: str | None, wanted_topic: str | 
     return wanted_group is None or group in (wanted_group, wanted_group + _BROADCAST_SUFFIX)
 
 
-def _unknown(known: Iterable[str], group: str | None, topic: str | None) -> SettingsError:
+def _unknown(known: Mapping[str, Iterable[str]], group: str | None, topic: str | None) -> SettingsError:
     groups = sorted(known)
     shown = ", ".join(groups[:_MOST_NAMES]) or "none at all"
     if len(groups) > _MOST_NAMES:
@@ -331,9 +384,14 @@ def _unknown(known: Iterable[str], group: str | None, topic: str | None) -> Sett
     asked = [f"--group {group}"] if group is not None else []
     asked += [f"--topic {topic}"] if topic is not None else []
     meant = None if group is None else nearest(group, groups)
+    step = None if meant is None else f"Did you mean --group {meant}?"
+    if step is None and topic is not None:
+        of_groups = known if group is None else {one: of for one, of in known.items() if one == group}
+        meant = nearest(topic, {name for of in of_groups.values() for name in of})
+        step = None if meant is None else f"Did you mean --topic {meant}?"
     return SettingsError(
         f"nothing was committed for {' '.join(asked)}",
         expected=f"of groups {shown}",
         found="no such entry",
-        next_step=None if meant is None else f"Did you mean --group {meant}?",
+        next_step=step,
     )

@@ -63,6 +63,18 @@ class LogReader:
         message = self.before(self._limit)
         return self.start if message is None else message.record.physical_offset + message.size
 
+    @property
+    def times(self) -> tuple[int, int] | None:
+        """StoreTimestamp of the first and the last message, ms; None when none is found.
+
+        Raises:
+            SegmentGoneError, StoreError: a segment can't be read.
+        """
+        first, last = self.after(self.start - 1), self.before(self._limit)
+        if first is None or last is None:
+            return None
+        return first.record.store_timestamp, last.record.store_timestamp
+
     def is_uncommitted(self, offset: int) -> bool:
         """Whether a physical offset is behind what a DLedger group is known to have committed."""
         return self._uncommitted and offset >= self._limit

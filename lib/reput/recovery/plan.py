@@ -23,6 +23,7 @@ from reput.recovery.losses import (
 from reput.recovery.past_end import left_by_a_cut
 from reput.recovery.survivors import left_from
 from reput.recovery.verdict import Verdict, of_plan
+from reput.replay.stranded import save_steps
 from reput.store.space import human
 
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
@@ -243,6 +244,10 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
             + (" Or by hand:" if by_hand else "")
         )
     steps += by_hand
+    # A cut of half a message takes none; what lies before a queue's begin isn't counted.
+    stranded = {loss.kind for loss in found if loss.count or loss.kind == "queue-begins-late"}
+    stranded |= {problem.kind for problem in prediction.snapshot.problems}
+    steps += save_steps(stranded, prediction.snapshot.settings.command)
     if prediction.unread is not None:
         full = prediction.snapshot.settings.command("recover", "--plan", "--full")
         steps.append(f"`{full}` reads all that a start reads.")

@@ -260,7 +260,7 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
     per = units.width(traffic.width_ms)
     summary = (
         f"{shown(sum(totals))}{'' if binary else ' messages'} in {units.span(end - traffic.start_ms)}, "
-        f"{units.moment(traffic.start_ms)} to {units.moment(end)} UTC; most in one bar: "
+        f"{units.moment(traffic.start_ms)} to {units.moment(end)} {units.zone_name()}; most in one bar: "
         f"{shown(totals[busiest])} at {units.moment(traffic.start_ms + busiest * traffic.width_ms)}."
     )
     return Chart(

@@ -266,6 +266,7 @@ class TopicFacts:
         messages, bytes: in the log.
         least, most: bytes of the smallest and the largest message; 0 without one.
         first_time, last_time: storeTimestamp of the first and the last message, ms; None without one.
+        skew: of the queues that have files; see :func:`reput.report.topics.skew`.
     """
 
     topic: str
@@ -276,6 +277,7 @@ class TopicFacts:
     most: int
     first_time: int | None
     last_time: int | None
+    skew: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +404,8 @@ class Facts:
         traffic, sizes: None where the log wasn't read, or has no message.
         index: index files in order.
         lag: by group and topic; None where it can't be told: ``not_seen`` says why.
+        ages_to, ages_to_ms: up to when the ages of ``lag`` count, as :class:`reput.lag.AgesTo` names it, and
+            that moment, ms; None without ``lag``.
         not_seen: what this page doesn't say, and why.
     """
 
@@ -425,6 +429,8 @@ class Facts:
     sizes: Sizes | None = None
     index: list[IndexFile] = field(default_factory=list)
     lag: list[GroupLag] | None = None
+    ages_to: str | None = None
+    ages_to_ms: int | None = None
     not_seen: list[str] = field(default_factory=list)
 
     @property

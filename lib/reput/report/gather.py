@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +19,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import ReputError, StoreError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
-from reput.lag import Flag, lag
+from reput.lag import Flag, LagReport, lag
 from reput.log.end import LogEnd
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.next_command import next_command
@@ -36,12 +36,22 @@ from reput.report.checks import (
     verified,
     worst,
 )
-from reput.report.facts import ATTENTION, BROKEN, Check, Facts, GroupLag, IndexFile
+from reput.report.facts import (
+    ATTENTION,
+    BROKEN,
+    Check,
+    Facts,
+    GroupLag,
+    IndexFile,
+    QueueFacts,
+    TopicFacts,
+)
 from reput.report.log_map import log_facts
 from reput.report.log_scan import LogScan, scan_log
 from reput.report.queue_findings import answer
 from reput.report.queues import QueuesSeen, queue_facts
 from reput.report.tally import Tally
+from reput.report.topics import skew
 from reput.report.verdict import verdict
 from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
@@ -167,11 +177,18 @@ class _Gathering:
                 "the map of the commit log", lambda: log_facts(snapshot, log, scan, seen, end=end)
             )
         if scan is not None:
-            facts.topics, facts.traffic, facts.sizes = shown.traffic(scan)
+            topics, facts.traffic, facts.sizes = shown.traffic(scan)
+            facts.topics = _with_skew(topics, facts.queues)
         self._log_check(log, scan)
         self._queue_check(scan, seen, looked=looked)
         self._say("looking at consumers")
-        facts.lag = self._attempt("the consumers' lag", lambda: _group_lag(settings, facts.made_at))
+        found = self._attempt("the consumers' lag", lambda: lag(settings))
+        if found is not None:
+            facts.lag, facts.ages_to, facts.ages_to_ms = (
+                _group_lag(found),
+                str(found.ages_to),
+                found.reference,
+            )
         self._verify(verify)
         for name in ignored_features(settings.root):
             facts.not_seen.append(f"{name}: the commit log alone doesn't hold it, and reput doesn't read it")
@@ -326,15 +343,16 @@ def _index_file(entry: IndexEntry, room: int) -> IndexFile:
     )
 
 
-def _group_lag(settings: StoreSettings, now: int) -> list[GroupLag]:
-    """A row for each group and topic, the greatest lag first.
+def _with_skew(topics: list[TopicFacts], queues: list[QueueFacts]) -> list[TopicFacts]:
+    """The topics, with how unevenly their messages lie in their queues."""
+    of_topic: dict[str, list[QueueFacts]] = {}
+    for row in queues:
+        of_topic.setdefault(row.topic, []).append(row)
+    return [replace(one, skew=skew(of_topic.get(one.topic, ()))) for one in topics]
 
-    Args:
-        now: the moment of the report, ms.
 
-    Raises:
-        ReputError: there are no committed offsets, or they or the queues can't be read.
-    """
+def _group_lag(found: LagReport) -> list[GroupLag]:
+    """A row for each group and topic, the greatest lag first."""
     return [
         GroupLag(
             group=one.group,
@@ -348,5 +366,5 @@ def _group_lag(settings: StoreSettings, now: int) -> list[GroupLag]:
                 for flag, number in one.flags.items()
             ),
         )
-        for one in lag(settings, now=now).groups
+        for one in found.groups
     ]

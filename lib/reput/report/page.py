@@ -73,17 +73,24 @@ class Tile:
     note: str
 
 
-def render(facts: Facts, rows: int = ROWS) -> bytes:
+def render(facts: Facts, rows: int = ROWS, zone: units.Zone | None = None) -> bytes:
     """The page, as UTF-8.
 
     Args:
         rows: of each table, at most.
+        zone: of its times; UTC if missing.
     """
+    with units.in_zone(units.Zone() if zone is None else zone):
+        return _rendered(facts, rows)
+
+
+def _rendered(facts: Facts, rows: int) -> bytes:
     script = _source("report.js")
     page = _environment().get_template("report.html.j2")
     text = page.render(
         facts=facts,
         rows=rows,
+        zone=units.zone_name(),
         generator=f"{GENERATOR} {facts.reput_version}",
         script=Markup(script),  # the package's own file, as the style is
         script_hash=_hash(script),
@@ -134,7 +141,7 @@ def _environment() -> Environment:
         number=units.number,
         size=units.size,
         moment=units.moment,
-        moment_fine=lambda ms: units.iso(ms).replace("T", " ").removesuffix("Z").removesuffix(".000"),
+        moment_fine=units.moment_fine,
         iso=units.iso,
         span=units.span,
         file_name=lambda path: PurePath(path).name,
@@ -162,6 +169,7 @@ def _embedded(facts: Facts) -> Markup:
     document = {
         "store": facts.store,
         "made_at": facts.made_at,
+        "zone": units.zone_name(),
         "reput_version": facts.reput_version,
         "rocketmq_version": facts.rocketmq_version,
         "verdict": asdict(facts.verdict),
@@ -272,6 +280,10 @@ def _tiles(facts: Facts) -> list[Tile]:
         age = facts.made_at - last
         when = units.moment(last)
         tiles.append(
-            Tile("Last message", when[11:] or when, f"{when[:10]} UTC, {units.span(max(age, 0))} ago")
+            Tile(
+                "Last message",
+                when[11:] or when,
+                f"{when[:10]} {units.zone_name()}, {units.span(max(age, 0))} ago",
+            )
         )
     return tiles

@@ -5,6 +5,7 @@ The log isn't read, but for a record's head for each queue: the time of its last
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,9 +45,8 @@ class Topic:
 
     @property
     def skew(self) -> float | None:
-        """Messages of its largest queue, by those of a queue in the mean; None without a second queue."""
-        mean = self.messages / len(self.queues) if len(self.queues) > 1 else 0
-        return max(map(_messages, self.queues)) / mean if mean else None
+        """As :func:`skew`."""
+        return skew(self.queues)
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
@@ -119,6 +119,12 @@ def topic_list(settings: StoreSettings, topic: str | None = None) -> TopicList:
     found.sort(key=lambda one: (-one.messages, one.name))
     unreadable = tuple(row for one in found for row in one.queues if row.problem is not None)
     return TopicList(settings, tuple(found), configs is not None, unreadable)
+
+
+def skew(queues: Sequence[QueueFacts]) -> float | None:
+    """Messages of a topic's largest queue, by those of a queue in the mean; None without a second queue."""
+    mean = sum(map(_messages, queues)) / len(queues) if len(queues) > 1 else 0
+    return max(map(_messages, queues)) / mean if mean else None
 
 
 def _messages(queue: QueueFacts) -> int:

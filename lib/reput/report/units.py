@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
 
 _STEP = 1024
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -17,6 +21,37 @@ _TICKS = (
     *(number * _HOUR for number in (1, 2, 3, 6, 12)),
     *(number * _DAY for number in (1, 2, 7, 14, 28, 56, 168, 364, 728, 1456)),
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """The zone of a page's times.
+
+    Attributes:
+        info: None for the machine's own.
+        name: what the page calls it.
+    """
+
+    info: tzinfo | None = UTC
+    name: str = "UTC"
+
+
+_zone: ContextVar[Zone] = ContextVar("_zone", default=Zone())  # noqa: B039 - it is frozen
+
+
+@contextmanager
+def in_zone(zone: Zone) -> Iterator[None]:
+    """Show times in this zone."""
+    before = _zone.set(zone)
+    try:
+        yield
+    finally:
+        _zone.reset(before)
+
+
+def zone_name() -> str:
+    """What the zone is called that times are shown in."""
+    return _zone.get().name
 
 
 def number(value: float) -> str:
@@ -52,27 +87,36 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def when(ms: int | None) -> datetime | None:
-    """A time as UTC; None where a calendar has none."""
+def when(ms: int | None, zone: Zone | None = None) -> datetime | None:
+    """A time in the page's zone, or another one; None where a calendar has none."""
     if ms is None:
         return None
+    shown = _zone.get() if zone is None else zone
     try:
-        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
-    except (OverflowError, ValueError):
+        found = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+        return found.astimezone(shown.info)
+    except (OverflowError, ValueError, OSError):
         return None
 
 
 def moment(ms: int | None) -> str:
-    """A time as UTC to the second, ``2026-11-22 02:53:11``; as it is where a calendar has none."""
+    """A time to the second, ``2026-11-22 02:53:11``; as it is where a calendar has none."""
     found = when(ms)
     if found is None:
         return "" if ms is None else f"{ms} ms"
     return f"{found:%Y-%m-%d %H:%M:%S}"
 
 
-def iso(ms: int | None) -> str:
-    """A time for machines; empty if missing."""
+def moment_fine(ms: int | None) -> str:
+    """The same to the millisecond, where that isn't 0."""
     found = when(ms)
+    fine = 0 if found is None else found.microsecond // 1000
+    return f"{moment(ms)}.{fine:03d}" if fine else moment(ms)
+
+
+def iso(ms: int | None) -> str:
+    """A time for machines, in UTC; empty if missing."""
+    found = when(ms, Zone())
     return "" if found is None else f"{found:%Y-%m-%dT%H:%M:%S}.{found.microsecond // 1000:03d}Z"
 
 
@@ -118,6 +162,13 @@ def value_ticks(most: float, *, binary: bool = False, wanted: int = 4) -> list[f
     return [step * number * unit for number in range(count + 1)]
 
 
+def _ahead_of_utc(ms: int) -> int:
+    """By how many ms the zone's clocks are ahead of UTC at a time."""
+    found = when(ms)
+    offset = None if found is None else found.utcoffset()
+    return 0 if offset is None else int(offset.total_seconds() * 1000)
+
+
 def time_ticks(start: int, end: int, wanted: int = 6) -> list[tuple[int, str]]:
     """Round times within [start, end] with their labels, some ``wanted`` of them at most.
 
@@ -126,7 +177,8 @@ def time_ticks(start: int, end: int, wanted: int = 6) -> list[tuple[int, str]]:
     step = next((step for step in _TICKS if (end - start) / step <= wanted), _TICKS[-1])
     ticks = []
     day = None
-    for ms in range(-(-start // step) * step, end + 1, step):
+    ahead = _ahead_of_utc(start)
+    for ms in range(-(-(start + ahead) // step) * step - ahead, end + 1, step):
         found = when(ms)
         if found is None:
             continue

@@ -131,6 +131,8 @@ class Statistics:
         findings: missing segments, and segments of a wrong length.
         seconds: how long it took.
         basis: what the settings rest on.
+        log_times: storeTimestamp of the log's first and last message, ms, where nothing was counted in the
+            time that was asked for; else None.
     """
 
     store: Path
@@ -147,6 +149,7 @@ class Statistics:
     findings: tuple[Finding, ...]
     seconds: float
     basis: Basis = field(default_factory=Basis)
+    log_times: tuple[int, int] | None = None
 
     @property
     def exit_code(self) -> int:
@@ -170,6 +173,8 @@ class Statistics:
             "most_back_ms": self.most_back,
             "findings": [finding.to_dict() for finding in self.findings],
             "seconds": round(self.seconds, 3),
+            "log_first_store_timestamp": None if self.log_times is None else self.log_times[0],
+            "log_last_store_timestamp": None if self.log_times is None else self.log_times[1],
         }
 
     def _group(self, group: Group, keys: tuple[str, ...]) -> dict[str, object]:

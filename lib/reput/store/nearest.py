@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -23,20 +23,25 @@ def nearest(asked: str, known: Collection[str]) -> str | None:
     return by_lower[found[0]] if found else None
 
 
-def nearest_queue(root: Path, topic: str, queue_id: int | None = None) -> str | None:
+def nearest_queue(
+    root: Path, topic: str, queue_id: int | None = None, also: Iterable[tuple[str, int | None]] = ()
+) -> str | None:
     """``TOPIC`` or ``TOPIC:ID`` of a store's queues, for one that has no directory there.
 
     Args:
         root: the store.
         topic, queue_id: what was asked for; None for any queue of the topic.
+        also: more topics and queues that are known, from the log for instance.
     """
+    also = [*also]
     places = [root / kind for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)]
-    topics = {name for place in places for name in names_seen(place)}
+    topics = {name for place in places for name in names_seen(place)} | {name for name, _ in also}
     meant = nearest(topic, topics)
     if queue_id is None or (meant is None and topic not in topics):
         return meant
     found = names_seen(places[0] / (meant or topic)) + names_seen(places[1] / (meant or topic))
     ids = [int(name) for name in found if names.is_queue_id(name)]
+    ids += [number for name, number in also if name == (meant or topic) and number is not None]
     if meant is None and queue_id in ids:
         return None
     closest = min(ids, key=lambda number: abs(number - queue_id), default=None)

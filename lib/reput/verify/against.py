@@ -37,7 +37,14 @@ from reput.verify.ext import WHOLE, Records
 from reput.verify.index_check import find_entries
 from reput.verify.index_file import IndexInfo, index_files, path_for
 from reput.verify.outside import place_in
-from reput.verify.plan import VerifyOptions, files_of, may_be_running, open_store, queues_on_disk
+from reput.verify.plan import (
+    VerifyOptions,
+    files_of,
+    may_be_running,
+    no_such_queue,
+    open_store,
+    queues_on_disk,
+)
 from reput.verify.report import INDEX, Difference, Note, Report
 from reput.verify.tasks import NOTHING, Readers, in_waves, of_each
 from reput.verify.units import (
@@ -131,6 +138,7 @@ def prepare_pair(options: VerifyOptions) -> Pair:
             continue
         bounds.append((log.start, LogEnd(settings).find(log)))
     start, end = max(low for low, _ in bounds), min(high for _, high in bounds)
+    _refuse_unknown(stores, Selection.parse(options.queues))
     return Pair(
         options=options,
         first=stores[0],
@@ -140,6 +148,20 @@ def prepare_pair(options: VerifyOptions) -> Pair:
         running=any(may_be_running(settings.root) for settings in stores),
         queue_ext=any((settings.root / names.CONSUME_QUEUE_EXT).is_dir() for settings in stores),
     )
+
+
+def _refuse_unknown(stores: list[StoreSettings], selection: Selection) -> None:
+    """See that one of the stores has what was asked for: two that don't have it are the same.
+
+    Raises:
+        SettingsError: neither has.
+    """
+    kinds = (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)
+    for topic, queue_id in sorted(selection.queues, key=str):
+        one = Selection(frozenset({(topic, queue_id)}))
+        if not any(queues_on_disk(each.root / kind, one) for each in stores for kind in kinds):
+            expected = "a queue that has files in one of the stores"
+            raise no_such_queue(stores[0].root, (topic, queue_id), expected)
 
 
 @dataclass(slots=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from reput.config.settings import StoreSettings
 from reput.config.topics import batch_queue_topics, known_topics
-from reput.errors import StoreError
+from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.replay.selection import Selection
 from reput.replay.target import Target
 from reput.store.listing import names_seen, queues_in
 from reput.store.lock import is_broker_running
+from reput.store.nearest import nearest_queue
 from reput.store.reading import check_store
 from reput.store.swap import is_pending
 
@@ -142,6 +145,30 @@ def may_be_running(root: Path) -> bool:
         return is_broker_running(root)
     except StoreError:
         return True
+
+
+def no_such_queue(
+    root: Path, chosen: tuple[str, int | None], expected: str, there: Iterable[tuple[str, int | None]] = ()
+) -> SettingsError:
+    """Why a queue that was chosen is refused, with the nearest one that there is.
+
+    Args:
+        root: the store.
+        chosen: topic and queue id, or None for all of the topic's.
+        expected: where one would have to be.
+        there: those that are known besides the ones that have directories.
+    """
+    topic, queue_id = chosen
+    meant = nearest_queue(root, topic, queue_id, there)
+    return SettingsError(
+        "there is no such queue",
+        path=root,
+        expected=expected,
+        found=topic if queue_id is None else f"{topic}:{queue_id}",
+        next_step="Check --queue; names of topics are case-sensitive"
+        if meant is None
+        else f"Did you mean --queue {shlex.quote(meant)}?",
+    )
 
 
 def queues_on_disk(directory: Path, selection: Selection) -> list[tuple[str, int]]:

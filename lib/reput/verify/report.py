@@ -10,6 +10,7 @@ from reput.config.evidence import Basis
 from reput.errors import Fact, Finding
 from reput.format import names
 from reput.next_command import next_command
+from reput.replay.stranded import save_steps
 from reput.verify.plan import VerifyOptions
 
 #: More queues than this aren't named one by one in the next command.
@@ -250,10 +251,16 @@ def next_steps(
     lost = sorted(f"{topic}:{queue_id}" for topic, queue_id in queues if (topic, queue_id) not in in_log)
     mended = sorted((topic, queue_id) for topic, queue_id in queues if (topic, queue_id) in in_log)
     whole = any(one.area in (INDEX, CHECKPOINT) for one in findings)
+
+    def command(name: str, *words: str) -> str:
+        conf, version = options.broker_conf, options.rocketmq_version
+        return next_command(name, options.store, *words, broker_conf=conf, rocketmq_version=version)
+
     if mended or whole:
         if running:
             steps.append("stop the broker first")
         steps.append(_rebuild(options, [] if whole else mended))
+    steps += save_steps((one.kind for one in findings if _has_message(one, in_log)), command)
     for queue in lost[:_MOST_QUEUES]:
         topic, _, number = queue.rpartition(":")
         directory = names.BATCH_CONSUME_QUEUE if topic in batch else names.CONSUME_QUEUE
@@ -264,6 +271,14 @@ def next_steps(
     if len(lost) > _MOST_QUEUES:
         steps.append(f"and so for {len(lost) - _MOST_QUEUES:,} more queues")
     return steps
+
+
+def _has_message(one: Difference, in_log: Set[tuple[str, int]]) -> bool:
+    """Whether messages of the log are what isn't reached: not that a unit says something else of its own."""
+    if one.area != QUEUE or one.topic is None or one.queue_id is None:
+        return one.area == LOG
+    expected, found = (text.partition(",")[0] for text in (one.expected, one.found))
+    return (one.topic, one.queue_id) in in_log and expected.isdecimal() and expected != found
 
 
 def _rebuild(options: VerifyOptions, queues: list[tuple[str, int]]) -> str:

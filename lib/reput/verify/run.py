@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reput.build.placement import Breaks
-from reput.errors import Finding, SettingsError
+from reput.errors import Finding
 from reput.format import names
 from reput.log.parts import cut
 from reput.replay.chain import Chain
@@ -32,7 +32,7 @@ from reput.verify.checkpoint import check_checkpoint
 from reput.verify.explain import Explainer
 from reput.verify.index_check import IndexCheck
 from reput.verify.outside import Known, Outside, check_outside, files_fit
-from reput.verify.plan import Plan, VerifyOptions, prepare, queues_on_disk
+from reput.verify.plan import Plan, VerifyOptions, no_such_queue, prepare, queues_on_disk
 from reput.verify.report import INDEX, QUEUE, Difference, Note, Report, next_steps
 from reput.verify.tasks import IrregularTask, PartChecked, PartTask, done, in_waves, of_each
 from reput.verify.units import Compared, UnitRange, add_ranges
@@ -397,12 +397,11 @@ class _Verification:
                 continue
             if queue_id is None and topic in topics:
                 continue
-            raise SettingsError(
-                "there is no such queue",
-                path=self._plan.settings.root,
-                expected="a queue that the log has messages of, or that has files",
-                found=topic if queue_id is None else f"{topic}:{queue_id}",
-                next_step="Check --queue; names of topics are case-sensitive",
+            raise no_such_queue(
+                self._plan.settings.root,
+                (topic, queue_id),
+                "a queue that the log has messages of, or that has files",
+                [*there, *((left_out.decode("utf-8", "replace"), None) for left_out in self._without)],
             )
 
     def _merged(self, outside: list[Outside]) -> dict[_Queue, list[UnitRange]]:

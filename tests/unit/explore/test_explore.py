@@ -12,16 +12,31 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.text import Text
+from matplotlib.typing import ColorType
 
 from reput.broker.snapshot import take
 from reput.config.topics import write_queues
 from reput.errors import OutputError, ReputError, SettingsError, StoreError
-from reput.explore import Store, Workspace, charts, damage, lags, latency, offsets_charts, reach, traffic
+from reput.explore import (
+    Store,
+    Workspace,
+    charts,
+    damage,
+    incident_charts,
+    lags,
+    latency,
+    offsets_charts,
+    reach,
+    traffic,
+)
 from reput.explore.charts import Chart
 from reput.explore.commands import Terminal
 from reput.explore.replay import Phase, Recording, Replay
 from reput.explore.tailing import stages
 from reput.format import commitlog, names
+from reput.lag import lag
 from reput.recovery.plan import plan
 from reput.replay.selection import is_system
 from tests.local import open_store, rebuild_locally
@@ -165,7 +180,7 @@ def test_skew(demo: Store) -> None:
 
 
 def test_lag_of_a_store(demo: Store, tmp_path: Path) -> None:
-    by_queue = lags.lags(demo, NOW)
+    by_queue = lags.lags(demo)
     groups = lags.by_group(by_queue).set_index("group")
     assert groups["lag"].to_dict() == {
         "analytics": 7783,
@@ -175,10 +190,14 @@ def test_lag_of_a_store(demo: Store, tmp_path: Path) -> None:
     }
     assert groups["share"].round(2).tolist() == [0.6, 0.1, 0.03, 0.0]
     assert groups.loc["analytics", "behind"] == pd.Timedelta("29.717s")
+    assert lags.ages_to(by_queue).startswith("up to the log's last message, 2026-")
+    report = lag(demo.settings())
+    oldest = max(report.age(row.oldest_stored) or 0 for row in report.rows)
+    assert by_queue["behind"].max() == pd.Timedelta(oldest, unit="ms"), "as reput lag has it"
     assert groups["behind"].isna().tolist() == [False, False, False, True]
     store = golden("5.3.3-tiny", tmp_path)
     shutil.rmtree(store.root / names.CONFIG, ignore_errors=True)
-    none = lags.lags(Store(store.root, None, "5.3.3", "no config"), NOW)
+    none = lags.lags(Store(store.root, None, "5.3.3", "no config"))
     assert none.empty
     assert "No consumer group" in offsets_charts.lag_title(lags.by_group(none))
 
@@ -204,6 +223,43 @@ def test_charts_say_what_they_show() -> None:
     chart = offsets_charts.gap_chart(gaps)
     assert repr(chart) == f"[chart: {chart.title}]"
     assert chart._repr_png_() == chart.png()
+
+
+def test_text_stands_out_from_its_background() -> None:
+    groups = pd.DataFrame(
+        {"group": ["a"], "topic": "T", "lag": [30], "share": 0.5, "behind": pd.Timedelta("4h")}
+    )
+    queues = pd.DataFrame({"group": ["a"], "topic": "T", "lag": [30]})
+    stages = pd.DataFrame({"messages": [9, 8, 5, 9], "keys": [9, 8, 5, 9]}, index=["as", "it", "was", "ok"])
+    gaps = pd.DataFrame({"ms": [0, 1, 2000], "count": [6, 3, 1], "first": NOW})
+    for chart in (
+        offsets_charts.lag_chart(groups, queues),
+        offsets_charts.gap_chart(gaps),
+        incident_charts.reach_chart(stages),
+    ):
+        chart.png()
+        paper = chart.figure.get_facecolor()
+        assert to_rgba(paper)[3] == 1, "else it is that of the page around it"
+        texts = [one for one in chart.figure.findobj(Text) if one.get_text().strip()]
+        assert len(texts) > 5
+        assert {one.get_text(): _contrast(one.get_color(), paper) for one in texts if _pale(one, paper)} == {}
+
+
+def _pale(text: Text, paper: ColorType) -> bool:
+    return _contrast(text.get_color(), paper) < 4.5
+
+
+def _contrast(one: ColorType, other: ColorType) -> float:
+    """Of two colours, as WCAG 2 defines it."""
+
+    def luminance(colour: ColorType) -> float:
+        parts = [
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)
+        ]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
 
 
 def test_names_leave_room() -> None:

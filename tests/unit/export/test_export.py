@@ -17,10 +17,10 @@ from reput.errors import OutputError, SettingsError, UnsupportedError
 from reput.export.apart import Apart
 from reput.export.records import line_of, message_of
 from reput.export.run import STORE, Exported, ExportOptions, export
-from reput.export.stranded import KINDS
 from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
 from reput.query.message import Message
+from reput.replay.stranded import KINDS
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally
 from tests.rebuilds import broker_conf, golden, tree

@@ -20,11 +20,12 @@ from reput.config.fastjson import parse
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue
-from reput.lag import Flag, QueueLag, lag
+from reput.lag import AgesTo, Flag, QueueLag, lag
 from reput.lag.committed import committed_offsets, group_of
+from reput.query import QueryStore
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally, write_store
-from tests.rebuilds import broker_conf, golden
+from tests.rebuilds import broker_conf, broker_lock, golden
 
 # Written by ConsumerOffsetManager.encode(true) of RocketMQ 4.9.7.
 WRITTEN_BY_4_9_7 = """{
@@ -86,6 +87,16 @@ def commit(root: Path, table: object, name: str = "consumerOffset.json") -> Path
     path.parent.mkdir(exist_ok=True)
     path.write_text(table if isinstance(table, str) else json.dumps({"offsetTable": table}), encoding="utf-8")
     return path
+
+
+def test_the_nearest_topic_is_offered(store: GoldenStore) -> None:
+    commit(store.root, {"Orders@readers": {"0": 3}, "Payments@billing": {"0": 3}})
+    with pytest.raises(SettingsError, match="Did you mean --topic Orders"):
+        lag(settings_of(store), topic="orders")
+    with pytest.raises(SettingsError, match="Did you mean --topic Payments"):
+        lag(settings_of(store), group="billing", topic="Payment")
+    with pytest.raises(SettingsError, match="Did you mean --group billing"):
+        lag(settings_of(store), group="biling", topic="Payment")
 
 
 def test_offsets_as_4_9_7_writes_them(tmp_path: Path) -> None:
@@ -325,11 +336,30 @@ def _counted(opened: list[str], what: str) -> Callable[..., object]:
 def test_rows_are_json_ready(store: GoldenStore) -> None:
     commit(store.root, {"t@g": {"0": 17}})
     document = json.loads(json.dumps(lag(settings_of(store), now=1).to_dict()))
-    assert document["taken_ms"] == 1
+    assert (document["taken_ms"], document["ages_to"], document["ages_to_ms"]) == (1, "now", 1)
     (first, *_) = document["queues"]
     assert first["group"] == "g"
     assert set(first) == {*QueueLag.__slots__, "oldest_store_timestamp"} - {"oldest_stored"}
     assert document["groups"][0]["flags"] == {"not-committed": 3}
+
+
+def test_ages_of_a_store_at_rest_count_to_its_last_message(store: GoldenStore) -> None:
+    commit(store.root, {"t@g": {"0": 17}})
+    report = lag(settings_of(store))
+    times = QueryStore(settings_of(store)).log.times
+    assert times is not None
+    assert (report.ages_to, report.reference) == (AgesTo.LAST_MESSAGE, times[1])
+    assert 0 <= max(report.age(row.oldest_stored) or 0 for row in report.rows) <= times[1] - times[0]
+    shown = CliRunner().invoke(cli.app, ["lag", str(store.root), "--broker-conf", str(broker_conf(store))])
+    assert "\n  ages       up to the log's last message, 2026-" in shown.stdout
+    with broker_lock(store.root):
+        live = lag(settings_of(store))
+        assert live.ages_to is AgesTo.NOW
+        assert live.reference == live.taken > times[1]
+        shown = CliRunner().invoke(
+            cli.app, ["lag", str(store.root), "--broker-conf", str(broker_conf(store))]
+        )
+    assert "\n  ages       up to now, 2" in shown.stdout
 
 
 def test_a_store_without_a_log_is_refused(tmp_path: Path) -> None:
@@ -359,7 +389,8 @@ def test_the_examples_of_its_page(store: GoldenStore, monkeypatch: pytest.Monkey
     assert len(examples) == 3
     for command, shown in examples[:2]:  # the third has places of its own
         words = [places.get(word, word) for word in shlex.split(command)[1:]]
-        result = CliRunner().invoke(cli.app, words)
+        with broker_lock(store.root):
+            result = CliRunner().invoke(cli.app, words)
         assert result.stdout.replace(str(store.root), "/data/store") == shown, result.stdout
         assert result.exit_code == 1
 
@@ -373,7 +404,7 @@ def test_the_command(store: GoldenStore) -> None:
 
     shown = run()
     assert shown.exit_code == 0
-    assert len(shown.stdout.splitlines()) == 5
+    assert len(shown.stdout.splitlines()) == 6
     assert "g\\n" in shown.stdout
     document = json.loads(run("--group", "other", "--json").stdout)
     assert (document["exit_code"], document["lag"]) == (0, 0 + 3 + 9 + 3)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -46,8 +47,10 @@ from reput.report.gather import GatherOptions, gather
 from reput.report.page import render
 from reput.report.queue_findings import REPEATS, answer
 from reput.report.target import check_target, is_report, write_page
+from reput.report.topics import topic_list
 from reput.words import visible
 from tests.golden.store import unpack
+from tests.rebuilds import broker_conf, golden
 from tests.report.made import HOSTILE, MORNING, Elements, hostile_store, many_queues
 from tests.stores import LogWriter, tree_of
 
@@ -428,6 +431,27 @@ def test_ticks_of_time_lie_within(span: int) -> None:
     assert len({label for _, label in ticks}) == len(ticks)
 
 
+def test_ticks_are_round_in_the_zone_of_the_page() -> None:
+    zone = units.Zone(ZoneInfo("Asia/Kolkata"), "Asia/Kolkata")
+    with units.in_zone(zone):
+        ticks = units.time_ticks(MORNING, MORNING + 3 * 86_400_000)
+        assert {units.moment(ms)[11:] for ms, _ in ticks} <= {"00:00:00", "12:00:00"}
+        assert units.moment(1_795_262_400_000) == "2026-11-21 17:30:00"
+        assert units.moment_fine(1_795_262_400_007) == "2026-11-21 17:30:00.007"
+        assert units.iso(1_795_262_400_000) == "2026-11-21T12:00:00.000Z"
+    assert units.moment(1_795_262_400_000) == "2026-11-21 12:00:00"
+
+
+def test_a_page_has_the_times_of_one_zone() -> None:
+    facts = many_queues(3)
+    page = render(facts, zone=units.Zone(ZoneInfo("Asia/Tokyo"), "Asia/Tokyo")).decode()
+    assert "All times are Asia/Tokyo." in page
+    assert " UTC" not in page
+    assert "(UTC)" not in page
+    assert '"zone":"Asia/Tokyo"' in page
+    assert "All times are UTC." in render(facts).decode()
+
+
 # --- drawings ---------------------------------------------------------------------------------------------
 
 
@@ -568,6 +592,21 @@ def test_commands_in_a_sentence_show_as_commands() -> None:
     words = " ".join(f'<span class="whole">{word}</span>' for word in ("reput", "check", "/a/b"))
     assert f"to what <code>{words}</code> found: " in page
     assert '<code><span class="whole">&lt;i&gt;</span></code> is a topic, ` is none.' in page
+
+
+def test_skew_is_that_of_reput_topics(tmp_path: Path) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    conf = broker_conf(store)
+    facts = gather(GatherOptions(store.root, conf, "5.3.3"))
+    listed = topic_list(StoreSettings.load(store.root, conf, "5.3.3"))
+    skews = {one.name: one.skew for one in listed.topics}
+    assert facts.topics
+    assert {one.topic: one.skew for one in facts.topics} == {
+        one.topic: skews[one.topic] for one in facts.topics
+    }
+    (most,) = {one.skew for one in facts.topics if one.topic == "Orders"}
+    assert most is not None
+    assert f">{most:.2f}</td>" in render(facts).decode()
 
 
 def test_what_is_missing_isnt_counted_as_written(tmp_path: Path) -> None:

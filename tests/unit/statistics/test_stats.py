@@ -273,7 +273,11 @@ def test_the_command(tmp_path: Path) -> None:
     total = document["total"]
     assert {"p50_size", "p99_size", "messages_per_second", "share"} < set(total)
     assert set(document["groups"][0]) == {*total, "topic"}
-    renamed = {"most_back": "most_back_ms", "basis": "settings"}
+    renamed = {
+        "most_back": "most_back_ms",
+        "basis": "settings",
+        "log_times": "log_first_store_timestamp",
+    }
     assert {renamed.get(field.name, field.name) for field in fields(Statistics)} <= set(document)
     refused = CliRunner().invoke(cli.app, [*options, "--since", "some day"])
     assert refused.exit_code == 2

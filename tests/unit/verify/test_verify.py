@@ -175,7 +175,9 @@ def test_a_lost_queue_and_a_lost_file(store: GoldenStore) -> None:
         ("missing-unit", "Orders", 0, "queue-file-lost"),
         ("queue-file-missing", "Orders", 0, None),
     }
-    (command,) = report.next
+    command, saving = report.next
+    assert "reput export " in saving
+    assert "--finding missing-unit -o missing-unit.jsonl" in saving
     assert shlex.split(command)[-4:] == ["--queue", "Orders:0", "--queue", "Payments:2"]
 
 
@@ -437,6 +439,28 @@ def test_a_queue_that_is_not_there_is_refused(queue: str, store: GoldenStore) ->
     assert report_on(store, queues=("Orders:0", "Payments")).exit_code == 0
     with pytest.raises(SettingsError, match=f"no such queue.*found {queue}"):
         report_on(store, queues=("Orders:0", queue))
+
+
+@pytest.mark.parametrize(
+    ("queue", "meant"), [("orders", "Orders"), ("Orders:99", "Orders:3"), ("Payment:1", "Payments:1")]
+)
+def test_the_nearest_of_the_store_and_the_log_is_offered(queue: str, meant: str, store: GoldenStore) -> None:
+    with pytest.raises(SettingsError, match=f"Did you mean --queue {meant}"):
+        report_on(store, queues=(queue,))
+    if not queue.startswith("Orders"):
+        shutil.rmtree(store.root / names.CONSUME_QUEUE)
+        with pytest.raises(SettingsError, match=f"Did you mean --queue {meant.split(':', maxsplit=1)[0]}"):
+            report_on(store, queues=(queue,))
+
+
+def test_two_stores_that_lack_a_queue_are_not_the_same(store: GoldenStore, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(store.root, other)
+    shutil.rmtree(other / names.CONSUME_QUEUE / "Orders" / "3")
+    asked = options(store, against=other, queues=("Orders:3",))
+    assert compare_pair(prepare_pair(asked), InlineRunner()).exit_code == 1
+    with pytest.raises(SettingsError, match=r"no such queue.*found orders:3.*Did you mean --queue Orders:3"):
+        prepare_pair(options(store, against=other, queues=("orders:3",)))
 
 
 def test_index_files_in_each_others_place(store: GoldenStore) -> None:

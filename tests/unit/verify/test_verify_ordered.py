@@ -141,7 +141,8 @@ def test_zeroed_units(batch: GoldenStore) -> None:
     assert {(one.path, one.offset) for one in report.findings if one.kind == "blank-unit"} == {
         (str(path), 2 * BATCH_UNIT)
     }
-    (step,) = report.next
+    step, saving = report.next
+    assert "--finding missing-unit" in saving
     assert step.startswith(f"reput rebuild {batch.root} --in-place")
     assert step.endswith("--queue Batches:0")
 

@@ -17,7 +17,7 @@ EXAMPLES = """**Examples**
 
 
 def checkpoint_command(path: PathArgument, _tz: TimeZone = None, as_json: AsLines = False) -> None:
-    """Show the fields of a store checkpoint: three times, in ms and UTC, and three physical offsets.
+    """Show the fields of a store checkpoint: three times, in ms and as times, and three physical offsets.
 
     Exit code 0: read. 2: refused or failed.
     """
@@ -27,11 +27,13 @@ def checkpoint_command(path: PathArgument, _tz: TimeZone = None, as_json: AsLine
     with dumping(as_json) as lines:
         file = places.checkpoint_file(path)
         fields = checkpoint_fields.read(file)
-        utc = {name: moment(fields[name]) for name in checkpoint_fields.NAMES[: checkpoint_fields.TIMES]}
+        shown = {name: moment(fields[name]) for name in checkpoint_fields.NAMES[: checkpoint_fields.TIMES]}
         if as_json:
             names = (field.name for field in dataclasses.fields(StoreCheckpoint))
             values = dict(zip(names, fields.values(), strict=True))
             lines.record({"type": "checkpoint", "path": str(file), **values})
             return
         for name, value in fields.items():
-            lines.put(f"{name:<21} {value:>19}  {utc[name]}" if name in utc else f"{name:<21} {value:>19}")
+            lines.put(
+                f"{name:<21} {value:>19}  {shown[name]}" if name in shown else f"{name:<21} {value:>19}"
+            )

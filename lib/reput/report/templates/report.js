@@ -63,14 +63,14 @@
     const rows = Array.from(slices.children);
     const hint = "Point at a bar to read it off.";
     const show = (number) => {
-      const at = new Date(traffic.start_ms + number * traffic.width_ms).toISOString().replace("T", " ").slice(0, 19);
+      const at = rows[number].textContent.split(": ")[0];
       const parts = traffic.series
         .map((one) => [one.topic === null ? "others" : one.topic, one[what][number]])
         .filter((one) => one[1])
         .sort((a, b) => b[1] - a[1])
         .map((one) => `${one[0]} ${one[1].toLocaleString("en")}`);
       const total = traffic.series.reduce((sum, one) => sum + one[what][number], 0);
-      readout.textContent = `${at} UTC: ${total.toLocaleString("en")} ${what}${parts.length ? " \u2014 " + parts.join(" \u00b7 ") : ""}`;
+      readout.textContent = `${at} ${facts.zone}: ${total.toLocaleString("en")} ${what}${parts.length ? " \u2014 " + parts.join(" \u00b7 ") : ""}`;
     };
     slices.addEventListener("pointermove", (event) => {
       const number = rows.indexOf(event.target);
