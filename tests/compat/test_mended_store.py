@@ -144,6 +144,48 @@ def test_a_broker_serves_all_that_survived(version: str, tmp_path: Path, spark: 
         broker.kill()
 
 
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_a_consumer_gets_every_message_of_a_log_mended_from_its_replica(
+    version: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    root, replica = tmp_path / "store", tmp_path / "replica"
+    config = {**SMALL_FILES, "timerWheelEnable": False}
+    with Broker(version, root, config) as broker:
+        broker.create_topic("Orders", 2)
+        broker.produce(
+            Message("Orders", n % 2, f"order {n}".encode(), keys=f"key{n}", uniq_key=f"order{n}")
+            for n in range(300)
+        )
+        broker.wait_dispatched()
+        before = broker.consume_all("Orders")
+        broker.kill()
+    shutil.copytree(root / names.COMMIT_LOG, replica / names.COMMIT_LOG)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(conf_text(config), encoding="utf-8")
+    copy = Copy(root, int(str(config["mappedFileSizeCommitLog"])), 0)
+    by_place = {message.physical_offset: message for message in before}
+    records = [record for record in copy.records() if record.offset in by_place]
+    for record in (records[40], records[41], records[200]):
+        damage.write(record.segment, record.position, bytes(record.size))
+    damage.write(records[-20].segment, records[-20].position + commitlog.MAGIC, b"oops")
+    shutil.rmtree(root / names.CONSUME_QUEUE / "Orders")
+    options = RebuildOptions(root, broker_conf=conf, rocketmq_version=version)
+    mended = mend(options, lambda: spark, replica=replica)
+    assert mended.replica is not None
+    assert mended.replica.left == []
+    assert len(mended.replica.taken) >= 3
+
+    with Broker(version, root, config) as broker:
+        after = broker.consume_all("Orders")
+        assert [(one.physical_offset, one.queue_offset, one.body) for one in after] == [
+            (one.physical_offset, one.queue_offset, one.body) for one in before
+        ]
+        message = by_place[records[41].offset]
+        found = broker.query_by_key("Orders", message.keys or "")
+        assert message.unique_key in {one.unique_key for one in found}
+        broker.kill()
+
+
 def _follows(message: Received, hole: Received) -> bool:
     queue = hole.topic, hole.queue_id
     return (message.topic, message.queue_id) == queue and message.queue_offset == hole.queue_offset + 1
