@@ -21,6 +21,7 @@ CLUSTER = "DefaultCluster"
 BROKER_NAME = "broker-a"
 
 _LOOPBACK = Path(__file__).with_name("Loopback.java")
+_REPLICATION = Path(__file__).with_name("LoopbackReplication.java")
 _COLLECTOR = Path(__file__).with_name("Collector.java")
 _READY_TIMEOUT = 120.0
 _SEND_TIMEOUT = 60_000  # ms
@@ -107,6 +108,10 @@ class Broker:
         version: the RocketMQ release.
         root: the broker's ``storePathRootDir``: a new directory, or a store that is there.
         config: more properties for broker.conf.
+        name: the broker's name.
+        beside: a broker that runs; this one joins its cluster, with its name server and its clients' JVM.
+        slave_of: a master that runs ``beside`` this one, and keeps ``replicates``; its name is this one's.
+        replicates: slaves may copy its log (5.x).
     """
 
     def __init__(
@@ -114,8 +119,17 @@ class Broker:
         version: str,
         root: Path,
         config: Mapping[str, object] | None = None,
+        *,
+        name: str = BROKER_NAME,
+        beside: Broker | None = None,
+        slave_of: Broker | None = None,
+        replicates: bool = False,
     ) -> None:
         self.version = version
+        self.name = name if slave_of is None else slave_of.name
+        self._beside = slave_of or beside
+        self._slave_of = slave_of
+        self._replicates = replicates or slave_of is not None
         self.root = Path(root).absolute()
         self.root.mkdir(parents=True, exist_ok=True)
         self._config = dict(config or {})
@@ -132,11 +146,18 @@ class Broker:
     def __enter__(self) -> Self:
         try:
             name_server_port, self.port = _free_ports(self._stack)
-            self._clients = self._stack.enter_context(self._jvm())
+            if self._beside is None:
+                self._clients = self._stack.enter_context(self._jvm())
+            else:
+                self._clients = self._beside.clients
             # Kept, because each step of a package's name is a round trip.
             self._message_class = self._clients.java.org.apache.rocketmq.common.message.Message
             self._accessor = self._clients.java.org.apache.rocketmq.common.message.MessageAccessor
-            self._start_name_server(name_server_port)
+            if self._beside is None:
+                self._start_name_server(name_server_port)
+            else:
+                self._name_server = self._beside.name_server
+                self._name_server_controller = self._beside._name_server_controller
             self._broker = self._stack.enter_context(self._jvm(heap="1g"))
             self._start_broker()
         except BaseException:
@@ -206,7 +227,7 @@ class Broker:
         for message in messages:
             key = message.topic, message.queue_id
             if key not in queues:
-                queues[key] = queue_class(message.topic, BROKER_NAME, message.queue_id)
+                queues[key] = queue_class(message.topic, self.name, message.queue_id)
             sent.append(self._sent(producer.send(self._java_message(message), queues[key])))
         return sent
 
@@ -218,7 +239,7 @@ class Broker:
         """
         java = self._clients.java
         queue = java.org.apache.rocketmq.common.message.MessageQueue(
-            messages[0].topic, BROKER_NAME, messages[0].queue_id
+            messages[0].topic, self.name, messages[0].queue_id
         )
         batch = java.java.util.ArrayList()
         for message in messages:
@@ -258,9 +279,7 @@ class Broker:
     ) -> tuple[list[Received], int]:
         """What a client gets from one place of a queue on, and where it is told to go on."""
         puller = self._pull_consumer()
-        queue = self._clients.java.org.apache.rocketmq.common.message.MessageQueue(
-            topic, BROKER_NAME, queue_id
-        )
+        queue = self._clients.java.org.apache.rocketmq.common.message.MessageQueue(topic, self.name, queue_id)
         result = puller.pull(queue, "*", offset, most)
         found = result.getMsgFoundList() if str(result.getPullStatus()) == "FOUND" else []
         return [_received(message) for message in found], int(result.getNextBeginOffset())
@@ -293,11 +312,24 @@ class Broker:
         finally:
             consumer.shutdown()
 
-    def listen(self, group: str, topic: str, *, tags: str = "*", sql: str | None = None) -> Listener:
+    def listen(
+        self,
+        group: str,
+        topic: str,
+        *,
+        tags: str = "*",
+        sql: str | None = None,
+        refused: str | None = None,
+        most_tries: int | None = None,
+    ) -> Listener:
         """A running push consumer that takes a topic from its first offsets on, by tags or by an expression.
 
         Such a one is filtered by the expression that the broker holds of its group, bit maps included; one
         that pulls by itself brings its expression with it, and the broker then looks into no bit map.
+
+        Args:
+            refused: it fails on messages whose body has this text.
+            most_tries: after so many tries again, a message becomes a dead letter; None for the client's 16.
         """
         java = self._clients.java
         client = java.org.apache.rocketmq.client.consumer
@@ -305,13 +337,15 @@ class Broker:
             # One that misses its first share of the queues would ask again after twenty seconds.
             java.java.lang.System.setProperty("rocketmq.client.rebalance.waitInterval", "1000")
             self._collector = instance(self._clients, _COLLECTOR)
-        collector = self._collector.another()
+        collector = self._collector.another() if refused is None else self._collector.refusing(refused)
         consumer = client.DefaultMQPushConsumer(group)
         consumer.setNamesrvAddr(self._name_server)
         consumer.setInstanceName("listeners")
         first = java.org.apache.rocketmq.common.consumer.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         consumer.setConsumeFromWhere(first)
         consumer.subscribe(topic, tags if sql is None else client.MessageSelector.bySql(sql))
+        if most_tries is not None:
+            consumer.setMaxReconsumeTimes(most_tries)
         consumer.registerMessageListener(collector)
         consumer.start()
         listener = Listener(consumer, collector)
@@ -399,7 +433,7 @@ class Broker:
     def _start_broker(self) -> None:
         settings = {
             "brokerClusterName": CLUSTER,
-            "brokerName": BROKER_NAME,
+            "brokerName": self.name,
             "brokerId": 0,
             "brokerIP1": "127.0.0.1",
             "brokerIP2": "127.0.0.1",
@@ -412,17 +446,24 @@ class Broker:
             **_PATIENT,
             **self._config,
         }
+        if self._slave_of is not None:
+            # Where its master is, the name server tells it.
+            settings |= {"brokerId": 1, "brokerRole": "SLAVE"}
         arguments = self._arguments(self._broker, "broker.conf", settings)
         startup = self._broker.java.org.apache.rocketmq.broker.BrokerStartup
         self._controller = startup.createBrokerController(arguments)
         if not self._can_bind:
             _bind_to_loopback(self._broker, self._controller, "remotingServer", "fastRemotingServer")
+        if self._replicates:
+            instance(self._broker, _REPLICATION).apply({"store": self.store})
         started = startup.start(self._controller)
         if started is None:
             raise JavaError(f"the broker did not start; {self._broker.log_tail()}")
-        # Replication takes all network interfaces, and a single broker has no use for it.
-        self.store.getHaService().shutdown()
-        self._wait_for_route("TBW102")
+        if not self._replicates:
+            # Replication takes all network interfaces, and a single broker has no use for it.
+            self.store.getHaService().shutdown()
+        if self._slave_of is None:
+            self._wait_for_route("TBW102")
 
     def _arguments(self, jvm: Jvm, name: str, settings: Mapping[str, object]) -> Any:
         path = jvm.home / name
@@ -436,7 +477,7 @@ class Broker:
             java = self._clients.java
             producer = getattr(java.org.apache.rocketmq.client.producer, kind)("reput-producer")
             producer.setNamesrvAddr(self._name_server)
-            producer.setInstanceName("producer")
+            producer.setInstanceName(f"producer-{self.name}")
             producer.setSendMsgTimeout(_SEND_TIMEOUT)
             producer.start()
             self._producer = producer
@@ -457,10 +498,14 @@ class Broker:
         """Wait until the name server knows that the broker has this topic."""
         deadline = time.monotonic() + _READY_TIMEOUT
         routes = self._name_server_controller.getRouteInfoManager()
-        while routes.pickupTopicRouteData(topic) is None:
+        while not self._has_route(routes.pickupTopicRouteData(topic)):
             if time.monotonic() > deadline:
                 raise JavaError(f"no broker has topic {topic}; {self._broker.log_tail()}")
             time.sleep(0.05)
+
+    def _has_route(self, route: Any) -> bool:
+        queues = () if route is None else route.getQueueDatas()
+        return any(str(queue.getBrokerName()) == self.name for queue in queues)
 
     def _java_message(self, message: Message) -> Any:
         java_message = self._clients.java.org.apache.rocketmq.common.message.Message(

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -10,6 +13,8 @@ from tests.compat.message import Message
 from tests.compat.workloads import SMALL_FILES
 
 pytestmark = pytest.mark.compat
+
+_LOOPBACK = {"127.0.0.1", "::1"}
 
 
 def test_a_broker_serves_what_was_sent_before_and_after_it_was_killed(tmp_path: Path) -> None:
@@ -58,12 +63,50 @@ def test_a_broker_listens_on_the_loopback_only(version: str, tmp_path: Path) -> 
         broker.create_topic("t", 1)
         (sent,) = broker.produce([Message("t", body=b"body")])
         assert sent.queue_offset == 0
-        processes = (psutil.Process(jvm.process.pid) for jvm in (broker._clients, broker._broker))
-        listening = [
-            connection.laddr
-            for process in processes
-            for connection in process.net_connections()
-            if connection.status == psutil.CONN_LISTEN
-        ]
+        listening = _listening(broker)
         assert {address.port for address in listening} >= {broker.port, broker.port - 2}
-        assert {address.ip.removeprefix("::ffff:") for address in listening} <= {"127.0.0.1", "::1"}
+        assert {address.ip.removeprefix("::ffff:") for address in listening} <= _LOOPBACK
+
+
+def test_a_cluster_with_a_slave_and_a_consumer_that_fails(tmp_path: Path) -> None:
+    config = {**SMALL_FILES, "timerWheelEnable": False}
+    with (
+        Broker("5.5.0", tmp_path / "a", config, replicates=True) as first,
+        Broker("5.5.0", tmp_path / "b", config, name="broker-b", beside=first) as second,
+    ):
+        for broker in (first, second):
+            broker.create_topic("t", 1)
+        bodies = {"a": [b"good", b"bad a"], "b": [b"bad b"]}
+        for broker, of in zip((first, second), bodies.values(), strict=True):
+            assert [sent.queue_offset for sent in broker.produce(Message("t", body=one) for one in of)]
+        listener = first.listen("group", "t", refused="bad", most_tries=0)
+        listener.wait(3)
+        assert {one.body for one in listener.received()} == {b"good", b"bad a", b"bad b"}
+        _wait(lambda: all(one.store.getMaxOffsetInQueue("%DLQ%group", 0) == 1 for one in (first, second)))
+        with Broker("5.5.0", tmp_path / "slave", config, slave_of=first) as slave:
+            listening = [address for broker in (first, second, slave) for address in _listening(broker)]
+            assert {address.port for address in listening} >= {first.port + 1, slave.port}
+            assert {address.ip.removeprefix("::ffff:") for address in listening} <= _LOOPBACK
+            end = int(first.store.getMaxPhyOffset())
+            assert end > 0
+            _wait(lambda: int(slave.store.getMaxPhyOffset()) == end)
+    logs = [(tmp_path / name / "commitlog" / f"{0:020}").read_bytes()[:end] for name in ("a", "slave")]
+    assert logs[0] == logs[1]
+
+
+def _wait(fits: Callable[[], bool], seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not fits():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _listening(broker: Broker) -> list[Any]:
+    """Addresses that the broker's JVM, and that of its name server and clients, listen on."""
+    processes = (psutil.Process(jvm.process.pid) for jvm in (broker._clients, broker._broker))
+    return [
+        connection.laddr
+        for process in processes
+        for connection in process.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    ]

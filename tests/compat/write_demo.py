@@ -127,7 +127,7 @@ def write_demo(archive: Path = ARCHIVE) -> dict[str, object]:
         root = Path(scratch)
         with Broker(VERSION, root / "store", CONFIG) as broker:
             counts = _trade(broker)
-        _tidy(root)
+        tidy(root / "store")
         conf = {"brokerClusterName": CLUSTER, "brokerName": BROKER_NAME, "brokerId": 0, **CONFIG}
         text = _CONF_HEAD.format(version=VERSION) + conf_text(conf)
         (root / "broker.conf").write_text(text, encoding="utf-8")
@@ -183,10 +183,10 @@ def _consume(broker: Broker) -> None:
             broker.commit_offset(group, topic, queue_id, int(end * share))
 
 
-def _tidy(root: Path) -> None:
+def tidy(store: Path) -> None:
     """Leave out what isn't the store: RocksDB's empty files name absolute paths, and old copies of config."""
-    shutil.rmtree(root / "store" / "rocksdbstore", ignore_errors=True)
-    for copy in (root / "store" / "config").glob("*.bak"):
+    shutil.rmtree(store / "rocksdbstore", ignore_errors=True)
+    for copy in (store / "config").glob("*.bak"):
         copy.unlink()
 
 

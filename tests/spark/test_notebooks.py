@@ -20,7 +20,7 @@ from reput.explore.execute import Kernel, cleaned, digest, is_stale, picture
 from tests.conftest import LIB
 
 DIRECTORY = LIB.parent / "notebooks"
-NOTEBOOKS = ("incident", "latency", "offsets")
+NOTEBOOKS = ("fleet", "incident", "latency", "offsets")
 _MOST_BYTES = 1_000_000
 _MOST_LINES = 3
 _SECONDS = "4"
@@ -60,7 +60,7 @@ def ran() -> dict[str, NotebookNode]:
                 return {name: kernel.run(kept(name), DIRECTORY) for name in names}
 
         with ThreadPoolExecutor(2) as pool:
-            both = [pool.submit(run, "latency"), pool.submit(run, "offsets", "incident")]
+            both = [pool.submit(run, "latency"), pool.submit(run, "offsets", "incident", "fleet")]
             return {name: notebook for done in both for name, notebook in done.result().items()}
 
 
@@ -138,7 +138,7 @@ def test_notebook_runs(ran: dict[str, NotebookNode], name: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["offsets", "incident"])
+@pytest.mark.parametrize("name", ["offsets", "incident", "fleet"])
 def test_notebook_says_what_it_said(ran: dict[str, NotebookNode], name: str) -> None:
     """But for what depends on the clock: `make notebooks` where the change is meant."""
     for now, before in zip(words(ran[name]), words(kept(name)), strict=True):

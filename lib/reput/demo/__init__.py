@@ -1,4 +1,4 @@
-"""The demonstration: rebuild a store that a real broker wrote from its commit log, and compare."""
+"""The stores that come with reput, and a demonstration: rebuild one that a broker wrote, and compare."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 VERSION = "5.5.0"
 ARCHIVE = Path(__file__).with_name(f"store-{VERSION}.tar.xz")
+FLEET = Path(__file__).with_name(f"fleet-{VERSION}.tar.xz")
+#: The brokers of the fleet: two masters, and a slave of the first one that stopped before it.
+FLEET_BROKERS = ("broker-a", "broker-b", "broker-a-slave")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,16 @@ def unpack(directory: Path) -> DemoStore:
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(directory, filter="data")
     return DemoStore(directory / "store", directory / "broker.conf")
+
+
+def unpack_fleet(directory: Path) -> dict[str, DemoStore]:
+    """Unpack the stores of the fleet that comes with reput into ``directory``, which is empty; by broker."""
+    with tarfile.open(FLEET) as archive:
+        archive.extractall(directory, filter="data")
+    return {
+        name: DemoStore(directory / name / "store", directory / name / "broker.conf")
+        for name in FLEET_BROKERS
+    }
 
 
 def run(

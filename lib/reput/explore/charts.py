@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 #: Of titles, and of all other text.
 INK, SOFT = "#1C2329", "#4A545E"
-GREY, PAPER = "#7C7C7C", "#FFFFFF"
+GREY, PAPER = "#757575", "#FFFFFF"
 #: The order of colours for series without a colour of their own.
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
 

@@ -6,14 +6,19 @@ import io
 import json
 import shlex
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from reput.errors import SettingsError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from reput.explore.workspace import Workspace
 
 _REFUSED = 2
+#: Options that name what is written.
+_OUT = ("-o", "--out")
 
 
 class Terminal:
@@ -57,8 +62,8 @@ class Terminal:
             raise SettingsError("only reput's own commands are run here", found=line)
         root = self._workspace.root
         found = [
-            str(root / word) if not word.startswith("-") and (root / word).exists() else word
-            for word in words
+            str(root / word) if _is_place(before, root / word) else word
+            for before, word in pairwise(["", *words])
         ]
         printed, progress = io.StringIO(), io.StringIO()
         with redirect_stdout(printed), redirect_stderr(progress):
@@ -71,3 +76,8 @@ class Terminal:
     def _show(self, line: str, ran: tuple[int, str]) -> None:
         code, text = ran
         print(f"$ {line}\n{text}[exit code {code}]")  # noqa: T201 - a shell prints
+
+
+def _is_place(before: str, path: Path) -> bool:
+    """Whether a word behind another one names something in the workspace."""
+    return before in _OUT or (not path.name.startswith("-") and path.exists())

@@ -17,8 +17,11 @@ _COLUMNS = ["group", "topic", "queue", "committed", "end", "lag", "expired", "be
 _AGES_TO = "ages_to"
 
 
-def lags(store: Store) -> pd.DataFrame:
+def lags(store: Store, to: pd.Timestamp | None = None) -> pd.DataFrame:
     """A row a group, topic and queue: what the group has still to read.
+
+    Args:
+        to: up to when ages count; None as `reput lag` has it.
 
     Returns:
         No rows for a store without a file of committed offsets. Otherwise
@@ -35,7 +38,8 @@ def lags(store: Store) -> pd.DataFrame:
     # For a store that was copied without config/, all the rest can still be shown.
     config = store.root / names.CONFIG
     known = any(path.exists() for path in config.glob("*onsumerOffset*")) if config.is_dir() else False
-    found = lag(settings) if known else None
+    now = None if to is None else to.value // 1_000_000
+    found = lag(settings, now=now) if known else None
     for row in () if found is None else found.rows:
         age = None if found is None else found.age(row.oldest_stored)
         behind = pd.NaT if age is None else pd.Timedelta(age, unit="ms")

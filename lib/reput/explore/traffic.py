@@ -6,7 +6,7 @@ others work on these results. Times are UTC, whatever the time zone of Spark's s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,8 +42,11 @@ def messages(spark: SparkSession, store: Store, columns: str | None = None) -> D
     return table(spark, store, "commitlog", columns)
 
 
-def queues(messages: DataFrame) -> pd.DataFrame:
+def queues(messages: DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
     """A row a queue: what the log has of it. Messages prepared or rolled back are in none, and don't count.
+
+    Args:
+        by: columns that tell queues of the same topic and id apart, such as the broker; they come first.
 
     Returns:
         ``topic``, ``queue``, ``messages``, ``bytes``, ``first_offset`` and ``next_offset`` (queueOffsets,
@@ -53,7 +56,7 @@ def queues(messages: DataFrame) -> pd.DataFrame:
 
     state = F.col("sysFlag").bitwiseAND(TRANSACTION_MASK)
     placed = messages.where(state.isin(TRANSACTION_NONE, TRANSACTION_COMMIT))
-    found = placed.groupBy("topic", F.col("queueId").alias("queue")).agg(
+    found = placed.groupBy(*by, "topic", F.col("queueId").alias("queue")).agg(
         F.count("*").alias("messages"),
         F.sum("size").alias("bytes"),
         F.min("queueOffset").alias("first_offset"),
@@ -61,7 +64,7 @@ def queues(messages: DataFrame) -> pd.DataFrame:
         F.min(_stored_ms()).alias("first_stored"),
         F.max(_stored_ms()).alias("last_stored"),
     )
-    frame = found.orderBy("topic", "queue").toPandas()
+    frame = found.orderBy(*by, "topic", "queue").toPandas()
     for name in ("first_stored", "last_stored"):
         frame[name] = _utc(frame[name])
     return frame
