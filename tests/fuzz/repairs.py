@@ -122,7 +122,7 @@ def _without_spark() -> Iterator[None]:
         yield
 
 
-def _run_here(wanted: Plan, _spark: object, _listener: object) -> BatchWriter:
+def _run_here(wanted: Plan, _spark: object, _listener: object, _announce: object) -> BatchWriter:
     """As :func:`reput.job.run.run`, in one batch."""
     target = wanted.target(flush_in_tasks=False)
     with OutputLock(wanted.root, wanted.owner).exclusive():

@@ -16,7 +16,6 @@ from reput.cli.commands import LOOK
 from reput.cli.completing import groups
 from reput.cli.output import Output, age, settings_lines, step_lines, table
 from reput.cli.times import moment
-from reput.lag import AgesTo
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -128,6 +127,8 @@ def _lines(report: LagReport, by: By) -> Iterator[str]:
 
 
 def _reference(report: LagReport) -> str:
+    from reput.lag import AgesTo
+
     at = moment(report.reference)
     if report.ages_to is AgesTo.NOW:
         return f"up to now, {at}"
