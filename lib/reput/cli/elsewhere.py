@@ -92,8 +92,7 @@ def result(job: Job, ended: Ended) -> Document:
     except ValueError:
         document = None
     code = ended.code
-    whole = isinstance(document, dict) and document.get("exit_code") == code and code in _CODES
-    if not whole or document.get("schema_version") != SCHEMA_VERSION:
+    if not _is_whole(job, code, document):
         raise ReputError(
             f"reput {name(job)} ended there without a result",
             path=job.place.path,
@@ -112,6 +111,14 @@ def result(job: Job, ended: Ended) -> Document:
         )
     apart = ("command", "schema_version", "exit_code")
     return Document(code, {key: value for key, value in document.items() if key not in apart})
+
+
+def _is_whole(job: Job, code: int, document: object) -> bool:
+    if not isinstance(document, dict) or code not in _CODES:
+        return False
+    # What ends a command before it has a name prints none.
+    found = (document.get("exit_code"), document.get("schema_version"), document.get("command", name(job)))
+    return found == (code, SCHEMA_VERSION, name(job))
 
 
 def _how(code: int) -> str:
