@@ -22,7 +22,7 @@ from tests.local import open_store, rebuild_locally
 from tests.rebuilds import Command, broker_conf, golden
 
 #: Commands that start Spark, and words that let others do it.
-WITH_SPARK = {"rebuild", "rebuild-many", "tail", "verify", "catalog", "demo"}
+WITH_SPARK = {"rebuild", "rebuild-many", "tail", "verify", "verify-many", "catalog", "demo"}
 SPARK_WORDS = {"--apply", "--verify"}
 #: Need a store that was rebuilt in place, or an export: ``test_undo.py``, ``test_resend_cli.py``.
 ELSEWHERE = {"undo", "resend"}

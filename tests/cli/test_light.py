@@ -81,6 +81,7 @@ def test_what_looks_at_a_store_works(without: Path, store: GoldenStore, tmp_path
         "rebuild-many STORE --out-root OUT",
         "tail STORE --out OUT",
         "verify STORE",
+        "verify-many STORE",
         "report STORE --json --verify",
         "catalog STORE --table OUT",
         "demo --dir OUT",

@@ -15,7 +15,7 @@ from reput.cli.output import set_command, told
 #: The groups of ``reput --help``.
 LOOK, MEND, FOLLOW, TABLES, START = "Look", "Mend", "Follow", "Tables", "Set up"
 _ORDER = [
-    *("check", "verify", "report", "topics", "query", "dump", "stats", "lag", "digest"),
+    *("check", "verify", "verify-many", "report", "topics", "query", "dump", "stats", "lag", "digest"),
     *("rebuild", "rebuild-many", "recover", "undo", "export", "resend"),
     *("tail", "status", "stop"),
     "catalog",

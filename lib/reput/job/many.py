@@ -1,4 +1,4 @@
-"""Rebuilds of many stores in one Spark session: some at a time; a failure doesn't stop the others."""
+"""Jobs on many stores: some at a time; a failure doesn't stop the others."""
 
 from __future__ import annotations
 
@@ -6,23 +6,54 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from reput.errors import ReputError, SettingsError
 from reput.job.options import RebuildOptions
-from reput.job.run import rebuild
-from reput.job.summary import Summary
+from reput.job.place import Place
 from reput.unforeseen import unforeseen
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from reput.verify.plan import VerifyOptions
 
 REFUSED = 2
-_STORE = "{store}"
+_STORE, _HOST = "{store}", "{host}"
+_Made = TypeVar("_Made")
+Options: TypeAlias = RebuildOptions | VerifyOptions
+
+
+class Result(Protocol):
+    """What came of a job on one store."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing is wrong, 1 with findings."""
+        ...
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts as a JSON-ready mapping."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job on one store.
+
+    Attributes:
+        place: the store's.
+        options: of the job; their paths are on the store's host.
+    """
+
+    place: Place
+    options: Options
+
+    @property
+    def is_verification(self) -> bool:
+        """Nothing is written."""
+        return isinstance(self.options, VerifyOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,106 +61,153 @@ class Outcome:
     """The outcome for one store.
 
     Attributes:
-        options: what was requested.
-        result: of the rebuild, or why it was refused or failed.
+        job: what was requested.
+        result: of the job, or why it was refused or failed.
         seconds: wall time, while others ran.
     """
 
-    options: RebuildOptions
-    result: Summary | ReputError
+    job: Job
+    result: Result | ReputError
     seconds: float
 
     @property
     def exit_code(self) -> int:
-        """The exit code of ``reput rebuild`` for this store alone."""
-        return self.result.exit_code if isinstance(self.result, Summary) else REFUSED
+        """The exit code of ``reput rebuild`` or ``reput verify`` for this store alone."""
+        return REFUSED if isinstance(self.result, ReputError) else self.result.exit_code
 
     def to_dict(self) -> dict[str, object]:
-        """The outcome as a JSON-ready mapping: the summary's, or the error's."""
+        """The outcome as a JSON-ready mapping: the result's, or the error's."""
+        place, options = self.job.place, self.job.options
         facts: dict[str, object] = {
             "exit_code": self.exit_code,
-            "store": str(self.options.store),
-            "output": str(self.options.out),
+            "store": str(place.path),
+            "host": place.host,
             "seconds": self.seconds,
         }
-        if isinstance(self.result, Summary):
-            return {**self.result.to_dict(), **facts}
-        return {**facts, **self.result.document()}
+        if isinstance(options, RebuildOptions):
+            facts["output"] = str(options.out)
+        if not isinstance(self.result, ReputError):
+            return {"next_steps": [], **self.result.to_dict(), **facts}
+        return {**facts, **self.result.document(), "host": self.result.host or place.host}
 
 
-def plan_many(stores: Sequence[Path], out_root: Path, common: RebuildOptions) -> list[RebuildOptions]:
-    """The options of each store; outputs are below ``out_root`` as stores are below their common directory.
+def plan_rebuilds(stores: Sequence[Place], out_root: Path, common: RebuildOptions) -> list[Job]:
+    """A rebuild of each store; outputs lie below ``out_root`` as a host's stores in their common directory.
 
     ``/brokers/a/store`` and ``/brokers/b/store`` go to ``a/store`` and ``b/store``, a single one to its name.
+    What is on a host isn't looked at.
 
     Args:
-        stores: any paths.
-        common: options for all; ``{store}`` in the path of broker.conf stands for each store's path.
+        common: options for all. In ``out_root`` and the path of broker.conf ``{host}`` stands for each
+            store's host; in the latter ``{store}`` for its path.
 
     Raises:
-        SettingsError: a store is named twice, or is inside another one.
+        SettingsError: a store is named twice, or is inside another one; a path for a host isn't absolute.
     """
-    places = [Path(os.path.abspath(store)) for store in stores]
-    for one, other in pairwise(sorted(places)):
-        if other.is_relative_to(one):
-            raise SettingsError(
-                "a store is named twice" if one == other else "a store is inside another one",
-                path=other,
-                found=str(one),
-                next_step="Name each store once",
-            )
-    parent = Path(os.path.commonpath([place.parent for place in places]))
-    conf = common.broker_conf
-    return [
-        replace(
+    jobs = []
+    for place, below in _apart(stores):
+        options = replace(
             common,
-            store=place,
-            out=out_root / place.relative_to(parent),
-            broker_conf=None if conf is None else Path(str(conf).replace(_STORE, str(place))),
+            store=place.path,
+            out=_filled("--out-root", out_root, place) / below,
+            broker_conf=_conf(common.broker_conf, place),
         )
-        for place in places
+        jobs.append(Job(place, options))
+    return jobs
+
+
+def plan_verifications(stores: Sequence[Place], common: VerifyOptions) -> list[Job]:
+    """A verification of each store; ``{store}`` and ``{host}`` in the path of broker.conf as for rebuilds.
+
+    Raises:
+        SettingsError: as for rebuilds.
+    """
+    return [
+        Job(place, replace(common, store=place.path, broker_conf=_conf(common.broker_conf, place)))
+        for place, _ in _apart(stores)
     ]
 
 
-def rebuild_many(
-    stores: Sequence[RebuildOptions],
-    start_spark: Callable[[], SparkSession],
+def _apart(stores: Sequence[Place]) -> Iterator[tuple[Place, Path]]:
+    """Each store, and where it lies below the common directory of its host's stores."""
+    # Where a path on a host leads is that host's affair: it was made absolute without a look at any.
+    places = [Place(Path(os.path.abspath(one.path))) if one.host is None else one for one in stores]
+    parents: dict[str | None, Path] = {}
+    for host in {one.host for one in places}:
+        paths = sorted(one.path for one in places if one.host == host)
+        for path, other in pairwise(paths):
+            if other.is_relative_to(path):
+                raise SettingsError(
+                    "a store is named twice" if path == other else "a store is inside another one",
+                    path=other,
+                    found=str(path),
+                    next_step="Name each store once",
+                    host=host,
+                )
+        parents[host] = Path(os.path.commonpath([path.parent for path in paths]))
+    for place in places:
+        yield place, place.path.relative_to(parents[place.host])
+
+
+def _conf(conf: Path | None, place: Place) -> Path | None:
+    return None if conf is None else _filled("--broker-conf", conf, place)
+
+
+def _filled(option: str, path: Path, place: Place) -> Path:
+    """A path for a store, made from one for all."""
+    text = str(path)
+    if place.host is None and _HOST in text:
+        raise SettingsError(
+            f"{_HOST} in {option} stands for a store's host",
+            path=place.path,
+            expected="HOST:/PATH",
+            found="a store without a host",
+        )
+    filled = Path(text.replace(_STORE, str(place.path)).replace(_HOST, place.host or ""))
+    if place.host is not None and not filled.is_absolute():
+        raise SettingsError(
+            f"{option} is a path on {place.host}, where no directory is the current one",
+            expected="an absolute path",
+            found=text,
+        )
+    return filled
+
+
+def run_many(
+    jobs: Sequence[Job],
+    work: Callable[[Job], Result],
     at_once: int = 1,
     listener: Callable[[Outcome], None] = lambda _outcome: None,
 ) -> list[Outcome]:
-    """Rebuild each store, ``at_once`` at a time, in the order given; a failure doesn't stop the others.
+    """Do each job, ``at_once`` at a time and one at a time on a host; a failure doesn't stop the others.
 
-    An interrupt only ends the waiting: the caller's process has to end, too, as after a crash.
+    They begin in the order given, except that one whose host is busy lets others go ahead. An interrupt only
+    ends the waiting: the caller's process has to end, too, as after a crash.
 
     Args:
-        start_spark: returns the session; called at most once, when there is something to do.
+        work: does one; called in threads.
         listener: gets each outcome as soon as it is known, one at a time.
 
     Returns:
-        The outcomes in the order of ``stores``.
+        The outcomes in the order of ``jobs``.
     """
-    todo: queue.SimpleQueue[tuple[int, RebuildOptions]] = queue.SimpleQueue()
+    todo = _Todo(jobs)
     done: queue.SimpleQueue[tuple[int, Outcome] | None] = queue.SimpleQueue()
-    for numbered in enumerate(stores):
-        todo.put(numbered)
-    once = _SharedSession(start_spark)
 
-    def work() -> None:
+    def work_off() -> None:
         try:
-            while True:
-                number, options = todo.get_nowait()
-                done.put((number, _rebuilt(options, once)))
-        except queue.Empty:
-            pass
+            while (number := todo.take()) is not None:
+                with todo.held(number):
+                    done.put((number, _done(jobs[number], work)))
         finally:
             done.put(None)  # whatever ended it, this thread has no more results
 
-    threads = min(at_once, len(stores))
+    threads = min(at_once, len(jobs))
     for number in range(threads):
-        # Not joined: an interrupt doesn't wait for rebuilds under way.
-        threading.Thread(target=work, name=f"reput-rebuild-{number}", daemon=True).start()
+        # Not joined: an interrupt doesn't wait for jobs under way.
+        threading.Thread(target=work_off, name=f"reput-store-{number}", daemon=True).start()
     outcomes: dict[int, Outcome] = {}
-    while threads and len(outcomes) < len(stores):
+    while threads and len(outcomes) < len(jobs):
         ended = done.get()
         if ended is None:
             threads -= 1
@@ -137,36 +215,71 @@ def rebuild_many(
         number, outcome = ended
         outcomes[number] = outcome
         listener(outcome)
-    for number, options in enumerate(stores):
+    for number, job in enumerate(jobs):
         if number not in outcomes:
-            lost = ReputError("its thread ended without a result", path=options.store)
-            outcomes[number] = Outcome(options, lost, 0.0)
+            lost = ReputError("its thread ended without a result", path=job.place.path, host=job.place.host)
+            outcomes[number] = Outcome(job, lost, 0.0)
             listener(outcomes[number])
     return [outcomes[number] for number in sorted(outcomes)]
 
 
-class _SharedSession:
-    """One session for all threads, started by the first that needs it."""
+class Once(Generic[_Made]):
+    """What all threads share, such as a session: made by the first that needs it."""
 
-    def __init__(self, start_spark: Callable[[], SparkSession]) -> None:
-        self._start = start_spark
+    def __init__(self, make: Callable[[], _Made]) -> None:
+        self._make = make
         self._lock = threading.Lock()
-        self._session: SparkSession | None = None
+        self._made: list[_Made] = []
 
-    def __call__(self) -> SparkSession:
+    def __call__(self) -> _Made:
+        """It; what making it raises is raised each time."""
         with self._lock:
-            if self._session is None:
-                self._session = self._start()
-            return self._session
+            if not self._made:
+                self._made.append(self._make())
+            return self._made[0]
 
 
-def _rebuilt(options: RebuildOptions, start_spark: Callable[[], SparkSession]) -> Outcome:
+class _Todo:
+    """The jobs that no thread has taken yet, and the hosts that are at work."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._hosts = [job.place.host for job in jobs]
+        self._left = list(range(len(jobs)))
+        self._busy: set[str] = set()
+        self._changed = threading.Condition()
+
+    def take(self) -> int | None:
+        """The next job whose host is idle, as soon as there is one; None when all are taken."""
+        with self._changed:
+            while self._left:
+                for number in self._left:
+                    host = self._hosts[number]
+                    if host not in self._busy:
+                        self._left.remove(number)
+                        if host is not None:
+                            self._busy.add(host)
+                        return number
+                self._changed.wait()
+        return None
+
+    @contextmanager
+    def held(self, number: int) -> Iterator[None]:
+        """Keep the host of a job that was taken until the block ends."""
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy.discard(self._hosts[number] or "")
+                self._changed.notify_all()
+
+
+def _done(job: Job, work: Callable[[Job], Result]) -> Outcome:
     began = time.perf_counter()
-    result: Summary | ReputError
+    result: Result | ReputError
     try:
-        result = rebuild(options, start_spark)
+        result = work(job)
     except ReputError as refused:
         result = refused
     except BaseException as bug:  # noqa: BLE001 - of one store, an exit too: the others continue
-        result = unforeseen(bug, options.store)
-    return Outcome(options, result, time.perf_counter() - began)
+        result = unforeseen(bug, job.place.path)
+    return Outcome(job, result, time.perf_counter() - began)

@@ -164,6 +164,12 @@ def session(
     return spark
 
 
+def master_of(master: str | None) -> str | None:
+    """The master that :func:`session` will use; None if it isn't known."""
+    elsewhere = is_submitted() or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    return master or (_submitted_master() if elsewhere else "local[*]")
+
+
 def _socket_directory() -> str:
     """Where PySpark's sockets are until this process ends; Spark leaves each of them behind.
 

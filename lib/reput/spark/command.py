@@ -1,0 +1,91 @@
+"""A ``reput`` command as a process of its own, run by a task: there is no Spark session in a task's worker.
+
+The process has one, of master ``local``. It ends with the worker that started it, see :mod:`reput.cli.bound`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+#: Of the executor's Spark, with which the process would take itself for a part of that; and what stands in
+#: for options: those are given by the driver.
+_NOT_PASSED_ON = ("SPARK_", "PYSPARK_", "PYTHON_WORKER_", "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION")
+_PASSED_ON = frozenset({"SPARK_HOME", "SPARK_LOCAL_DIRS"})
+_LAST_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended.
+
+    Attributes:
+        code: its exit code; negative: the signal that ended it.
+        stdout: all of it.
+        last_lines: the last ones of stderr.
+    """
+
+    code: int
+    stdout: str
+    last_lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Runs a command on the host of its caller.
+
+    Attributes:
+        words: behind ``reput``.
+        variables: more of its environment.
+    """
+
+    words: tuple[str, ...]
+    variables: Mapping[str, str]
+
+    def __call__(self) -> Ended:
+        """Run it to its end; what it says goes to this process's stderr, too."""
+        stdin, held = os.pipe()  # closed when this process ends, whatever ends it
+        errors, stderr = os.pipe()
+        last: deque[str] = deque(maxlen=_LAST_LINES)
+        reader = threading.Thread(target=_hand_on, args=(errors, last), daemon=True)
+        reader.start()
+        try:
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "reput.cli.bound", *self.words],
+                    stdin=stdin,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    env={**_environment(), **self.variables},
+                    start_new_session=True,  # or what Spark sends to its worker's group would end it at once
+                )
+            finally:
+                os.close(stdin)
+                os.close(stderr)
+            stdout, _ = process.communicate()
+        finally:
+            os.close(held)
+        reader.join(1.0)
+        return Ended(process.returncode, stdout.decode(errors="replace"), tuple(last))
+
+
+def _environment() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED_ON or not name.startswith(_NOT_PASSED_ON)
+    }
+
+
+def _hand_on(errors: int, last: deque[str]) -> None:
+    with os.fdopen(errors, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line.strip():
+                last.append(line.strip())
+            sys.stderr.write(line)
+            sys.stderr.flush()
