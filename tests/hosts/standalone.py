@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +22,12 @@ class Cluster:
 
     Attributes:
         driver: the host of master and drivers.
+        user: who runs drivers; and workers, if nobody else is named.
         workers: hosts with a worker.
     """
 
     driver: Host
+    user: int
     _environment: dict[str, str]
     workers: list[Host] = field(default_factory=list)
     _submitted: int = 0
@@ -34,35 +37,56 @@ class Cluster:
         """The master's URL."""
         return f"spark://{self.driver.address}:{_PORT}"
 
-    def add(self, host: Host) -> None:
+    def add(self, host: Host, *, user: int | None = None, **environment: str) -> None:
         """Start a worker with one core on a host, and return when it is registered."""
         words = ["--cores", "1", "--memory", "1g", "--work-dir", str(OWN / "work"), self.master]
-        self._start(host, "worker", "worker.Worker", words, "Successfully registered with master")
+        ready = "Successfully registered with master"
+        by = self.user if user is None else user
+        host.run("install", "-d", "-o", str(by), "-g", str(by), OWN / "work")
+        self._start(host, "worker", "worker.Worker", words, ready, by, environment)
         self.workers.append(host)
 
-    def begin(self, script: Path, words: Sequence[str | Path], **settings: str) -> Submitted:
+    def begin(
+        self,
+        script: Path,
+        words: Sequence[str | Path],
+        *,
+        environment: Mapping[str, str] | None = None,
+        **settings: str,
+    ) -> Submitted:
         """Start spark-submit in client mode on the driver's host."""
         self._submitted += 1
         log = self.driver.own / f"driver-{self._submitted}.log"
         options = ["--master", self.master]
-        return spark_submit(self.driver, log, options, script, words, settings, self._of(self.driver))
+        around = {**self._of(self.driver), **(environment or {})}
+        return spark_submit(self.driver, log, options, script, words, settings, around, self.user)
 
     def start_master(self) -> None:
         """Start the master, and return when it listens."""
         words = ["--port", str(_PORT)]
-        self._start(self.driver, "master", "master.Master", words, "Starting Spark master at")
+        ready = "Starting Spark master at"
+        self._start(self.driver, "master", "master.Master", words, ready, self.user, {})
 
-    def _start(self, host: Host, name: str, main: str, words: Sequence[str], ready: str) -> None:
+    def _start(
+        self,
+        host: Host,
+        name: str,
+        main: str,
+        words: Sequence[str],
+        ready: str,
+        user: int,
+        environment: dict[str, str],
+    ) -> None:
         bound = ("--host", host.address, "--webui-port", "0")
         command = [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{main}", *bound, *words]
-        start_daemon(host, name, command, ready, self._of(host))
+        start_daemon(host, name, command, ready, {**self._of(host), **environment}, user)
 
     def _of(self, host: Host) -> dict[str, str]:
         return {**self._environment, "SPARK_LOCAL_IP": host.address}
 
 
 @contextmanager
-def cluster(hosts: Sequence[Host], workers: int) -> Iterator[Cluster]:
+def cluster(hosts: Sequence[Host], workers: int, user: int = 0) -> Iterator[Cluster]:
     """Start a cluster: the driver's host is the first, the next ones have a worker."""
     conf = hosts[0].own.parent / "conf"
     log4j = (PROJECT / "conf" / "log4j2.properties").read_text(encoding="utf-8")
@@ -90,8 +114,10 @@ def cluster(hosts: Sequence[Host], workers: int) -> Iterator[Cluster]:
     defaults = conf / "spark-defaults.conf"
     defaults.touch(mode=0o600)
     defaults.write_text("".join(f"{key} {value}\n" for key, value in settings.items()), encoding="utf-8")
+    os.chown(defaults, user, user)
     running = Cluster(
         hosts[0],
+        user,
         {
             "SPARK_HOME": str(HOME),
             "SPARK_CONF_DIR": str(CONF),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pyspark
 
+from reput.spark.sessions import delta_jar
 from tests.hosts.network import Host
 
 HOME = Path(pyspark.__file__).parent
@@ -50,6 +52,15 @@ class Submitted:
             time.sleep(0.02)
 
 
+def delta_jars() -> list[Path]:
+    """Delta Lake's jars, which no host can fetch; fetched here, if need be."""
+    fetch = "from reput.spark.sessions import session; session('a test', 'local[1]', delta=True)"
+    subprocess.run([sys.executable, "-c", fetch], check=True, capture_output=True)
+    jar, name = delta_jar()
+    assert jar is not None, name
+    return sorted(jar.parent.glob("io.delta_*.jar")) or [jar]
+
+
 def spark_submit(
     host: Host,
     log: Path,
@@ -58,22 +69,28 @@ def spark_submit(
     words: Sequence[str | Path],
     settings: dict[str, str],
     environment: dict[str, str],
+    user: int = 0,
 ) -> Submitted:
     """Start spark-submit on a host; ``log`` gets its stderr."""
     confs = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     command = [HOME / "bin" / "spark-submit", *options, *confs, script, *words]
     with log.open("w", encoding="utf-8") as said:
-        process = host.start(command, log=said, stdout=subprocess.PIPE, **environment)
+        process = host.start(command, log=said, stdout=subprocess.PIPE, user=user, **environment)
     return Submitted(process, log)
 
 
 def start_daemon(
-    host: Host, name: str, command: Sequence[str | Path], ready: str, environment: dict[str, str]
+    host: Host,
+    name: str,
+    command: Sequence[str | Path],
+    ready: str,
+    environment: dict[str, str],
+    user: int = 0,
 ) -> None:
     """Start a daemon on a host, and return when its log, ``NAME.log`` of the host's own, says ``ready``."""
     log = host.own / f"{name}.log"
     with log.open("w", encoding="utf-8") as said:
-        process = host.start(command, log=said, **environment)
+        process = host.start(command, log=said, user=user, **environment)
     deadline = time.monotonic() + _WAIT_SECONDS
     while not re.search(ready, text := log.read_text(encoding="utf-8", errors="replace")):
         assert process.poll() is None, text

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
+import reput
 from reput.format import names
-from tests.hosts import gluster, network
+from tests.hosts import clock, gluster, network
 from tests.hosts.network import OWN, PROJECT, SHARED
 from tests.hosts.place import BATCH, Place, long, place
 from tests.hosts.standalone import Cluster, cluster
-from tests.hosts.submitting import Submitted
+from tests.hosts.submitting import Submitted, delta_jars
 from tests.rebuilds import tree
 
 pytestmark = [
@@ -69,9 +73,7 @@ class Standalone:
         ),
     ],
 )
-def standalone(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Standalone]:
+def on(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     on_gluster = request.param == "glusterfs"
     with (
         place(tmp_path_factory.mktemp("hosts"), 4, on_gluster=on_gluster) as made,
@@ -187,6 +189,37 @@ def test_a_tail_follows(on: Standalone) -> None:
     code, _ = (rest := on.rebuild("tailed")).wait()
     assert code == 0, rest.said
     on.place.assert_sound("tailed")
+
+
+@long
+def test_clocks_are_five_minutes_off(on: Standalone) -> None:
+    """A worker's is ahead, the driver's behind."""
+    if (why := clock.why_not()) is not None:
+        pytest.skip(f"NOT TESTED: {why}")
+    on.spark.add(on.place.hosts[3], **clock.off_by("+300s"))
+    words = (f"{SHARED}/store", *on.place.options, "--out", f"{SHARED}/off", *on.place.several)
+    job = PROJECT / "jobs" / "rebuild.py"
+    more = ("--json", "--max-bytes-per-trigger", BATCH)
+    submitted = on.spark.begin(job, [*words, *more], environment=clock.off_by("-300s"))
+    code, stdout = submitted.wait()
+    assert code == 0, submitted.said
+    assert json.loads(stdout)["findings"] == []
+    on.place.assert_sound("off")
+
+
+@long
+def test_a_table_of_messages(on: Standalone) -> None:
+    jars = [shutil.copy(jar, on.place.hosts[0].own) for jar in delta_jars()]
+    named = ",".join(str(OWN / Path(jar).name) for jar in jars)
+    words = (f"{SHARED}/store", "--table", f"{SHARED}/table", *on.place.options, "--bodies", "--json")
+    for _ in range(2):
+        submitted = on.submit("catalog", *words, "--max-bytes-per-trigger", BATCH, **{"spark.jars": named})
+        code, _ = submitted.wait()
+        assert code == 0, submitted.said
+        held = DeltaTable(on.place.shared / "table").to_pyarrow_table(columns=["physicalOffset", "body"])
+        rows = sorted(zip(*(held[name].to_pylist() for name in ("physicalOffset", "body")), strict=True))
+        log = reput.open(on.place.golden.root, rocketmq_version="5.3.3")
+        assert rows == [(one.physical_offset, one.body) for one in log.messages()]
 
 
 def test_a_host_is_killed(on: Standalone) -> None:
