@@ -91,8 +91,13 @@ def start_daemon(
     log = host.own / f"{name}.log"
     with log.open("w", encoding="utf-8") as said:
         process = host.start(command, log=said, user=user, **environment)
+    await_text(log, ready, process)
+
+
+def await_text(log: Path, pattern: str, process: subprocess.Popen[str]) -> None:
+    """Return when a process has written what matches to its log."""
     deadline = time.monotonic() + _WAIT_SECONDS
-    while not re.search(ready, text := log.read_text(encoding="utf-8", errors="replace")):
+    while not re.search(pattern, text := log.read_text(encoding="utf-8", errors="replace")):
         assert process.poll() is None, text
         assert time.monotonic() < deadline, text
         time.sleep(0.05)

@@ -21,11 +21,13 @@ from deltalake import DeltaTable
 
 import reput
 from reput.format import names
+from reput.store.compare import compare
+from tests.compat.jars import cache_dir, jars
 from tests.hosts import clock, gluster, network
 from tests.hosts.network import OWN, PROJECT, SHARED
 from tests.hosts.place import BATCH, Place, long, place
 from tests.hosts.standalone import Cluster, cluster
-from tests.hosts.submitting import Submitted, delta_jars
+from tests.hosts.submitting import Submitted, await_text, delta_jars
 from tests.rebuilds import tree
 
 pytestmark = [
@@ -33,6 +35,8 @@ pytestmark = [
     pytest.mark.skipif(network.why_not() is not None, reason=f"NOT TESTED: {network.why_not()}"),
 ]
 
+#: Of the broker that runs on a host.
+_RELEASE = "5.5.0"
 _ONE_PROCESS = "each queue file and index file is written by one process"
 #: jobs/tail.py, with each batch done as one of a backlog: by tasks on the executors.
 _LARGE = """
@@ -74,6 +78,7 @@ class Standalone:
     ],
 )
 def on(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    jars(_RELEASE)  # hosts have no way out to fetch them
     on_gluster = request.param == "glusterfs"
     with (
         place(tmp_path_factory.mktemp("hosts"), 4, on_gluster=on_gluster) as made,
@@ -192,6 +197,45 @@ def test_a_tail_follows(on: Standalone) -> None:
 
 
 @long
+def test_a_tail_follows_a_broker(on: Standalone) -> None:
+    """Whose log lies where all hosts see it; tasks do each batch."""
+    first = on.place.hosts[0]
+    store, out = on.place.shared / "live", on.place.shared / "followed"
+    conf, version = f"{SHARED}/live.conf", _RELEASE
+    words = (f"{SHARED}/live", "--broker-conf", conf, "--rocketmq-version", version)
+    log = first.own / "broker.log"
+    with log.open("w", encoding="utf-8") as said:
+        broker = first.start(
+            [sys.executable, "-m", "tests.hosts.broker", version, words[0], conf, "60", "100"],
+            log=said,
+            PYTHONPATH=f"{PROJECT}/lib:{PROJECT}",
+            XDG_CACHE_HOME=str(cache_dir().parents[1]),
+        )
+    await_text(log, "ready", broker)
+    script = first.own / "large.py"
+    script.write_text(_LARGE, encoding="utf-8")
+    tail = on.spark.begin(OWN / "large.py", [*words, "--out", f"{SHARED}/followed", *on.place.several])
+    try:
+        on.place.wait_for_batches("followed", 3, tail)
+        assert broker.poll() is None, "the broker stopped before the tail had begun"
+        assert broker.wait(300) == 0, log.read_text(encoding="utf-8")
+        deadline = time.monotonic() + 120
+        while compare(store, out).differences and time.monotonic() < deadline:
+            assert tail.process.poll() is None, tail.said
+            time.sleep(0.5)
+    finally:
+        first.run(
+            sys.executable, "-m", "reput.cli", "stop", f"{SHARED}/followed", PYTHONPATH=str(PROJECT / "lib")
+        )
+    code, _ = tail.wait()
+    assert code == 0, tail.said
+    found = compare(store, out)
+    assert found.differences == ()
+    assert found.queue_bytes > 0
+    assert "stopped after" in log.read_text(encoding="utf-8")
+
+
+@long
 def test_clocks_are_five_minutes_off(on: Standalone) -> None:
     """A worker's is ahead, the driver's behind."""
     if (why := clock.why_not()) is not None:
@@ -209,8 +253,8 @@ def test_clocks_are_five_minutes_off(on: Standalone) -> None:
 
 @long
 def test_a_table_of_messages(on: Standalone) -> None:
-    jars = [shutil.copy(jar, on.place.hosts[0].own) for jar in delta_jars()]
-    named = ",".join(str(OWN / Path(jar).name) for jar in jars)
+    copies = [shutil.copy(jar, on.place.hosts[0].own) for jar in delta_jars()]
+    named = ",".join(str(OWN / Path(jar).name) for jar in copies)
     words = (f"{SHARED}/store", "--table", f"{SHARED}/table", *on.place.options, "--bodies", "--json")
     for _ in range(2):
         submitted = on.submit("catalog", *words, "--max-bytes-per-trigger", BATCH, **{"spark.jars": named})
@@ -219,7 +263,7 @@ def test_a_table_of_messages(on: Standalone) -> None:
         held = DeltaTable(on.place.shared / "table").to_pyarrow_table(columns=["physicalOffset", "body"])
         rows = sorted(zip(*(held[name].to_pylist() for name in ("physicalOffset", "body")), strict=True))
         log = reput.open(on.place.golden.root, rocketmq_version="5.3.3")
-        assert rows == [(one.physical_offset, one.body) for one in log.messages()]
+        assert rows == [(one.record.physical_offset, one.record.body) for one in log.messages()]
 
 
 def test_a_host_is_killed(on: Standalone) -> None:
