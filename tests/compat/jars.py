@@ -1,4 +1,4 @@
-"""The jars of a RocketMQ release, fetched once per user with the Ivy that comes with PySpark.
+"""Jars of RocketMQ releases and of Hadoop's daemons, fetched once per user with the Ivy of PySpark.
 
 Run ``python -m tests.compat.jars VERSION`` to fetch a release beforehand (about a minute, 30 to 90 MB).
 """
@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,8 +20,18 @@ VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 
 # rocketmq-broker brings the store and the client along; the name server is a module of its own.
 _MODULES = ("rocketmq-broker", "rocketmq-namesrv")
+_HADOOP = "3.5.0"
+#: Hadoop's daemons in one jar, and what the ResourceManager needs besides; the client's jars are PySpark's.
+_HADOOP_DAEMONS = (
+    ("org.apache.hadoop", "hadoop-client-minicluster", _HADOOP),
+    ("org.bouncycastle", "bcprov-jdk18on", "1.82"),
+    ("org.bouncycastle", "bcpkix-jdk18on", "1.82"),
+    ("org.bouncycastle", "bcutil-jdk18on", "1.82"),
+)
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _TIMEOUT = 900.0
+#: Organisation, name and version.
+_Artifact = tuple[str, str, str]
 
 
 class JarsUnavailableError(RuntimeError):
@@ -65,17 +75,24 @@ def jars(version: str) -> list[Path]:
             f"RocketMQ {version} isn't one of the releases tested against: {', '.join(VERSIONS)}"
         )
     target = cache_dir() / version
-    if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target.parent):
-            if not target.is_dir():  # another process may have been first
-                _fetch(version, target)
+    _have(f"RocketMQ {version}", target, [("org.apache.rocketmq", name, version) for name in _MODULES])
     found = sorted(target.glob("*.jar"))
     if not any(jar.name == f"rocketmq-store-{version}.jar" for jar in found):
         raise JarsUnavailableError(
             f"{target} lacks rocketmq-store-{version}.jar: remove the directory and try again"
         )
     return found
+
+
+def hadoop_jars() -> list[Path]:
+    """The jars of YARN's daemons, for a class path that has PySpark's jars behind them.
+
+    Raises:
+        JarsUnavailableError: see there.
+    """
+    target = cache_dir().parent / "hadoop" / _HADOOP
+    _have(f"Hadoop {_HADOOP}", target, _HADOOP_DAEMONS, transitive=False)
+    return sorted(target.glob("*.jar"))
 
 
 def class_path(version: str) -> str:
@@ -109,10 +126,19 @@ def _alone(directory: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _fetch(version: str, target: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix=f".{version}-", dir=target.parent))
+def _have(what: str, target: Path, artifacts: Sequence[_Artifact], *, transitive: bool = True) -> None:
+    if target.is_dir():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(target.parent):
+        if not target.is_dir():  # another process may have been first
+            _fetch(what, target, _ivy_module(artifacts, transitive))
+
+
+def _fetch(what: str, target: Path, module: str) -> None:
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        (work / "ivy.xml").write_text(_ivy_module(version), encoding="utf-8")
+        (work / "ivy.xml").write_text(module, encoding="utf-8")
         command = [
             str(java_executable()),
             *("-jar", str(pyspark_jar("ivy-"))),
@@ -131,12 +157,12 @@ def _fetch(version: str, target: Path) -> None:
             )
         except subprocess.TimeoutExpired as error:
             raise JarsUnavailableError(
-                f"RocketMQ {version} did not arrive in {_TIMEOUT:.0f} s: is Maven Central within reach?"
+                f"{what} did not arrive in {_TIMEOUT:.0f} s: is Maven Central within reach?"
             ) from error
         if run.returncode != 0:
             tail = "\n".join(run.stdout.splitlines()[-20:])
             raise JarsUnavailableError(
-                f"fetching RocketMQ {version} failed (exit code {run.returncode}): "
+                f"fetching {what} failed (exit code {run.returncode}): "
                 f"is Maven Central within reach? Ivy said:\n{tail}"
             )
         try:
@@ -149,10 +175,11 @@ def _fetch(version: str, target: Path) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _ivy_module(version: str) -> str:
+def _ivy_module(artifacts: Sequence[_Artifact], transitive: bool) -> str:
+    more = "" if transitive else ' transitive="false"'
     dependencies = "\n".join(
-        f'    <dependency org="org.apache.rocketmq" name="{name}" rev="{version}" conf="default"/>'
-        for name in _MODULES
+        f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default"{more}/>'
+        for organisation, name, version in artifacts
     )
     return (
         '<ivy-module version="2.0">\n'

@@ -38,7 +38,7 @@ from tests.compat.message import Message
 
 _TAIL = Path(__file__).parents[2] / "jobs" / "tail.py"
 #: Files as small as this roll within seconds, so that more than the first one is compared.
-_CONFIG: dict[str, object] = {
+CONFIG: dict[str, object] = {
     "mappedFileSizeCommitLog": 1 << 20,
     "mappedFileSizeConsumeQueue": 500 * 20,
     "maxHashSlotNum": 5000,
@@ -48,7 +48,7 @@ _CONFIG: dict[str, object] = {
     # A broker that shares two cores with everything else here refuses what has waited for 200 ms.
     "waitTimeMillsInSendQueue": 10_000,
 }
-_TOPICS = {"Orders": 4, "Payments": 2, "Audit": 1}
+TOPICS = {"Orders": 4, "Payments": 2, "Audit": 1}
 _TAGS = (None, "created", "paid")
 _BURST = 10
 _SAY_SECONDS = 2.0
@@ -137,15 +137,15 @@ def run(
     """
     tell = tell or say
     store, out, conf = work / "store", work / "derived", work / "broker.conf"
-    conf.write_text(conf_text({**_CONFIG, "storePathRootDir": store}), encoding="utf-8")
+    conf.write_text(conf_text({**CONFIG, "storePathRootDir": store}), encoding="utf-8")
     with ExitStack() as stack:
-        broker = Broker(version, store, _CONFIG)
+        broker = Broker(version, store, CONFIG)
         with broker:
             tell("broker", f"RocketMQ {version} at 127.0.0.1:{broker.port}, name server {broker.name_server}")
-            for topic, queues in _TOPICS.items():
+            for topic, queues in TOPICS.items():
                 broker.create_topic(topic, queues)
-            producer = stack.enter_context(_Producer(broker, rate))
-            tell("producer", f"{rate} messages a second to {', '.join(_TOPICS)}")
+            producer = stack.enter_context(Producer(broker, rate))
+            tell("producer", f"{rate} messages a second to {', '.join(TOPICS)}")
             said = stack.enter_context((work / "tail.log").open("w"))
             words = [str(store), "--out", str(out), "--broker-conf", str(conf)]
             job = cluster.begin(_TAIL, [*words, "--rocketmq-version", version], stderr=said.fileno())
@@ -170,7 +170,7 @@ def say(who: str, what: str) -> None:
     typer.echo(f"{who:<10} {what}")
 
 
-class _Producer:
+class Producer:
     """A real client that sends in a thread, bursts of one queue after the other."""
 
     def __init__(self, broker: Broker, rate: int) -> None:
@@ -181,7 +181,7 @@ class _Producer:
         self._failure: Exception | None = None
         self.sent = 0
 
-    def __enter__(self) -> _Producer:
+    def __enter__(self) -> Producer:
         self._thread.start()
         return self
 
@@ -201,7 +201,7 @@ class _Producer:
         return self.sent
 
     def _send(self) -> None:
-        queues = [(topic, number) for topic, count in _TOPICS.items() for number in range(count)]
+        queues = [(topic, number) for topic, count in TOPICS.items() for number in range(count)]
         try:
             due = time.monotonic()
             while not self._ending.is_set():
@@ -220,9 +220,7 @@ class _Producer:
         return Message(topic, queue_id, body, tags=_TAGS[number % len(_TAGS)], keys=f"order-{number // 3}")
 
 
-def _watch(
-    job: Job, out: Path, producer: _Producer, seconds: float, tell: Callable[[str, str], None]
-) -> None:
+def _watch(job: Job, out: Path, producer: Producer, seconds: float, tell: Callable[[str, str], None]) -> None:
     """Say how far the tail is, while it follows."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:

@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -21,6 +22,8 @@ from typing import IO
 
 import psutil
 
+from tests.compat.jars import cache_dir
+
 PROJECT = Path(__file__).parents[2]
 #: Where each host has the shared directory.
 SHARED = Path("/mnt")
@@ -29,6 +32,8 @@ OWN = Path("/media/own")
 #: Where each host has what ``work/conf`` holds.
 CONF = Path("/media/conf")
 _NETWORK = "10.77.0"
+#: A user that isn't root; each host knows it by this name.
+USER, USER_NAME = 31977, "rocketmq"
 _READY_SECONDS = 30.0
 _TAG = "reput"
 
@@ -42,9 +47,11 @@ mount --bind {work} {own}
 mount --bind {conf} /media/conf
 {share}
 mount --bind {names} /etc/hosts
+mount --bind {passwd} /etc/passwd
 mount -t tmpfs tmpfs /tmp
 mkdir -p {project}
 mountpoint -q {project} || [ -e {project}/pyproject.toml ] || mount --bind /media/project {project}
+{opened}
 hostname {name}
 ip link set lo up
 """
@@ -106,11 +113,13 @@ class Host:
         *,
         log: IO[str] | None = None,
         stdout: int | None = None,
+        user: int = 0,
         **environment: str,
     ) -> subprocess.Popen[str]:
         """Start a program in the host; ``log`` gets what it says."""
+        as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
         process = subprocess.Popen(
-            [*self._enter, *map(str, words)],
+            [*self._enter, *as_user, *map(str, words)],
             stdin=subprocess.DEVNULL,
             stdout=stdout or log,
             stderr=log,
@@ -175,6 +184,8 @@ def hosts(work: Path, shared: Path, count: int) -> Iterator[list[Host]]:
     names = work / "hosts"
     lines = [f"{_NETWORK}.{number} {_name(number)}\n" for number in range(1, count + 1)]
     names.write_text("".join(["127.0.0.1 localhost\n", *lines]), encoding="utf-8")
+    known = Path("/etc/passwd").read_text(encoding="utf-8")
+    (work / "passwd").write_text(f"{known}{USER_NAME}:x:{USER}:{USER}::/tmp:/bin/sh\n", encoding="utf-8")
     (work / "conf").mkdir()
     _ip("netns", "add", switch)
     try:
@@ -208,6 +219,8 @@ def _make(number: int, tag: str, switch: str, work: Path, shared: Path) -> Host:
         own=OWN,
         share=f"mount --bind {shlex.quote(str(shared))} {SHARED}",
         names=shlex.quote(str(names)),
+        opened=_opened(),
+        passwd=shlex.quote(str(work / "passwd")),
         name=name,
     )
     # Killed with the tests, however these end.
@@ -243,6 +256,23 @@ def _make(number: int, tag: str, switch: str, work: Path, shared: Path) -> Host:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return Host(name, address, number, own, children[0].pid, holder)
+
+
+def _opened() -> str:
+    """Let every user reach interpreter and jars, also where they lie in a home directory of root's."""
+    wanted = [Path(sys.base_prefix), cache_dir().parent, *Path.home().glob(".ivy2*")]
+    closed = {
+        parent for path in wanted for parent in path.parents if not parent.stat().st_mode & stat.S_IXOTH
+    }
+    lines: list[str] = []
+    if closed:
+        parent = min(closed)
+        kept = [path for path in wanted if path.is_relative_to(parent) and path.is_dir()]
+        inner = [(shlex.quote(str(path)), f"/media/kept/{number}") for number, path in enumerate(kept)]
+        lines += [f"mkdir -p {place}; mount --bind {path} {place}" for path, place in inner]
+        lines.append(f"mount -t tmpfs -o mode=755 tmpfs {shlex.quote(str(parent))}")
+        lines += [f"mkdir -p {path}; mount --bind {place} {path}" for path, place in inner]
+    return "\n".join(lines)
 
 
 def _clear() -> None:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import os
 import secrets
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyspark
-
 from tests.hosts.network import CONF, OWN, PROJECT, Host
+from tests.hosts.submitting import HOME, IMPATIENT, JAVA_OPTIONS, Submitted, spark_submit, start_daemon
 
-_HOME = Path(pyspark.__file__).parent
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_WAIT_SECONDS = 120.0
 _PORT = 7077
 
 
@@ -28,10 +22,12 @@ class Cluster:
 
     Attributes:
         driver: the host of master and drivers.
+        user: who runs drivers; and workers, if nobody else is named.
         workers: hosts with a worker.
     """
 
     driver: Host
+    user: int
     _environment: dict[str, str]
     workers: list[Host] = field(default_factory=list)
     _submitted: int = 0
@@ -41,85 +37,56 @@ class Cluster:
         """The master's URL."""
         return f"spark://{self.driver.address}:{_PORT}"
 
-    def add(self, host: Host) -> None:
+    def add(self, host: Host, *, user: int | None = None, **environment: str) -> None:
         """Start a worker with one core on a host, and return when it is registered."""
-        words = [
-            "worker.Worker",
-            "--cores",
-            "1",
-            "--memory",
-            "1g",
-            "--work-dir",
-            str(OWN / "work"),
-            self.master,
-        ]
-        self._daemon(host, "worker", words, "Successfully registered with master")
+        words = ["--cores", "1", "--memory", "1g", "--work-dir", str(OWN / "work"), self.master]
+        ready = "Successfully registered with master"
+        by = self.user if user is None else user
+        host.run("install", "-d", "-o", str(by), "-g", str(by), OWN / "work")
+        self._start(host, "worker", "worker.Worker", words, ready, by, environment)
         self.workers.append(host)
 
-    def begin(self, script: Path, words: Sequence[str | Path], **settings: str) -> Submitted:
+    def begin(
+        self,
+        script: Path,
+        words: Sequence[str | Path],
+        *,
+        environment: Mapping[str, str] | None = None,
+        **settings: str,
+    ) -> Submitted:
         """Start spark-submit in client mode on the driver's host."""
         self._submitted += 1
         log = self.driver.own / f"driver-{self._submitted}.log"
-        options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-        command = [_HOME / "bin" / "spark-submit", "--master", self.master, *options, script, *words]
-        with log.open("w", encoding="utf-8") as said:
-            process = self.driver.start(command, log=said, stdout=subprocess.PIPE, **self._of(self.driver))
-        return Submitted(process, log)
+        options = ["--master", self.master]
+        around = {**self._of(self.driver), **(environment or {})}
+        return spark_submit(self.driver, log, options, script, words, settings, around, self.user)
 
     def start_master(self) -> None:
         """Start the master, and return when it listens."""
-        self._daemon(
-            self.driver, "master", ["master.Master", "--port", str(_PORT)], "Starting Spark master at"
-        )
+        words = ["--port", str(_PORT)]
+        ready = "Starting Spark master at"
+        self._start(self.driver, "master", "master.Master", words, ready, self.user, {})
 
-    def _daemon(self, host: Host, name: str, words: Sequence[str], ready: str) -> None:
-        log = host.own / f"{name}.log"
-        command = [
-            _HOME / "bin" / "spark-class",
-            f"org.apache.spark.deploy.{words[0]}",
-            *("--host", host.address, "--webui-port", "0"),
-            *words[1:],
-        ]
-        with log.open("w", encoding="utf-8") as said:
-            process = host.start(command, log=said, **self._of(host))
-        deadline = time.monotonic() + _WAIT_SECONDS
-        while not re.search(ready, text := log.read_text(encoding="utf-8", errors="replace")):
-            assert process.poll() is None, text
-            assert time.monotonic() < deadline, text
-            time.sleep(0.05)
+    def _start(
+        self,
+        host: Host,
+        name: str,
+        main: str,
+        words: Sequence[str],
+        ready: str,
+        user: int,
+        environment: dict[str, str],
+    ) -> None:
+        bound = ("--host", host.address, "--webui-port", "0")
+        command = [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{main}", *bound, *words]
+        start_daemon(host, name, command, ready, {**self._of(host), **environment}, user)
 
     def _of(self, host: Host) -> dict[str, str]:
         return {**self._environment, "SPARK_LOCAL_IP": host.address}
 
 
-@dataclass(slots=True)
-class Submitted:
-    """A spark-submit that was started."""
-
-    process: subprocess.Popen[str]
-    log: Path
-
-    @property
-    def said(self) -> str:
-        """What it wrote to stderr."""
-        return self.log.read_text(encoding="utf-8", errors="replace")
-
-    def wait(self, seconds: float = 300.0) -> tuple[int, str]:
-        """Its exit code and stdout."""
-        stdout, _ = self.process.communicate(timeout=seconds)
-        return self.process.returncode, stdout
-
-    def wait_for(self, pattern: str, seconds: float = 120.0) -> None:
-        """Return when it has said something."""
-        deadline = time.monotonic() + seconds
-        while not re.search(pattern, self.said):
-            assert self.process.poll() is None, self.said
-            assert time.monotonic() < deadline, self.said
-            time.sleep(0.02)
-
-
 @contextmanager
-def cluster(hosts: Sequence[Host], workers: int) -> Iterator[Cluster]:
+def cluster(hosts: Sequence[Host], workers: int, user: int = 0) -> Iterator[Cluster]:
     """Start a cluster: the driver's host is the first, the next ones have a worker."""
     conf = hosts[0].own.parent / "conf"
     log4j = (PROJECT / "conf" / "log4j2.properties").read_text(encoding="utf-8")
@@ -136,29 +103,28 @@ def cluster(hosts: Sequence[Host], workers: int) -> Iterator[Cluster]:
         "spark.driver.host": hosts[0].address,
         "spark.driver.bindAddress": hosts[0].address,
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
-        "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
         "spark.cores.max": str(len(hosts)),
-        # A host that is gone is missed soon.
-        "spark.network.timeout": "20s",
-        "spark.network.timeoutInterval": "5s",
-        "spark.executor.heartbeatInterval": "2s",
         "spark.worker.timeout": "15",
+        **IMPATIENT,
     }
     defaults = conf / "spark-defaults.conf"
     defaults.touch(mode=0o600)
     defaults.write_text("".join(f"{key} {value}\n" for key, value in settings.items()), encoding="utf-8")
+    os.chown(defaults, user, user)
     running = Cluster(
         hosts[0],
+        user,
         {
-            "SPARK_HOME": str(_HOME),
+            "SPARK_HOME": str(HOME),
             "SPARK_CONF_DIR": str(CONF),
             "SPARK_LOCAL_DIRS": "/tmp",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"{_JAVA_OPTIONS} -Dspark.worker.timeout=15",
-            "SPARK_LAUNCHER_OPTS": _JAVA_OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": f"{JAVA_OPTIONS} -Dspark.worker.timeout=15",
+            "SPARK_LAUNCHER_OPTS": JAVA_OPTIONS,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(PROJECT / "lib"),
         },

@@ -12,19 +12,22 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
+import reput
 from reput.format import names
-from reput.output.journal.journal import read_state
 from reput.store.compare import compare
-from tests.golden.store import GoldenStore, unpack
-from tests.hosts import gluster, network
-from tests.hosts.network import OWN, PROJECT, SHARED, Host
-from tests.hosts.standalone import Cluster, Submitted, cluster
+from tests.compat.jars import cache_dir, jars
+from tests.hosts import clock, gluster, network
+from tests.hosts.network import OWN, PROJECT, SHARED
+from tests.hosts.place import BATCH, Place, long, place
+from tests.hosts.standalone import Cluster, cluster
+from tests.hosts.submitting import Submitted, await_text, delta_jars
 from tests.rebuilds import tree
 
 pytestmark = [
@@ -32,11 +35,9 @@ pytestmark = [
     pytest.mark.skipif(network.why_not() is not None, reason=f"NOT TESTED: {network.why_not()}"),
 ]
 
-_EVERYTHING = os.environ.get("REPUT_HOSTS") == "1"
-#: What takes minutes is left to `make hosts`.
-long = pytest.mark.skipif(not _EVERYTHING, reason="run by `make hosts`")
+#: Of the broker that runs on a host.
+_RELEASE = "5.5.0"
 _ONE_PROCESS = "each queue file and index file is written by one process"
-_BATCH = "70k"
 #: jobs/tail.py, with each batch done as one of a backlog: by tasks on the executors.
 _LARGE = """
 import sys
@@ -49,46 +50,18 @@ main(["tail", *sys.argv[1:]])
 
 
 @dataclass
-class Place:
-    """Hosts with a cluster, and what they share.
+class Standalone:
+    """The hosts, and Spark's standalone cluster on them."""
 
-    Attributes:
-        shared: the shared directory, as the test sees it.
-    """
-
-    hosts: list[Host]
+    place: Place
     spark: Cluster
-    shared: Path
-    golden: GoldenStore
-    has_own_caches: bool
-    outputs: int = 0
 
     def submit(self, job: str, *words: str, **settings: str) -> Submitted:
         return self.spark.begin(PROJECT / "jobs" / f"{job}.py", words, **settings)
 
     def rebuild(self, out: str, *more: str) -> Submitted:
-        return self.submit("rebuild", f"{SHARED}/store", *self._options, "--out", f"{SHARED}/{out}", *more)
-
-    @property
-    def _options(self) -> Sequence[str]:
-        return ("--broker-conf", f"{SHARED}/broker.conf", "--rocketmq-version", self.golden.version)
-
-    def batches(self, out: str) -> int:
-        journal = self.shared / out / names.REPUT / names.JOURNAL
-        return read_state(journal)[1].batches if journal.exists() else 0
-
-    def wait_for_batches(self, out: str, count: int, submitted: Submitted) -> None:
-        deadline = time.monotonic() + 240
-        while self.batches(out) < count:
-            assert submitted.process.poll() is None, submitted.said
-            assert time.monotonic() < deadline, submitted.said
-            time.sleep(0.02)
-
-    def assert_sound(self, out: str) -> None:
-        found = compare(self.golden.root, self.shared / out)
-        assert found.differences == ()
-        assert found.queue_bytes > 0
-        assert found.index_bytes > 0
+        store, options = f"{SHARED}/store", self.place.options
+        return self.submit("rebuild", store, *options, "--out", f"{SHARED}/{out}", *self.place.several, *more)
 
 
 @pytest.fixture(
@@ -104,94 +77,79 @@ class Place:
         ),
     ],
 )
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    work = tmp_path_factory.mktemp("hosts")
-    shared = work / "shared"
-    shared.mkdir()
-    golden = unpack("5.3.3-mixed", work / "store")
-    conf = golden.write_broker_conf(work / "broker.conf")
-    conf.write_text(conf.read_text().replace(str(golden.root), f"{SHARED}/store"))
-    with network.hosts(work, shared, 4) as made:
-        on_gluster = request.param == "glusterfs"
-        volume = gluster.volume(made) if on_gluster else None
-        if volume is not None:
-            volume.__enter__()
-            shared = made[0].own / "brick"
-        shutil.copytree(golden.root, made[0].own / "store")
-        shutil.copy(conf, made[0].own / "broker.conf")
-        made[0].run("cp", "-a", OWN / "store", OWN / "broker.conf", SHARED)
-        with cluster(made, 2) as spark:
-            yield Place(made, spark, shared, golden, on_gluster)
+def on(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    jars(_RELEASE)  # hosts have no way out to fetch them
+    on_gluster = request.param == "glusterfs"
+    with (
+        place(tmp_path_factory.mktemp("hosts"), 4, on_gluster=on_gluster) as made,
+        cluster(made.hosts, 2) as spark,
+    ):
+        yield Standalone(made, spark)
 
 
-def test_every_byte_is_the_brokers(place: Place) -> None:
-    submitted = place.rebuild("plain", "--json", "--max-bytes-per-trigger", _BATCH, *_several(place))
+def test_every_byte_is_the_brokers(on: Standalone) -> None:
+    submitted = on.rebuild("plain", "--json", "--max-bytes-per-trigger", BATCH)
     code, stdout = submitted.wait()
     assert code == 0, submitted.said
-    place.assert_sound("plain")
+    on.place.assert_sound("plain")
     assert _ONE_PROCESS in submitted.said
     assert json.loads(stdout)["findings"] == []
     assert json.loads(stdout)["batches"] > 3
 
 
-def _several(place: Place) -> Sequence[str]:
-    """On one kernel hosts do share a page cache, and have to be told that they don't count on it."""
-    return () if place.has_own_caches else ("--several-hosts",)
-
-
 @long
-def test_a_driver_is_killed_and_its_tasks_go_on(place: Place) -> None:
+def test_a_driver_is_killed_and_its_tasks_go_on(on: Standalone) -> None:
     """What they write later, below the directories of the run that is over, changes nothing."""
-    words = ("--max-bytes-per-trigger", _BATCH, *_several(place))
-    submitted = place.rebuild("killed-driver", *words)
-    place.wait_for_batches("killed-driver", 2, submitted)
+    words = ("--max-bytes-per-trigger", BATCH)
+    submitted = on.rebuild("killed-driver", *words)
+    on.place.wait_for_batches("killed-driver", 2, submitted)
     os.killpg(submitted.process.pid, signal.SIGKILL)
     submitted.process.wait()
-    code, _ = (again := place.rebuild("killed-driver", *words)).wait()
+    code, _ = (again := on.rebuild("killed-driver", *words)).wait()
     assert code == 0, again.said
-    place.assert_sound("killed-driver")
-    assert place.batches("killed-driver") > 3
+    on.place.assert_sound("killed-driver")
+    assert on.place.batches("killed-driver") > 3
 
 
 @long
-def test_a_cable_is_out_for_a_while(place: Place) -> None:
+def test_a_cable_is_out_for_a_while(on: Standalone) -> None:
     """A worker that comes back after its run is over changes nothing."""
-    submitted = place.rebuild("cut", "--max-bytes-per-trigger", _BATCH, *_several(place))
-    place.wait_for_batches("cut", 1, submitted)
-    place.hosts[2].cut()
+    submitted = on.rebuild("cut", "--max-bytes-per-trigger", BATCH)
+    on.place.wait_for_batches("cut", 1, submitted)
+    on.place.hosts[2].cut()
     try:
         code, _ = submitted.wait()
         assert code == 0, submitted.said
-        place.assert_sound("cut")
-        before = tree(place.shared / "cut")
+        on.place.assert_sound("cut")
+        before = tree(on.place.shared / "cut")
     finally:
-        place.hosts[2].mend()
+        on.place.hosts[2].mend()
     time.sleep(5)
-    assert tree(place.shared / "cut") == before
+    assert tree(on.place.shared / "cut") == before
 
 
 @long
-def test_a_worker_that_joins_late(place: Place) -> None:
-    submitted = place.rebuild("late", "--max-bytes-per-trigger", _BATCH, *_several(place))
-    place.wait_for_batches("late", 1, submitted)
-    place.spark.add(place.hosts[3])
+def test_a_worker_that_joins_late(on: Standalone) -> None:
+    submitted = on.rebuild("late", "--max-bytes-per-trigger", BATCH)
+    on.place.wait_for_batches("late", 1, submitted)
+    on.spark.add(on.place.hosts[3])
     code, _ = submitted.wait()
     assert code == 0, submitted.said
-    place.assert_sound("late")
+    on.place.assert_sound("late")
 
 
 @long
-def test_a_store_is_verified(place: Place) -> None:
-    words = (f"{SHARED}/store", *place._options, "--json")
-    code, stdout = (sound := place.submit("verify", *words)).wait()
+def test_a_store_is_verified(on: Standalone) -> None:
+    words = (f"{SHARED}/store", *on.place.options, "--json")
+    code, stdout = (sound := on.submit("verify", *words)).wait()
     assert code == 0, sound.said
     assert json.loads(stdout)["findings"] == []
-    lost = place.shared / "store" / names.CONSUME_QUEUE / "Orders" / "0" / names.offset_name(0)
+    lost = on.place.shared / "store" / names.CONSUME_QUEUE / "Orders" / "0" / names.offset_name(0)
     with lost.open("r+b") as file:
         held = file.read(20)
         file.seek(0)
         file.write(bytes(20))
-    code, stdout = (harmed := place.submit("verify", *words)).wait()
+    code, stdout = (harmed := on.submit("verify", *words)).wait()
     with lost.open("r+b") as file:
         file.write(held)
     assert code == 1, harmed.said
@@ -199,50 +157,120 @@ def test_a_store_is_verified(place: Place) -> None:
 
 
 @long
-def test_many_stores(place: Place) -> None:
+def test_many_stores(on: Standalone) -> None:
     stores = []
     for name in ("a", "b"):
-        place.hosts[0].run("mkdir", SHARED / name)
-        place.hosts[0].run("cp", "-a", OWN / "store", SHARED / name)
+        on.place.hosts[0].run("mkdir", SHARED / name)
+        on.place.hosts[0].run("cp", "-a", OWN / "store", SHARED / name)
         stores.append(f"{SHARED}/{name}/store")
-    words = (*place._options, "--out-root", f"{SHARED}/many", "--at-once", "2", *_several(place))
-    code, _ = (submitted := place.submit("rebuild_many", *stores, *words)).wait()
+    words = (*on.place.options, "--out-root", f"{SHARED}/many", "--at-once", "2", *on.place.several)
+    code, _ = (submitted := on.submit("rebuild_many", *stores, *words)).wait()
     assert code == 0, submitted.said
     for name in ("a", "b"):
-        place.assert_sound(f"many/{name}/store")
+        on.place.assert_sound(f"many/{name}/store")
 
 
 @long
-def test_a_tail_follows(place: Place) -> None:
+def test_a_tail_follows(on: Standalone) -> None:
     """Its first batch is a backlog, which tasks do; the next ones are the driver's."""
     words = (
         f"{SHARED}/store",
-        *place._options,
+        *on.place.options,
         "--out",
         f"{SHARED}/tailed",
         "--max-bytes-per-trigger",
-        _BATCH,
+        BATCH,
     )
-    script = place.hosts[0].own / "large.py"
+    script = on.place.hosts[0].own / "large.py"
     script.write_text(_LARGE, encoding="utf-8")
-    submitted = place.spark.begin(OWN / "large.py", [*words, *_several(place)])
-    place.wait_for_batches("tailed", 3, submitted)
-    place.hosts[0].run(
+    submitted = on.spark.begin(OWN / "large.py", [*words, *on.place.several])
+    on.place.wait_for_batches("tailed", 3, submitted)
+    on.place.hosts[0].run(
         sys.executable, "-m", "reput.cli", "stop", SHARED / "tailed", PYTHONPATH=str(PROJECT / "lib")
     )
     code, _ = submitted.wait()
     assert code == 0, submitted.said
     assert _ONE_PROCESS in submitted.said
-    code, _ = (rest := place.rebuild("tailed", *_several(place))).wait()
+    code, _ = (rest := on.rebuild("tailed")).wait()
     assert code == 0, rest.said
-    place.assert_sound("tailed")
+    on.place.assert_sound("tailed")
 
 
-def test_a_host_is_killed(place: Place) -> None:
+@long
+def test_a_tail_follows_a_broker(on: Standalone) -> None:
+    """Whose log lies where all hosts see it; tasks do each batch."""
+    first = on.place.hosts[0]
+    store, out = on.place.shared / "live", on.place.shared / "followed"
+    conf, version = f"{SHARED}/live.conf", _RELEASE
+    words = (f"{SHARED}/live", "--broker-conf", conf, "--rocketmq-version", version)
+    log = first.own / "broker.log"
+    with log.open("w", encoding="utf-8") as said:
+        broker = first.start(
+            [sys.executable, "-m", "tests.hosts.broker", version, words[0], conf, "60", "100"],
+            log=said,
+            PYTHONPATH=f"{PROJECT}/lib:{PROJECT}",
+            XDG_CACHE_HOME=str(cache_dir().parents[1]),
+        )
+    await_text(log, "ready", broker)
+    script = first.own / "large.py"
+    script.write_text(_LARGE, encoding="utf-8")
+    tail = on.spark.begin(OWN / "large.py", [*words, "--out", f"{SHARED}/followed", *on.place.several])
+    try:
+        on.place.wait_for_batches("followed", 3, tail)
+        assert broker.poll() is None, "the broker stopped before the tail had begun"
+        assert broker.wait(300) == 0, log.read_text(encoding="utf-8")
+        deadline = time.monotonic() + 120
+        while compare(store, out).differences and time.monotonic() < deadline:
+            assert tail.process.poll() is None, tail.said
+            time.sleep(0.5)
+    finally:
+        first.run(
+            sys.executable, "-m", "reput.cli", "stop", f"{SHARED}/followed", PYTHONPATH=str(PROJECT / "lib")
+        )
+    code, _ = tail.wait()
+    assert code == 0, tail.said
+    found = compare(store, out)
+    assert found.differences == ()
+    assert found.queue_bytes > 0
+    assert "stopped after" in log.read_text(encoding="utf-8")
+
+
+@long
+def test_clocks_are_five_minutes_off(on: Standalone) -> None:
+    """A worker's is ahead, the driver's behind."""
+    if (why := clock.why_not()) is not None:
+        pytest.skip(f"NOT TESTED: {why}")
+    on.spark.add(on.place.hosts[3], **clock.off_by("+300s"))
+    words = (f"{SHARED}/store", *on.place.options, "--out", f"{SHARED}/off", *on.place.several)
+    job = PROJECT / "jobs" / "rebuild.py"
+    more = ("--json", "--max-bytes-per-trigger", BATCH)
+    submitted = on.spark.begin(job, [*words, *more], environment=clock.off_by("-300s"))
+    code, stdout = submitted.wait()
+    assert code == 0, submitted.said
+    assert json.loads(stdout)["findings"] == []
+    on.place.assert_sound("off")
+
+
+@long
+def test_a_table_of_messages(on: Standalone) -> None:
+    copies = [shutil.copy(jar, on.place.hosts[0].own) for jar in delta_jars()]
+    named = ",".join(str(OWN / Path(jar).name) for jar in copies)
+    words = (f"{SHARED}/store", "--table", f"{SHARED}/table", *on.place.options, "--bodies", "--json")
+    for _ in range(2):
+        submitted = on.submit("catalog", *words, "--max-bytes-per-trigger", BATCH, **{"spark.jars": named})
+        code, _ = submitted.wait()
+        assert code == 0, submitted.said
+        held = DeltaTable(on.place.shared / "table").to_pyarrow_table(columns=["physicalOffset", "body"])
+        rows = sorted(zip(*(held[name].to_pylist() for name in ("physicalOffset", "body")), strict=True))
+        log = reput.open(on.place.golden.root, rocketmq_version="5.3.3")
+        assert rows == [(one.record.physical_offset, one.record.body) for one in log.messages()]
+
+
+def test_a_host_is_killed(on: Standalone) -> None:
     """Its first process goes, and with it all others; comes last: it doesn't come back."""
-    submitted = place.rebuild("killed-host", "--max-bytes-per-trigger", _BATCH, *_several(place))
-    place.wait_for_batches("killed-host", 1, submitted)
-    place.hosts[1].kill()
+    submitted = on.rebuild("killed-host", "--max-bytes-per-trigger", BATCH)
+    on.place.wait_for_batches("killed-host", 1, submitted)
+    on.place.hosts[1].kill()
     code, _ = submitted.wait()
     assert code == 0, submitted.said
-    place.assert_sound("killed-host")
+    on.place.assert_sound("killed-host")
