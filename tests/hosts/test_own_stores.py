@@ -22,8 +22,9 @@ from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack
 from tests.hosts import network
 from tests.hosts.network import OWN, PROJECT, Host
-from tests.hosts.standalone import Cluster, Submitted, cluster
-from tests.hosts.test_several_hosts import long
+from tests.hosts.place import long
+from tests.hosts.standalone import Cluster, cluster
+from tests.hosts.submitting import Submitted
 
 pytestmark = [
     pytest.mark.spark,
