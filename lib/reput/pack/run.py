@@ -31,8 +31,13 @@ MANIFEST = "reput-env.json"
 _PROGRAM = "bin/python"
 _COMMAND = "bin/reput"
 _EXTRAS = ("spark",)
-_SHELL = b"""#!/bin/sh
-exec "$(dirname "$(readlink -f "$0")")/python" -P -m reput.cli "$@"
+#: For the shell one command, for Python a text and the program.
+_SCRIPT = b"""#!/bin/sh
+'''exec' "$(dirname "$(readlink -f "$0")")/python" "$0" "$@"
+' '''
+from reput.cli import main
+
+main()
 """
 #: Packages in the home directory of whoever runs it don't count, as in a virtual environment.
 _ALONE = b"include-system-site-packages = false\n"
@@ -217,7 +222,7 @@ def pack(
             for place, path in sources.items():
                 tree.copy(place, path)
             unusable = take_along(root, sources, _PROGRAM, tree.copy)
-            tree.write(_COMMAND, _SHELL, 0o755)
+            tree.write(_COMMAND, _SCRIPT, 0o755)
             tree.write("pyvenv.cfg", _ALONE)
             say("compiling modules and kernels")
             code = dict.fromkeys((python.library_place, python.site_place))
