@@ -16,7 +16,8 @@ import pyspark
 
 from tests.hosts.network import CONF, OWN, PROJECT, Host
 
-_HOME = Path(pyspark.__file__).parent
+#: Where Spark is.
+HOME = Path(pyspark.__file__).parent
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _WAIT_SECONDS = 120.0
 _PORT = 7077
@@ -61,7 +62,7 @@ class Cluster:
         self._submitted += 1
         log = self.driver.own / f"driver-{self._submitted}.log"
         options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-        command = [_HOME / "bin" / "spark-submit", "--master", self.master, *options, script, *words]
+        command = [HOME / "bin" / "spark-submit", "--master", self.master, *options, script, *words]
         with log.open("w", encoding="utf-8") as said:
             process = self.driver.start(command, log=said, stdout=subprocess.PIPE, **self._of(self.driver))
         return Submitted(process, log)
@@ -75,7 +76,7 @@ class Cluster:
     def _daemon(self, host: Host, name: str, words: Sequence[str], ready: str) -> None:
         log = host.own / f"{name}.log"
         command = [
-            _HOME / "bin" / "spark-class",
+            HOME / "bin" / "spark-class",
             f"org.apache.spark.deploy.{words[0]}",
             *("--host", host.address, "--webui-port", "0"),
             *words[1:],
@@ -119,8 +120,14 @@ class Submitted:
 
 
 @contextmanager
-def cluster(hosts: Sequence[Host], workers: int) -> Iterator[Cluster]:
-    """Start a cluster: the driver's host is the first, the next ones have a worker."""
+def cluster(hosts: Sequence[Host], workers: int, **environment: str) -> Iterator[Cluster]:
+    """Start a cluster: the driver's host is the first, the next ones have a worker.
+
+    Args:
+        hosts: all of them.
+        workers: how many have one.
+        environment: more variables of all processes.
+    """
     conf = hosts[0].own.parent / "conf"
     log4j = (PROJECT / "conf" / "log4j2.properties").read_text(encoding="utf-8")
     names = ("master.Master", "worker.Worker")
@@ -153,7 +160,7 @@ def cluster(hosts: Sequence[Host], workers: int) -> Iterator[Cluster]:
     running = Cluster(
         hosts[0],
         {
-            "SPARK_HOME": str(_HOME),
+            "SPARK_HOME": str(HOME),
             "SPARK_CONF_DIR": str(CONF),
             "SPARK_LOCAL_DIRS": "/tmp",
             "SPARK_DAEMON_MEMORY": "256m",
@@ -161,6 +168,7 @@ def cluster(hosts: Sequence[Host], workers: int) -> Iterator[Cluster]:
             "SPARK_LAUNCHER_OPTS": _JAVA_OPTIONS,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(PROJECT / "lib"),
+            **environment,
         },
     )
     running.start_master()
