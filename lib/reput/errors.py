@@ -147,6 +147,10 @@ class SparkError(ReputError):
     """Spark can't run here, or failed by itself."""
 
 
+class PackError(ReputError):
+    """An environment can't be packed for other hosts."""
+
+
 class BrokerError(ReputError):
     """A running broker, or RocketMQ's client, refused or didn't answer; ``path`` is the name server."""
 

@@ -14,7 +14,19 @@ from reput.errors import ReputError, SparkError
 from reput.store.system_errors import shortage
 
 #: What comes with ``reput[spark]`` and not with reput alone.
-_OF_SPARK = frozenset({"delta", "deltalake", "pandas", "prometheus_client", "py4j", "pyarrow", "pyspark"})
+_OF_SPARK = frozenset(
+    {
+        "delta",
+        "deltalake",
+        "elftools",
+        "packaging",
+        "pandas",
+        "prometheus_client",
+        "py4j",
+        "pyarrow",
+        "pyspark",
+    }
+)
 #: Set to anything, such an error shows its stack trace, too, and Spark's JVM all that it says.
 TRACEBACK = "REPUT_TRACEBACK"
 

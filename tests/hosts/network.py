@@ -97,6 +97,7 @@ class Host:
         number: from 1 on.
         own: its :data:`OWN`, as the test sees it.
         first: its first process, as this host's children see it; what is done in the host ends with it.
+        before: words before those of each program.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Host:
     first: int
     _holder: subprocess.Popen[str]
     _started: list[subprocess.Popen[str]] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
 
     def start(
         self,
@@ -149,7 +151,7 @@ class Host:
 
     @property
     def _enter(self) -> list[str]:
-        return ["nsenter", "--target", str(self.first), "-m", "-u", "-i", "-n", "-p"]
+        return ["nsenter", "--target", str(self.first), "-m", "-u", "-i", "-n", "-p", *self.before]
 
     def cut(self) -> None:
         """Take its cable out."""

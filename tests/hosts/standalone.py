@@ -86,8 +86,15 @@ class Cluster:
 
 
 @contextmanager
-def cluster(hosts: Sequence[Host], workers: int, user: int = 0) -> Iterator[Cluster]:
-    """Start a cluster: the driver's host is the first, the next ones have a worker."""
+def cluster(hosts: Sequence[Host], workers: int, user: int = 0, **environment: str) -> Iterator[Cluster]:
+    """Start a cluster: the driver's host is the first, the next ones have a worker.
+
+    Args:
+        hosts: all of them.
+        workers: how many have one.
+        user: see :class:`Cluster`.
+        environment: more variables of all processes.
+    """
     conf = hosts[0].own.parent / "conf"
     log4j = (PROJECT / "conf" / "log4j2.properties").read_text(encoding="utf-8")
     names = ("master.Master", "worker.Worker")
@@ -127,6 +134,7 @@ def cluster(hosts: Sequence[Host], workers: int, user: int = 0) -> Iterator[Clus
             "SPARK_LAUNCHER_OPTS": JAVA_OPTIONS,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(PROJECT / "lib"),
+            **environment,
         },
     )
     running.start_master()

@@ -19,7 +19,7 @@ _ORDER = [
     *("rebuild", "rebuild-many", "recover", "undo", "export", "resend"),
     *("tail", "status", "stop"),
     "catalog",
-    *("demo", "doctor"),
+    *("demo", "doctor", "pack"),
 ]
 _OLD_OPTIONS = {
     "query": {"--from": "--since", "--max": "--limit", "--count": "--limit", "--body": "--bodies"},

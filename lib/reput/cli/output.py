@@ -499,10 +499,11 @@ class ProgressDisplay:
 
     Args:
         doing: what is being done.
+        what: what is counted besides bytes, in the singular.
     """
 
-    def __init__(self, doing: str = "rebuilding") -> None:
-        self._doing = doing
+    def __init__(self, doing: str = "rebuilding", what: str = "message") -> None:
+        self._doing, self._what = doing, what
         console = Console(stderr=True)
         self._bar = (
             Progress(
@@ -549,7 +550,7 @@ class ProgressDisplay:
                 self._bar.reset(self._task)
         self._last = done
         elapsed, since = now - self._began, done - self._begun_at
-        facts = f"{messages:,} messages"
+        facts = counted(messages, self._what)
         # What is known of the first moments, or of a few bytes, is no rate.
         known = elapsed >= _RATE_SECONDS and since >= _RATE_BYTES
         if known:

@@ -38,7 +38,7 @@ def is_installed() -> bool:
 
 
 def check_spark() -> None:
-    """Check that Spark is installed, and that its Java is there and new enough; under spark-submit it runs.
+    """Check that Spark is there with its jars, and a Java that is new enough; under spark-submit it runs.
 
     Raises:
         SparkError: it isn't.
@@ -47,6 +47,7 @@ def check_spark() -> None:
         return
     if not is_installed():
         raise without_spark("pyspark")
+    check_jars()
     home = os.environ.get("JAVA_HOME")
     found, version = java()
     expected = f"Java {LEAST_JAVA} or later (17 and 21 are known to work)"
@@ -68,6 +69,24 @@ def check_spark() -> None:
             expected=expected,
             found="a Java of unknown version" if version is None else f"Java {version}",
             next_step=next_step,
+        )
+
+
+def check_jars() -> None:
+    """Check that Spark's jars are there, which `reput pack` leaves to the cluster.
+
+    Raises:
+        SparkError: they aren't; PySpark would end the process.
+    """
+    spec = find_spec("pyspark")
+    own = "" if spec is None or spec.origin is None else str(Path(spec.origin).parent)
+    home = Path(os.environ.get("SPARK_HOME") or own)
+    if not any((home / name).is_dir() for name in ("jars", "assembly")):
+        raise SparkError(
+            "there are no jars of Spark",
+            path=home / "jars",
+            next_step="Let SPARK_HOME name a Spark, or use an environment packed with --with-spark "
+            "(docs/cluster.md)",
         )
 
 

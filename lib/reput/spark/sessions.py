@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING
 from reput.caches import can_write, own_directory, settle
 from reput.errors import SettingsError, SparkError
 from reput.spark import class_archive
-from reput.spark.java import is_submitted
+from reput.spark.java import check_jars, is_submitted
 from reput.store.system_errors import shortage_in
 from reput.unforeseen import TRACEBACK
 
@@ -120,9 +120,11 @@ def session(
             time.
 
     Raises:
-        SparkError: there is no Java, or the session doesn't start, or has no Delta.
+        SparkError: there is no Java or no Spark, or the session doesn't start, or has no Delta.
         SettingsError: Spark has a setting with which reput can't run.
     """
+    if _starts_jvm():
+        check_jars()
     settle()  # before the JVM is started, so that workers have the kernels where this process has them
     elsewhere = is_submitted() or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     chosen = master or (None if elsewhere else "local[*]")

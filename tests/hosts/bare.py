@@ -1,0 +1,71 @@
+"""A host that has no Python: its root has a shell, tar and what these need, Java, and Spark's jars."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.hosts.network import CONF, OWN, SHARED, Host
+from tests.hosts.submitting import HOME
+
+_ROOT = "bare"
+#: What Spark's scripts and Java call, and what unpacks an archive.
+_PROGRAMS = (
+    *("sh", "bash", "env", "dirname", "basename", "readlink", "cat", "ls", "mkdir", "rm", "cp", "mv", "ln"),
+    *("chmod", "uname", "id", "ps", "tar", "gzip", "nice", "nohup", "hostname", "grep", "sed", "tr", "sleep"),
+)
+_LIBRARY = re.compile(r"(/\S+) \(0x")
+_LOOKS_LIKE_PYTHON = re.compile(r"(lib)?python[0-9.]*(\.so.*)?")
+
+
+def make_bare(host: Host) -> None:
+    """Let all that is started in a host see nothing but a root without any Python.
+
+    Its shared directory, its own and its settings stay where they were.
+    """
+    root = host.own / _ROOT
+    java = Path(shutil.which("java") or "").resolve().parents[1]
+    programs = [Path(path).resolve() for name in _PROGRAMS if (path := shutil.which(name))]
+    (root / "bin").mkdir(parents=True)
+    for name in _PROGRAMS:
+        shutil.copy(shutil.which(name) or name, root / "bin" / name)
+    for library in _libraries([*programs, java / "bin" / "java", *(java / "lib").rglob("*.so")]):
+        if not library.is_relative_to(java):
+            target = root / library.relative_to("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(library, target)
+    (root / "etc").mkdir()
+    for name in ("passwd", "group"):
+        shutil.copy(f"/etc/{name}", root / "etc")
+    mounted = [java, HOME, SHARED, OWN, CONF, *Path("/etc").glob("java*"), Path("/dev"), Path("/etc/hosts")]
+    for path in mounted:
+        place = root / path.relative_to("/")
+        if path.is_dir():
+            place.mkdir(parents=True, exist_ok=True)
+        else:
+            place.touch()
+        inside = OWN / _ROOT / path.relative_to("/")
+        host.run("mount", "--rbind", path, inside)
+    for name, kind in (("proc", "proc"), ("tmp", "tmpfs")):
+        (root / name).mkdir()
+        host.run("mount", "-t", kind, kind, OWN / _ROOT / name)
+    host.before = ["chroot", str(OWN / _ROOT), "/bin/env", "PATH=/bin", f"JAVA_HOME={java}"]
+
+
+def pythons(host: Host) -> list[str]:
+    """What looks like an interpreter in a bare host's root, but in what is mounted there."""
+    root = host.own / _ROOT
+    return [
+        str(Path(directory, name))
+        for directory, _, names in os.walk(root)
+        for name in names
+        if _LOOKS_LIKE_PYTHON.fullmatch(name)
+    ]
+
+
+def _libraries(paths: list[Path]) -> set[Path]:
+    done = subprocess.run(["ldd", *map(str, paths)], capture_output=True, text=True, check=False)
+    return {Path(found) for found in _LIBRARY.findall(done.stdout)}
