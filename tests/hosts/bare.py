@@ -40,15 +40,12 @@ def make_bare(host: Host) -> None:
     (root / "etc").mkdir()
     for name in ("passwd", "group"):
         shutil.copy(f"/etc/{name}", root / "etc")
-    mounted = [java, HOME, SHARED, OWN, CONF, *Path("/etc").glob("java*"), Path("/dev"), Path("/etc/hosts")]
-    for path in mounted:
-        place = root / path.relative_to("/")
-        if path.is_dir():
-            place.mkdir(parents=True, exist_ok=True)
-        else:
-            place.touch()
-        inside = OWN / _ROOT / path.relative_to("/")
-        host.run("mount", "--rbind", path, inside)
+    (root / "etc" / "hosts").touch()
+    directories = [java, HOME, SHARED, OWN, CONF, *Path("/etc").glob("java*"), Path("/dev")]
+    for path in (*directories, Path("/etc/hosts")):
+        if path in directories:
+            (root / path.relative_to("/")).mkdir(parents=True, exist_ok=True)
+        host.run("mount", "--rbind", path, OWN / _ROOT / path.relative_to("/"))
     for name, kind in (("proc", "proc"), ("tmp", "tmpfs")):
         (root / name).mkdir()
         host.run("mount", "-t", kind, kind, OWN / _ROOT / name)

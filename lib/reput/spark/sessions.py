@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from site import getsitepackages
@@ -152,6 +153,7 @@ def session(
         wanted |= {key: value for key, value in _delta(given).items() if key not in given}
     wanted |= {"spark.app.name": application, **(settings or {})}
     spark = _start(wanted)
+    _check_version(spark.version)
     if delta:
         _check_delta(spark)
     if is_submitted():
@@ -213,6 +215,22 @@ def _is_unpacked(package: str) -> bool:
     spec = find_spec(package)
     origin = None if spec is None else spec.origin
     return origin is not None and any(Path(origin).is_relative_to(path) for path in getsitepackages())
+
+
+def _check_version(found: str) -> None:
+    """Check that the cluster's Spark is of the line of the PySpark that was installed with reput.
+
+    Spark puts its own PySpark before that. In an image of Spark's none may be installed.
+    """
+    with suppress(PackageNotFoundError):
+        installed = version("pyspark")
+        if installed.split(".")[:2] != found.split(".")[:2]:
+            raise SparkError(
+                "reput isn't made for this Spark",
+                expected=f"Spark {'.'.join(installed.split('.')[:2])}",
+                found=found,
+                next_step="Give another Spark, or a reput for this one",
+            )
 
 
 def _check_delta(spark: SparkSession) -> None:

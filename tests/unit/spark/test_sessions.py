@@ -184,3 +184,25 @@ def test_ctrl_c_waits_for_a_jvm_that_starts_unless_it_comes_again(
     finally:
         signal.signal(signal.SIGINT, before)
     assert started == [True] * (times == 1)
+
+
+@pytest.mark.parametrize(("found", "is_wanted"), [("4.2.0", True), ("4.2.9-SNAPSHOT", True), ("4.1.1", False)])
+def test_a_cluster_of_another_spark_is_refused(
+    found: str, is_wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark, "version", lambda name: {"pyspark": "4.2.0"}[name])
+    if is_wanted:
+        spark._check_version(found)
+        return
+    with pytest.raises(SparkError) as refused:
+        spark._check_version(found)
+    assert (refused.value.expected, refused.value.found) == ("Spark 4.2", found)
+
+
+def test_without_jars_spark_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `reput pack` leaves PySpark, and where SPARK_HOME names something else."""
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.delenv("SPARK_ENV_LOADED", raising=False)
+    with pytest.raises(SparkError, match="no jars of Spark") as refused:
+        check_spark()
+    assert refused.value.path == str(tmp_path / "jars")
