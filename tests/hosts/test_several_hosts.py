@@ -206,7 +206,7 @@ def test_a_tail_follows_a_broker(on: Standalone) -> None:
     log = first.own / "broker.log"
     with log.open("w", encoding="utf-8") as said:
         broker = first.start(
-            [sys.executable, "-m", "tests.hosts.broker", version, words[0], conf, "60", "100"],
+            [sys.executable, "-m", "tests.hosts.broker", version, words[0], conf, "180", "40"],
             log=said,
             PYTHONPATH=f"{PROJECT}/lib:{PROJECT}",
             XDG_CACHE_HOME=str(cache_dir().parents[1]),
@@ -216,9 +216,9 @@ def test_a_tail_follows_a_broker(on: Standalone) -> None:
     script.write_text(_LARGE, encoding="utf-8")
     tail = on.spark.begin(OWN / "large.py", [*words, "--out", f"{SHARED}/followed", *on.place.several])
     try:
-        on.place.wait_for_batches("followed", 3, tail)
+        on.place.wait_for_batches("followed", 2, tail)
         assert broker.poll() is None, "the broker stopped before the tail had begun"
-        assert broker.wait(300) == 0, log.read_text(encoding="utf-8")
+        assert broker.wait(400) == 0, log.read_text(encoding="utf-8")
         deadline = time.monotonic() + 120
         while compare(store, out).differences and time.monotonic() < deadline:
             assert tail.process.poll() is None, tail.said
