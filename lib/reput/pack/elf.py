@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
@@ -82,7 +82,8 @@ def _read(file: BinaryIO) -> Elf:
     whole = ELFFile(file)
     needed, rpath, runpath = [], [], []
     for segment in whole.iter_segments():
-        for tag in segment.iter_tags() if isinstance(segment, DynamicSegment) else ():
+        tags: Iterable[Any] = segment.iter_tags() if isinstance(segment, DynamicSegment) else ()
+        for tag in tags:
             kind = tag.entry.d_tag
             if kind == "DT_NEEDED":
                 needed.append(tag.needed)
