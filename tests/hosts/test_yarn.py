@@ -58,3 +58,33 @@ def test_the_driver_is_where_yarn_wants_it(on: OnYarn) -> None:
     assert code == 0, submitted.said
     on.place.assert_sound("cluster")
     assert "Rebuilt" in on.yarn.said_by_containers()
+
+
+def test_what_is_refused_is_said_by_the_driver(on: OnYarn) -> None:
+    """Wherever it is; spark-submit knows only that it failed."""
+    words = (f"{SHARED}/nothing", *on.place.options, "--out", f"{SHARED}/refused")
+    job = PROJECT / "jobs" / "rebuild.py"
+    submitted = on.yarn.begin(job, words, mode="cluster", **{"spark.yarn.maxAppAttempts": "1"})
+    code, _ = submitted.wait()
+    assert code == 1, submitted.said
+    assert f"reput: {SHARED}/nothing" in on.yarn.said_by_containers("stderr")
+    assert not (on.place.shared / "refused").exists()
+    code, _ = (again := on.yarn.begin(job, words)).wait()
+    assert code == 2
+    assert f"reput: {SHARED}/nothing" in again.said
+
+
+def test_the_drivers_host_is_killed(on: OnYarn) -> None:
+    """YARN starts another driver, which goes on; comes last: the host doesn't come back."""
+    submitted = on.rebuild("killed-driver", "--max-bytes-per-trigger", BATCH, mode="cluster")
+    on.place.wait_for_batches("killed-driver", 1, submitted)
+    application = max(log.name for host in on.yarn.workers for log in (host.own / "yarn-logs").iterdir())
+    host = next(
+        host
+        for host in on.yarn.workers
+        if list((host.own / "yarn-logs" / application).glob("container_*_01_000001"))
+    )
+    host.kill()
+    code, _ = submitted.wait(600)
+    assert code == 0, submitted.said
+    on.place.assert_sound("killed-driver")

@@ -15,7 +15,8 @@ from tests.hosts.network import CONF, OWN, PROJECT, SHARED, Host
 from tests.hosts.submitting import HOME, IMPATIENT, JAVA_OPTIONS, Submitted, spark_submit, start_daemon
 
 _SERVER = "org.apache.hadoop.yarn.server"
-_MEGABYTES = 4096
+#: Room for a driver and two executors on one host.
+_MEGABYTES = 6144
 
 
 @dataclass(slots=True)
