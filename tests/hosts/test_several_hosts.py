@@ -198,7 +198,7 @@ def test_a_tail_follows(on: Standalone) -> None:
 
 @long
 def test_a_tail_follows_a_broker(on: Standalone) -> None:
-    """Tasks do each batch. One that doesn't see yet what the broker has written is refused; the tail goes on."""
+    """Tasks do each batch. One that doesn't see yet what the broker wrote is refused; the tail goes on."""
     first = on.place.hosts[0]
     store, out = on.place.shared / "live", on.place.shared / "followed"
     conf = f"{SHARED}/live.conf"
