@@ -36,8 +36,8 @@ def roll_back(target: Target, state: State) -> None:
     refuse_links(target.root, (*names.OUTPUT, names.REPUT))
     _roll_back_queues(target, state)
     _roll_back_index(target, state)
-    # On several hosts a task that outlived its run may still write there, to what nobody reads.
-    shutil.rmtree(target.scratch, ignore_errors=target.several_hosts)
+    # A task that outlived the last run, on another host, may still write there, to what nobody reads.
+    shutil.rmtree(target.scratch, ignore_errors=True)
 
 
 def _roll_back_queues(target: Target, state: State) -> None:

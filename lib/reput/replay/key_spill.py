@@ -1,16 +1,16 @@
 """Index keys on their way from the tasks that scan to those that build index files.
 
 A spill is scratch: written and read by processes of one run, deleted after the batch. If one process does
-both, it stays in memory and there is no file; if they are on several hosts, it is flushed and has a checksum.
-A file holds chunks of ``int64[2] (rows, keys)``, positions, timestamps, key counts and key hashes in native
-byte order.
+both, it stays in memory and there is no file; if they are on several hosts, it is flushed, and each chunk has
+a checksum, since who builds an index file may stop anywhere. A file holds chunks of ``int64[3] (rows, keys,
+CRC-32)``, positions, timestamps, key counts and key hashes in native byte order; the CRC-32 is of all else.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +23,11 @@ from reput.errors import OutputError
 from reput.scan import output
 from reput.scan.output import OutputArrays
 
+#: In a chunk's place for one, where it has none.
+_NO_CRC = -1
+#: Bytes of a row, and of a key.
+_ROW, _KEY = 8 + 8 + 4, 4
+
 
 @dataclass(frozen=True, slots=True)
 class Spill:
@@ -32,22 +37,22 @@ class Spill:
         path: the scratch file; empty when the keys are in memory.
         keys: how many keys it holds, at least 1.
         rows: the keys in memory.
-        crc: CRC-32 of the scratch file; None if it has none.
+        for_others: its chunks have a CRC-32.
     """
 
     path: str
     keys: int
     rows: tuple[KeyRows, ...] = ()
-    crc: int | None = None
+    for_others: bool = False
 
     def chunks(self) -> Iterable[KeyRows]:
         """The keys in log order, some rows at a time.
 
         Raises:
-            OutputError: after the last row, that the file isn't what was written.
+            OutputError: the file isn't what was written; nothing of a chunk that isn't comes before.
             OSError: it can't be read.
         """
-        return self.rows if self.rows else read(self.path, self.crc)
+        return self.rows if self.rows else _read(self)
 
 
 class SpillWriter:
@@ -61,7 +66,6 @@ class SpillWriter:
     def __init__(self, path: Path | None, *, for_others: bool = False) -> None:
         self._path = path
         self._for_others = for_others
-        self._crc = 0
         self._rows: list[KeyRows] = []
         self._file: BinaryIO | None = None
         self._keys = 0
@@ -89,10 +93,10 @@ class SpillWriter:
         if self._file is None:
             self._file = self._path.open("wb")
         of_rows = (column[:rows] for column in (out.row_position, out.row_timestamp, out.row_keys))
-        for column in (np.array([rows, keys], np.int64), *of_rows, out.key_hash[:keys]):
+        columns = [*of_rows, out.key_hash[:keys]]
+        crc = _crc(rows, keys, columns) if self._for_others else _NO_CRC
+        for column in (np.array([rows, keys, crc], np.int64), *columns):
             self._file.write(column.data)
-            if self._for_others:
-                self._crc = zlib.crc32(column.data, self._crc)
 
     def close(self) -> Spill | None:
         """End the spill; None if it holds nothing."""
@@ -104,39 +108,40 @@ class SpillWriter:
             self._file.flush()
             os.fsync(self._file.fileno())
         self._file.close()
-        return Spill(str(self._path), self._keys, crc=self._crc if self._for_others else None)
+        return Spill(str(self._path), self._keys, for_others=self._for_others)
 
 
-def read(path: str | Path, crc: int | None = None) -> Iterator[KeyRows]:
-    """A spill's chunks in log order.
+def _read(spill: Spill) -> Iterator[KeyRows]:
+    """A spill's chunks in log order; see :meth:`Spill.chunks`."""
+    left = spill.keys
+    with open(spill.path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        while left:
+            at = file.tell()
+            rows, keys, crc = [*np.fromfile(file, np.int64, 3).tolist(), 0, 0, 0][:3]
+            if rows < 1 or not 1 <= keys <= left or rows * _ROW + keys * _KEY > size - at:
+                raise _unreadable(spill, at, f"{left} more keys", f"{size - at} bytes that don't hold them")
+            columns = [np.fromfile(file, kind, rows) for kind in (np.int64, np.int64, np.int32)]
+            columns.append(np.fromfile(file, np.int32, keys))
+            if spill.for_others and crc != (found := _crc(rows, keys, columns)):
+                raise _unreadable(spill, at, f"CRC-32 {crc & 0xFFFFFFFF:08x}", f"{found:08x}")
+            left -= keys
+            yield KeyRows(*columns)
 
-    Args:
-        crc: what the file has to have; None if that isn't known.
 
-    Raises:
-        OutputError: after the last chunk, that it has another one.
-        OSError: it can't be read.
-    """
-    found = 0
+def _crc(rows: int, keys: int, columns: Sequence[NDArray[Any]]) -> int:
+    crc = zlib.crc32(np.array([rows, keys], np.int64).data)
+    for column in columns:
+        crc = zlib.crc32(column.data, crc)
+    return crc
 
-    def column(kind: type[np.int64 | np.int32], count: int) -> NDArray[Any]:
-        nonlocal found
-        values = np.fromfile(file, kind, count)
-        if crc is not None:
-            found = zlib.crc32(values.data, found)
-        return values
 
-    with open(path, "rb") as file:
-        while len(head := column(np.int64, 2)) == 2:
-            rows, keys = head.tolist()
-            yield KeyRows(
-                column(np.int64, rows), column(np.int64, rows), column(np.int32, rows), column(np.int32, keys)
-            )
-    if crc is not None and crc != found:
-        raise OutputError(
-            "index keys that another task has written can't be read back",
-            path=path,
-            expected=f"CRC-32 {crc:08x}",
-            found=f"{found:08x}",
-            next_step="Check the file system that the hosts share, then run the same command again",
-        )
+def _unreadable(spill: Spill, at: int, expected: str, found: str) -> OutputError:
+    return OutputError(
+        "index keys that another task has written can't be read back",
+        path=spill.path,
+        offset=at,
+        expected=expected,
+        found=found,
+        next_step="Check the file system that the hosts share, then run the same command again",
+    )

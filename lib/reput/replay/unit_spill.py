@@ -9,6 +9,7 @@ in memory if one process does it all.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.errors import OutputError
+from reput.store import files
 
 #: One unit: queueOffset, physicalOffset, tagsCode, storeTimestamp (ms), base offset and size of a batch, size
 #: in bytes; whether the message was sent to this queue, so that it has a unit in consumequeue_ext, and
@@ -56,6 +58,7 @@ class Stretch:
         rows_at, maps_at: byte offsets of the rows and of their bit maps.
         count: how many rows.
         width: bytes of each bit map.
+        crc: CRC-32 of the rows and then the bit maps; None if no other host reads them.
     """
 
     path: str
@@ -64,6 +67,7 @@ class Stretch:
     maps_at: int
     count: int
     width: int
+    crc: int | None = None
 
 
 class SpillFiles:
@@ -84,24 +88,41 @@ class SpillFiles:
         """The rows of one queue, and their bit maps as uint8[rows, width]: a block for each width in turn.
 
         Raises:
-            OutputError: a scratch file is shorter than it was written.
+            OutputError: a scratch file isn't what was written.
         """
         found = []
         for width, group in groupby(stretches, lambda each: each.width):
-            alike = list(group)
-            data = b"".join(self._read(each, each.rows_at, each.count * ROW.itemsize) for each in alike)
-            maps = b"".join(self._read(each, each.maps_at, each.count * width) for each in alike)
-            rows = np.frombuffer(data, ROW)
-            found.append((rows, np.frombuffer(maps, np.uint8).reshape(len(rows), width)))
+            read = [self._checked(each) for each in group]
+            rows = np.frombuffer(b"".join(data for data, _ in read), ROW)
+            maps = np.frombuffer(b"".join(maps for _, maps in read), np.uint8)
+            found.append((rows, maps.reshape(len(rows), width)))
         return found
+
+    def _checked(self, stretch: Stretch) -> tuple[bytes, bytes]:
+        """The rows' bytes, and those of their bit maps."""
+        rows = self._read(stretch, stretch.rows_at, stretch.count * ROW.itemsize)
+        maps = self._read(stretch, stretch.maps_at, stretch.count * stretch.width)
+        if stretch.crc is not None and stretch.crc != (found := zlib.crc32(maps, zlib.crc32(rows))):
+            raise OutputError(
+                "units that another task has written can't be read back",
+                path=stretch.path,
+                offset=stretch.rows_at,
+                expected=f"CRC-32 {stretch.crc:08x}",
+                found=f"{found:08x}",
+                next_step="Check the file system that the hosts share, then run the same command again",
+            )
+        return rows, maps
 
     def _read(self, stretch: Stretch, at: int, length: int) -> bytes:
         if not stretch.path or not length:
             return stretch.data[at : at + length]
         descriptor = self._open.get(stretch.path)
         if descriptor is None:
-            descriptor = self._open[stretch.path] = os.open(stretch.path, os.O_RDONLY | os.O_CLOEXEC)
-        data = os.pread(descriptor, length, at)
+            with files.reporting("units can't be read back", Path(stretch.path)):
+                descriptor = os.open(stretch.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._open[stretch.path] = descriptor
+        with files.reporting("units can't be read back", Path(stretch.path), at):
+            data = os.pread(descriptor, length, at)
         if len(data) < length:
             raise OutputError(
                 "units can't be read back", path=stretch.path, expected=f"{length} bytes", found=len(data)
@@ -189,7 +210,11 @@ class RowSpillWriter:
         for queue, first, stop, bit_map in pieces:
             at, width = (0, 0) if bit_map is None else (maps_at, bit_map.shape[1])
             maps_at += 0 if bit_map is None else bit_map.nbytes
-            stretch = Stretch(path, data, begin + first * ROW.itemsize, at, stop - first, width)
+            crc = None
+            if path and self._for_others:
+                crc = zlib.crc32(memoryview(blocks[0])[first * ROW.itemsize : stop * ROW.itemsize])
+                crc = crc if bit_map is None else zlib.crc32(bit_map.tobytes(), crc)
+            stretch = Stretch(path, data, begin + first * ROW.itemsize, at, stop - first, width, crc)
             self._spill.setdefault(queue, []).append(stretch)
 
 

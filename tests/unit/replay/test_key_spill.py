@@ -13,7 +13,7 @@ from reput.errors import OutputError
 from reput.format.indexfile import IndexHeader, file_length
 from reput.output.index import index_task
 from reput.output.index.index_task import IndexTask, message_of_key
-from reput.replay.key_spill import Spill, SpillWriter, read
+from reput.replay.key_spill import Spill, SpillWriter
 from reput.scan import output
 from tests import slow_rebuild
 from tests.memory import scratch
@@ -22,8 +22,8 @@ from tests.quick import examples
 Row = tuple[int, int, list[int]]
 
 
-def spilled(path: Path, chunks: list[list[Row]]) -> Spill | None:
-    writer = SpillWriter(path)
+def spilled(path: Path, chunks: list[list[Row]], *, for_others: bool = False) -> Spill | None:
+    writer = SpillWriter(path, for_others=for_others)
     out = output.output()
     for rows in chunks:
         keys = [key for row in rows for key in row[2]]
@@ -42,7 +42,7 @@ def test_what_was_spilled_is_read_back(tmp_path: Path) -> None:
     assert spill == Spill(str(tmp_path / "keys"), 4)
     chunks = [
         (rows.position.tolist(), rows.timestamp.tolist(), rows.keys.tolist(), rows.key_hash.tolist())
-        for rows in read(spill.path)
+        for rows in spill.chunks()
     ]
     assert chunks == [([1, 2], [10, 20], [2, 1], [5, 6, 7]), ([3], [30], [1], [8])]
 
@@ -61,6 +61,23 @@ def test_the_message_of_a_key(tmp_path: Path) -> None:
     assert found == [(1, 10), (1, 10), (2, 20), (3, 30), (3, 30)]
     with pytest.raises(OutputError, match="can't be read back; expected 6 keys"):
         message_of_key((one, two), 5)
+
+
+@pytest.mark.parametrize("at", range(0, 96, 5))
+def test_what_other_hosts_read_is_what_was_written(tmp_path: Path, at: int) -> None:
+    """Harm is seen in the chunk that is read, also by who stops there."""
+    spill = spilled(tmp_path / "keys", [[(1, 10, [5, 6])], [(2, 20, [7])]], for_others=True)
+    assert spill is not None
+    path = Path(spill.path)
+    written = path.read_bytes()
+    first = 3 * 8 + 20 + 8
+    assert len(written) == 2 * first - 4
+    path.write_bytes(written[:at] + bytes([written[at] ^ 0x10]) + written[at + 1 :])
+    with pytest.raises(OutputError, match="can't be read back"):
+        message_of_key((spill,), 0 if at < first else 2)
+    path.write_bytes(written[:at])
+    with pytest.raises(OutputError, match="can't be read back"):
+        message_of_key((spill,), 0 if at < first else 2)
 
 
 rows_of_a_part = st.lists(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5), max_size=6)
@@ -142,6 +159,6 @@ def _put(file: slow_rebuild.IndexFile, key: int, row: Row) -> None:
 def test_hashes_are_kept_as_they_are(tmp_path: Path) -> None:
     spill = spilled(tmp_path / "keys", [[(1 << 40, 1 << 41, [2**31 - 1, 0])]])
     assert spill is not None
-    (rows,) = read(spill.path)
+    (rows,) = spill.chunks()
     assert rows.key_hash.dtype == np.int32
     assert rows.key_hash.tolist() == [2**31 - 1, 0]
