@@ -186,7 +186,9 @@ def test_ctrl_c_waits_for_a_jvm_that_starts_unless_it_comes_again(
     assert started == [True] * (times == 1)
 
 
-@pytest.mark.parametrize(("found", "is_wanted"), [("4.2.0", True), ("4.2.9-SNAPSHOT", True), ("4.1.1", False)])
+@pytest.mark.parametrize(
+    ("found", "is_wanted"), [("4.2.0", True), ("4.2.9-SNAPSHOT", True), ("4.1.1", False)]
+)
 def test_a_cluster_of_another_spark_is_refused(
     found: str, is_wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
