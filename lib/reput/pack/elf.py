@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
@@ -80,7 +81,8 @@ def _inside(path: str, here: str) -> str | None:
 def _read(file: BinaryIO) -> Elf:
     whole = ELFFile(file)
     needed, rpath, runpath = [], [], []
-    for segment in whole.iter_segments(type="PT_DYNAMIC"):
+    segments = (one for one in whole.iter_segments() if isinstance(one, DynamicSegment))
+    for segment in segments:
         for tag in segment.iter_tags():
             kind = tag.entry.d_tag
             if kind == "DT_NEEDED":
