@@ -80,17 +80,16 @@ def _inside(path: str, here: str) -> str | None:
 
 def _read(file: BinaryIO) -> Elf:
     whole = ELFFile(file)
-    needed, rpath, runpath = [], [], []
-    segments = (one for one in whole.iter_segments() if isinstance(one, DynamicSegment))
-    for segment in segments:
-        for tag in segment.iter_tags():
-            kind = tag.entry.d_tag
-            if kind == "DT_NEEDED":
-                needed.append(tag.needed)
-            elif kind == "DT_RPATH":
-                rpath += tag.rpath.split(":")
-            elif kind == "DT_RUNPATH":
-                runpath += tag.runpath.split(":")
+    # pyelftools gives an entry's text a name of its kind.
+    texts: dict[str, list[str]] = {"needed": [], "rpath": [], "runpath": []}
+    for segment in whole.iter_segments():
+        if isinstance(segment, DynamicSegment):
+            for tag in segment.iter_tags():
+                name = tag.entry.d_tag.removeprefix("DT_").lower()
+                if name in texts:
+                    texts[name].append(getattr(tag, name))
+    runpath = [path for text in texts["runpath"] for path in text.split(":")]
+    rpath = [path for text in texts["rpath"] for path in text.split(":")]
     versions = [
         tuple(map(int, found[1].split(".")))
         for section in whole.iter_sections()
@@ -101,7 +100,7 @@ def _read(file: BinaryIO) -> Elf:
     ]
     return Elf(
         whole["e_machine"],
-        tuple(needed),
+        tuple(texts["needed"]),
         tuple(runpath or rpath),
         bool(runpath),
         max(versions, default=()),
