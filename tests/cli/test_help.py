@@ -24,8 +24,9 @@ from tests.rebuilds import Command, broker_conf, golden
 #: Commands that start Spark, and words that let others do it.
 WITH_SPARK = {"rebuild", "rebuild-many", "tail", "verify", "verify-many", "catalog", "demo"}
 SPARK_WORDS = {"--apply", "--verify"}
-#: Need a store that was rebuilt in place, or an export: ``test_undo.py``, ``test_resend_cli.py``.
-ELSEWHERE = {"undo", "resend"}
+#: Need a store that was rebuilt in place, or an export, or minutes: ``test_undo.py``, ``test_resend_cli.py``,
+#: ``test_packed.py``.
+ELSEWHERE = {"undo", "resend", "pack"}
 
 
 def leaves(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

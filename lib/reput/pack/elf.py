@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
@@ -80,17 +80,16 @@ def _inside(path: str, here: str) -> str | None:
 
 def _read(file: BinaryIO) -> Elf:
     whole = ELFFile(file)
-    needed, rpath, runpath = [], [], []
+    # pyelftools gives an entry's text a name of its kind.
+    texts: dict[str, list[str]] = {"needed": [], "rpath": [], "runpath": []}
     for segment in whole.iter_segments():
-        tags: Iterable[Any] = segment.iter_tags() if isinstance(segment, DynamicSegment) else ()
-        for tag in tags:
-            kind = tag.entry.d_tag
-            if kind == "DT_NEEDED":
-                needed.append(tag.needed)
-            elif kind == "DT_RPATH":
-                rpath += tag.rpath.split(":")
-            elif kind == "DT_RUNPATH":
-                runpath += tag.runpath.split(":")
+        if isinstance(segment, DynamicSegment):
+            for tag in segment.iter_tags():
+                name = tag.entry.d_tag.removeprefix("DT_").lower()
+                if name in texts:
+                    texts[name].append(getattr(tag, name))
+    runpath = [path for text in texts["runpath"] for path in text.split(":")]
+    rpath = [path for text in texts["rpath"] for path in text.split(":")]
     versions = [
         tuple(map(int, found[1].split(".")))
         for section in whole.iter_sections()
@@ -101,7 +100,7 @@ def _read(file: BinaryIO) -> Elf:
     ]
     return Elf(
         whole["e_machine"],
-        tuple(needed),
+        tuple(texts["needed"]),
         tuple(runpath or rpath),
         bool(runpath),
         max(versions, default=()),
