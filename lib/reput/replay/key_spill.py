@@ -119,14 +119,16 @@ def _read(spill: Spill) -> Iterator[KeyRows]:
         while left:
             at = file.tell()
             rows, keys, crc = [*np.fromfile(file, np.int64, 3).tolist(), 0, 0, 0][:3]
-            if rows < 1 or not 1 <= keys <= left or rows * _ROW + keys * _KEY > size - at:
+            if rows < 1 or not 0 <= keys <= left or rows * _ROW + keys * _KEY > size - at:
                 raise _unreadable(spill, at, f"{left} more keys", f"{size - at} bytes that don't hold them")
-            columns = [np.fromfile(file, kind, rows) for kind in (np.int64, np.int64, np.int32)]
-            columns.append(np.fromfile(file, np.int32, keys))
-            if spill.for_others and crc != (found := _crc(rows, keys, columns)):
-                raise _unreadable(spill, at, f"CRC-32 {crc & 0xFFFFFFFF:08x}", f"{found:08x}")
+            position, timestamp = (np.fromfile(file, np.int64, rows) for _ in range(2))
+            counts, hashes = np.fromfile(file, np.int32, rows), np.fromfile(file, np.int32, keys)
+            if spill.for_others:
+                found = _crc(rows, keys, (position, timestamp, counts, hashes))
+                if crc != found:
+                    raise _unreadable(spill, at, f"CRC-32 {crc & 0xFFFFFFFF:08x}", f"{found:08x}")
             left -= keys
-            yield KeyRows(*columns)
+            yield KeyRows(position, timestamp, counts, hashes)
 
 
 def _crc(rows: int, keys: int, columns: Sequence[NDArray[Any]]) -> int:
