@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from reput.config.evidence import Basis
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.job import many
@@ -133,7 +134,14 @@ def test_a_host_needs_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_comes_from_hosts(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit code is that of the worst, and each store's facts are those of its host."""
     report = Report(
-        store="/s", against=None, rocketmq_version="5.3", start=0, end=9, broker_running=False, messages=1234
+        store="/s",
+        against=None,
+        rocketmq_version="5.3",
+        start=0,
+        end=9,
+        broker_running=False,
+        messages=1234,
+        basis=Basis(releases=("5.3.3",), given="5.3.3"),
     )
     error = StoreError("no log", path="/s/commitlog", next_step="Mount it").document()
     ran: list[tuple[str, ...]] = []

@@ -82,7 +82,7 @@ def test_a_few_bytes_are_no_rate(capsys: pytest.CaptureFixture[str], monkeypatch
     display.update(0, 0, 4 << 20)
     display.update(180, 1, 4 << 20)
     said = capsys.readouterr().err
-    assert said.endswith("180 bytes of 4.0 MiB, 1 messages\n")
+    assert said.endswith("180 bytes of 4.0 MiB, 1 message\n")
 
 
 @pytest.mark.parametrize("told", [True, False])

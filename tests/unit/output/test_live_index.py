@@ -133,7 +133,7 @@ class Output:
             return Spill("", len(with_keys.key_hash), (with_keys,))
         path = self.root.with_name(f"spill-{rows[0][0]}")
         with path.open("wb") as file:
-            file.write(np.array([len(with_keys.position), len(with_keys.key_hash)], np.int64).data)
+            file.write(np.array([len(with_keys.position), len(with_keys.key_hash), -1], np.int64).data)
             for column in with_keys:
                 file.write(np.ascontiguousarray(column).data)
         return Spill(str(path), len(with_keys.key_hash))
