@@ -148,7 +148,7 @@ class Cluster:
         Raises:
             SparkError: there is no Java, or a process ended or wasn't ready after three minutes.
         """
-        check_spark()
+        check_spark(own=True)
         try:
             self._environment = self._prepare()
             master = self._start("master", "master.Master", "--port", "0")

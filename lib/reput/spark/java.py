@@ -37,8 +37,11 @@ def is_installed() -> bool:
         return False
 
 
-def check_spark() -> None:
+def check_spark(*, own: bool = False) -> None:
     """Check that Spark is there with its jars, and a Java that is new enough; under spark-submit it runs.
+
+    Args:
+        own: whether PySpark's own jars will be used, whatever SPARK_HOME names.
 
     Raises:
         SparkError: it isn't.
@@ -47,7 +50,7 @@ def check_spark() -> None:
         return
     if not is_installed():
         raise without_spark("pyspark")
-    check_jars()
+    check_jars(own=own)
     home = os.environ.get("JAVA_HOME")
     found, version = java()
     expected = f"Java {LEAST_JAVA} or later (17 and 21 are known to work)"
@@ -72,15 +75,18 @@ def check_spark() -> None:
         )
 
 
-def check_jars() -> None:
+def check_jars(*, own: bool = False) -> None:
     """Check that Spark's jars are there, which `reput pack` leaves to the cluster.
+
+    Args:
+        own: as for `check_spark`.
 
     Raises:
         SparkError: they aren't; PySpark would end the process.
     """
     spec = find_spec("pyspark")
-    own = "" if spec is None or spec.origin is None else str(Path(spec.origin).parent)
-    home = Path(os.environ.get("SPARK_HOME") or own)
+    named = None if own else os.environ.get("SPARK_HOME")
+    home = Path(named or ("" if spec is None or spec.origin is None else Path(spec.origin).parent))
     if not any((home / name).is_dir() for name in ("jars", "assembly")):
         raise SparkError(
             "there are no jars of Spark",

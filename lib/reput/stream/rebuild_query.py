@@ -18,6 +18,10 @@ from reput.spark.sessions import scratch_places, spark_error
 from reput.store.system_errors import unwritten
 from reput.stream.query_stop import in_few_words, until_it_ends
 
+#: Each query needs a source that was registered for it: one that starts changes the environment in its source
+#: (StreamingPythonRunner in Spark 4.2.0), of which a task of another could then get half.
+_own_source = threading.Lock()
+
 
 def run_available(
     spark: SparkSession, writer: BatchWriter, checkpoint: Path, log: CommitLog, options: dict[str, str]
@@ -55,8 +59,9 @@ def run_available(
             raise
 
     try:
-        register(spark)
-        stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
+        with _own_source:
+            register(spark)
+            stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
         query = (
             stream.writeStream.foreachBatch(write)
             # With its scheme: otherwise the path would be on Hadoop's default file system, which may differ.
