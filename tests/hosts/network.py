@@ -161,6 +161,15 @@ class Host:
         """Put it in again."""
         self.run("ip", "link", "set", "eth0", "up")
 
+    def processes(self) -> Iterator[psutil.Process]:
+        """What runs on it now; nothing of the machine or of another host."""
+        with suppress(FileNotFoundError):
+            own = _process_namespace(self.first)
+            for process in psutil.process_iter():
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    if _process_namespace(process.pid) == own:
+                        yield process
+
     def kill(self) -> None:
         """Cut its power: its first process goes, and with it all others."""
         with suppress(ProcessLookupError):
@@ -285,6 +294,10 @@ def _clear() -> None:
         pid = name.removeprefix(_TAG).partition("-")[0]
         if name.startswith(_TAG) and pid.isdecimal() and not psutil.pid_exists(int(pid)):
             _ip("netns", "delete", name, check=False)
+
+
+def _process_namespace(pid: int) -> int:
+    return Path(f"/proc/{pid}/ns/pid").stat().st_ino
 
 
 def _name(number: int) -> str:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,14 +86,12 @@ class Place:
     def commands(self) -> list[psutil.Process]:
         """The commands that tasks have started, and their JVMs."""
         found = []
-        for process in psutil.process_iter():
-            try:
+        for process in (process for host in self.hosts for process in host.processes()):
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
                 line = process.cmdline()
                 ours = str(OWN) in " ".join(line) or "local[" in " ".join(line)
                 if ours and ("reput.cli.bound" in line or "pyspark-shell" in line):
                     found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                continue
         return found
 
     def assert_no_command_runs(self) -> None:
