@@ -221,6 +221,36 @@ def test_a_store_in_use_is_looked_at_and_said_so(reput: Command, store: GoldenSt
     assert "  in use     by " in checked.stdout
 
 
+def test_a_running_broker_is_not_said_to_have_crashed(reput: Command, tmp_path: Path) -> None:
+    store = golden("5.3.3-crash", tmp_path)
+    with broker_lock(store.root):
+        checked = reput("check", *options(store))
+    assert (checked.code, "crash" in checked.stdout) == (0, False), "its index is ahead of its checkpoint"
+
+
+def test_no_mending_is_recommended_that_is_refused(reput: Command, store: GoldenStore) -> None:
+    words = options(store)
+    log = sorted((store.root / names.COMMIT_LOG).iterdir())
+    log[1].unlink()
+    steps = json.loads(reput("recover", *words, "--plan", "--json").stdout)["next_steps"]
+    assert "--from REPLICA --plan" in " ".join(steps)
+    assert "--apply" not in " ".join(steps)
+    for segment in log[:1] + log[2:]:
+        segment.unlink()
+    steps = json.loads(reput("recover", *words, "--plan", "--json").stdout)["next_steps"]
+    assert [step for step in steps if "reput" in step] == [], "nothing helps but the log"
+    assert reput("recover", *words, "--apply").code == 2
+
+
+def test_mending_does_not_hide_a_lost_file_of_config(reput: Command, store: GoldenStore) -> None:
+    (store.root / names.CONFIG).mkdir(exist_ok=True)
+    (store.root / names.CONFIG / "topics.json").write_text("{")
+    mended = reput("recover", *options(store), "--apply")
+    assert mended.code == 1
+    assert "would start without config/topics.json" in mended.stdout.splitlines()[0]
+    assert f"Nothing to mend in {store.root}" in mended.stdout
+
+
 @pytest.mark.parametrize("arguments", [("recover",), ("check", "--rocketmq-version", "3.2")])
 def test_refusals(reput: Command, store: GoldenStore, arguments: tuple[str, ...]) -> None:
     command, *rest = arguments

@@ -17,6 +17,15 @@ from reput.format import names
 
 #: What a broker loads before or after its store, the same in 4.9.7 and 5.3.3.
 FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
+#: Of a broken file with nothing in its ``.bak``.
+LOST_CONFIG = "lost-config"
+_NO_BACKUP = "there is no .bak with anything in it: the broker starts"
+_WITHOUT = {
+    "topics.json": "without its topics: consumers get nothing of them",
+    "consumerOffset.json": "without committed offsets: consumers miss messages, or get them again",
+    "subscriptionGroup.json": "without its subscription groups and their settings",
+    "delayOffset.json": "without the places in delayed messages: all that are in the queues are delivered again",
+}
 
 
 def config_problems(settings: StoreSettings) -> Iterator[Problem]:
@@ -27,15 +36,16 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
         is_there, broken = _look(path)
         if is_there and broken is None:
             continue
-        _, spare_broken = _look(backup)
+        spare_is_there, spare_broken = _look(backup)
         if broken is None and spare_broken is None:
             continue
+        gone = not spare_is_there and spare_broken is None
         yield Problem(
-            kind="broken-config",
+            kind=LOST_CONFIG if gone else "broken-config",
             path=str(backup if broken is None else path),
             expected="a JSON object",
             found=broken or spare_broken or "",
-            outcome=_outcome(name, broken, spare_broken),
+            outcome=f"{_NO_BACKUP} {_WITHOUT[name]}" if gone else _outcome(name, broken, spare_broken),
             next_step="Bring the file back from a copy, or move it and its .bak away to go on without them.",
             stops=spare_broken is not None,
         )
@@ -43,7 +53,7 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
 
 def _outcome(name: str, broken: str | None, spare_broken: str | None) -> str:
     if spare_broken is None:
-        return "the broker takes its .bak, or nothing when there is none"
+        return "the broker takes its .bak, which may be older"
     if broken is None:
         return f"there is nothing in {name}, and the broker doesn't start"
     return "its .bak can't be read either, and the broker doesn't start"

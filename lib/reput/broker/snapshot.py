@@ -201,7 +201,7 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
                 expected="a directory of the commit log",
                 found="nothing" if not directory.exists() else "no directory",
                 outcome="the broker starts without the segments that belong there",
-                next_step="Mount it, or mend storePathCommitLog in broker.conf.",
+                next_step="Mount this directory, or mend storePathCommitLog in broker.conf.",
             )
     if not snapshot.log.files and (snapshot.queues or snapshot.index or snapshot.checkpoint_exists):
         yield Problem(

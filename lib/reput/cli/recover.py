@@ -304,9 +304,10 @@ def _assumed(snapshot: Snapshot) -> str:
 
 def _state_lines(snapshot: Snapshot) -> Iterator[str]:
     yield from settings_lines(snapshot.settings.basis)
-    yield f"  stopped    {'in good order' if snapshot.clean else 'by a crash: the file abort is there'}"
     if snapshot.holder is not None:
         yield f"  in use     by {snapshot.holder.what}: what is said here may be out of date"
+    else:
+        yield f"  stopped    {'in good order' if snapshot.clean else 'by a crash: the file abort is there'}"
 
 
 def _plan_lines(plan: Plan, *, applying: bool = False) -> Iterator[str]:
@@ -346,7 +347,7 @@ def _plan_lines(plan: Plan, *, applying: bool = False) -> Iterator[str]:
         yield f"  takes      {_time(plan.seconds)} of reading, reckoned with {rate}"
         yield from fact_lines("loses", plan.losses, settings.root, "nothing")
         nothing = "nothing that its walk goes through"
-        yield from fact_lines("not mended", plan.unrepaired, settings.root, nothing)
+        yield from fact_lines("not mended", [*plan.unrepaired, *plan.lost_config], settings.root, nothing)
 
 
 def _bounds(plan: Plan, unread: tuple[int, int]) -> Iterator[str]:
@@ -361,8 +362,8 @@ def _bounds(plan: Plan, unread: tuple[int, int]) -> Iterator[str]:
     yield f"  takes      up to {_time(plan.seconds)} of reading, reckoned with {human(plan.rate)}/s"
     root = plan.snapshot.settings.root
     yield from fact_lines("loses", plan.losses, root, "nothing that was seen so far")
-    if plan.unrepaired:
-        yield from fact_lines("not mended", plan.unrepaired, root)
+    if unrepaired := [*plan.unrepaired, *plan.lost_config]:
+        yield from fact_lines("not mended", unrepaired, root)
 
 
 def _time(seconds: float) -> str:

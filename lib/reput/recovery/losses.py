@@ -139,13 +139,15 @@ def queue_losses(prediction: Prediction) -> Iterator[Loss]:
     for (topic, queue_id), queue in sorted(prediction.queues.items()):
         lost = (queue.recovered_end - queue.end) // UNIT_LENGTH
         if lost > 0:
-            text = f"queue {topic}:{queue_id} is cut to {queue.max_offset}: {lost} units go"
+            go = "unit goes" if lost == 1 else "units go"
+            text = f"queue {topic}:{queue_id} is cut to {queue.max_offset}: {lost} {go}"
             places = queue.max_offset, queue.max_offset + lost
             yield _loss(prediction, (topic, queue_id), "queue-cut", places, lost, text)
     for (topic, queue_id), batch in sorted(prediction.batch_queues.items()):
         lost = batch.recovered_max - batch.max_offset
         if lost > 0:
-            text = f"batch queue {topic}:{queue_id} is cut to {batch.max_offset}: {lost} messages go"
+            go = "message goes" if lost == 1 else "messages go"
+            text = f"batch queue {topic}:{queue_id} is cut to {batch.max_offset}: {lost} {go}"
             places = batch.max_offset, batch.recovered_max
             yield _loss(prediction, (topic, queue_id), "queue-cut", places, lost, text)
 

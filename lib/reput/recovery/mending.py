@@ -70,8 +70,8 @@ class Mended:
 
     @property
     def exit_code(self) -> int:
-        """0, or 1 when messages were found damaged and are gone, or stay damaged."""
-        if self.replica is not None and self.replica.left:
+        """0, or 1 when messages were found damaged and are gone, or stay damaged; or files of config/."""
+        if self.plan.lost_config or (self.replica is not None and self.replica.left):
             return 1
         found = [] if self.rebuilt is None else self.rebuilt.findings
         damaged = any(finding.kind != "torn-tail" for finding in found)
@@ -140,7 +140,7 @@ def mend(
                 _with_replica(mended, mended.replica, options, owner, start_spark, listener)
                 return mended
     shown(mended.plan)
-    if not mended.plan.exit_code:
+    if not mended.plan.loses:
         return mended
     _refuse_problems(mended.plan.prediction.problems, settings)
     _refuse_other_settings(snapshot)
@@ -426,7 +426,7 @@ def _put(
 
 
 def _refuse_unproven(result: Plan, settings: StoreSettings) -> None:
-    if not result.exit_code:
+    if not result.loses:
         return
     left: list[Problem | Loss] = [*result.prediction.problems, *result.losses, *result.unrepaired]
     first = left[0]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from reput.broker.begin import SAFETY_MS
+from reput.broker.config_files import LOST_CONFIG
 from reput.broker.predict import Prediction, predict
+from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot
 from reput.format import names
 from reput.next_command import next_command
@@ -45,6 +48,8 @@ _REBUILT = DERIVED_GONE | {
     "index-torn",
     "checkpoint-ahead",
 }
+#: The log is elsewhere: what is made without it has to be made again.
+_NOT_MOUNTED = {"no-log", "missing-log-directory"}
 
 
 @dataclass(slots=True)
@@ -73,10 +78,20 @@ class Plan:
         return self.prediction.snapshot
 
     @property
+    def loses(self) -> bool:
+        """The restart loses something of log, queues or index, leaves it broken, or that wasn't read."""
+        found = self.prediction.problems or self.losses or self.unrepaired
+        return bool(found) or self.prediction.unread is not None
+
+    @property
+    def lost_config(self) -> list[Problem]:
+        """Files below ``config/`` without which it starts; nothing mends them."""
+        return [problem for problem in self.snapshot.problems if problem.kind == LOST_CONFIG]
+
+    @property
     def exit_code(self) -> int:
         """0 when the restart loses nothing and leaves nothing broken, 1 when it does or that wasn't read."""
-        found = self.prediction.problems or self.losses or self.unrepaired
-        return int(bool(found) or self.prediction.unread is not None)
+        return int(self.loses or bool(self.lost_config))
 
     @property
     def verdict(self) -> Verdict:
@@ -89,6 +104,7 @@ class Plan:
             self.losses,
             self.unrepaired,
             None if unread is None else f"{human(unread[1] - unread[0])} of the log",
+            config=[f"{names.CONFIG}/{Path(problem.path).name}" for problem in self.lost_config],
             lost_end=_lost_end(prediction),
         )
 
@@ -101,6 +117,8 @@ class Plan:
             start, end = prediction.unread
             found.append(f"{start} to {end} of the log, which a start reads")
         verify = settings.command("verify")
+        if any(problem.kind == "no-log" for problem in self.snapshot.problems):
+            return [*found, "the log, which isn't there"]
         if prediction.began_at is None:
             return [*found, f"the log: `{verify}` compares everything with it"]
         first = prediction.began_at.base if prediction.dispatched is None else prediction.dispatched.start
@@ -145,7 +163,7 @@ class Plan:
             },
             "index_left": [str(file.path) for file in prediction.index.files if file.path is not None],
             "checkpoint": asdict(prediction.checkpoint),
-            "findings": [problem.to_dict() for problem in prediction.problems],
+            "findings": [problem.to_dict() for problem in (*prediction.problems, *self.lost_config)],
             "losses": [loss.to_dict() for loss in self.losses],
             "unrepaired": [loss.to_dict() for loss in self.unrepaired],
             "seconds": round(self.seconds, 3),
@@ -183,7 +201,9 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
         else:
             read += prediction.unread[1] - prediction.unread[0]
         result.seconds = read / result.rate
-    result.next_steps += _next_steps(prediction, [*result.losses, *result.unrepaired])
+    steps = [problem.next_step for problem in result.lost_config]
+    steps += _next_steps(prediction, [*result.losses, *result.unrepaired])
+    result.next_steps += list(dict.fromkeys(steps))
     return result
 
 
@@ -225,19 +245,22 @@ def _lost_end(prediction: Prediction) -> bool:
 
 
 def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
-    """Steps, one a line, for what a restart loses or leaves broken; none is there twice."""
+    """Steps, one a line, for what a restart loses or leaves broken."""
     kinds = {loss.kind for loss in found}
     steps = [problem.next_step for problem in prediction.problems]
     steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in LOG_GONE]
+    replica = prediction.snapshot.settings.command("recover", "--from", "REPLICA", "--plan")
+    says = f"`{replica}` says what a slave or a backup has of"
     by_hand = _by_hand(prediction, found, kinds)
+    if "missing-segments" in kinds:
+        steps.append(f"{says} them.")
     if (
         "queue-cut" in kinds
         and not kinds & {"log-cut", "segment-deleted", *LOG_GONE}
         and _lost_end(prediction)
     ):
-        replica = prediction.snapshot.settings.command("recover", "--from", "REPLICA", "--plan")
-        steps.append(f"Look for the log's end first: `{replica}` says what a slave or a backup has of it.")
-    if kinds - LOG_GONE:
+        steps.append(f"Look for the log's end first: {says} it.")
+    if kinds and not kinds & LOG_GONE:  # else --apply is refused
         apply = prediction.snapshot.settings.command("recover", "--apply")
         steps.append(
             f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."
@@ -251,11 +274,13 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
     if prediction.unread is not None:
         full = prediction.snapshot.settings.command("recover", "--plan", "--full")
         steps.append(f"`{full}` reads all that a start reads.")
-    return list(dict.fromkeys(steps))
+    return steps
 
 
 def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list[str]:
-    steps = []
+    steps: list[str] = []
+    if kinds & _NOT_MOUNTED:
+        return steps
     cut = sum(loss.count for loss in found if loss.kind in ("log-cut", "segment-deleted"))
     if cut:
         out = prediction.snapshot.settings.command("rebuild", "--out", "DIR")

@@ -82,6 +82,7 @@ def of_plan(
     unrepaired: Sequence[Loss],
     unread: str | None,
     *,
+    config: Sequence[str],
     lost_end: bool,
 ) -> Verdict:
     """What a start is going to do.
@@ -91,6 +92,7 @@ def of_plan(
         problems: what keeps it from starting.
         losses, unrepaired: what it takes away, and what it leaves broken.
         unread: how much of the log that the start reads wasn't read, in words; None if all was.
+        config: files without which it starts, for they are broken.
         lost_end: units past the log's end are of messages that it had, not of what a crash or a cut left.
     """
     if problems:
@@ -108,12 +110,14 @@ def of_plan(
     no_log = any(loss.kind in LOG_GONE for loss in unrepaired)
     no_end = lost_end and any(loss.kind == _CUT_WITH_THE_LOG for loss in losses)
     late = any(loss.kind in _NOT_REACHED_UNCOUNTED for loss in unrepaired)
-    does = ["start without all of its log"] if no_log else []
+    without = ["all of its log"] if no_log else []
+    without += config
+    does = [f"start without {' and '.join(without)}"] if without else []
     does += [f"lose {' and '.join(lost)}"] if lost else []
     does += [f"leave {', and '.join(left)}"] if left else []
     if does:
         begin = f"A start of RocketMQ {release} with {store}"
-        if gone or unreached or no_log or no_end or late:
+        if gone or unreached or without or no_end or late:
             begin = f"Don't start RocketMQ {release} with {store}: it"
         text = f"{begin} would {', and '.join(does)}"
         return Verdict(Sort.LOSES, text if unread is None else f"{text}; {unread} weren't read")

@@ -38,6 +38,7 @@ from reput.recovery import check
 from reput.recovery.check import check_snapshot, past_end
 from reput.recovery.losses import messages_in
 from reput.recovery.plan import Plan, plan
+from reput.recovery.verdict import Sort
 from reput.scan import reference
 from reput.scan.reference import Frame, frame
 from reput.store.lock import Holder
@@ -258,6 +259,35 @@ def batch_topic(copy: Copy) -> None:
 def test_config_files_stop_a_broker(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
     result = planned(stores["5.5.0-restart"], broken_delay_offsets, tmp_path)
     assert [problem.kind for problem in result.prediction.problems] == ["broken-config"]
+
+
+@pytest.mark.parametrize(
+    ("file", "spare", "kind", "verdict"),
+    [
+        ("topics.json", None, "lost-config", Sort.LOSES),
+        ("consumerOffset.json", "", "lost-config", Sort.LOSES),
+        ("topics.json", "{}", "broken-config", Sort.HARMLESS),
+    ],
+)
+def test_a_start_without_a_config_file_is_no_harmless_one(
+    file: str, spare: str | None, kind: str, verdict: Sort, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    def torn(copy: Copy) -> None:
+        path = copy.root / names.CONFIG / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"topicConfigTable":')
+        if spare is not None:
+            path.with_name(f"{file}.bak").write_text(spare)
+
+    result = planned(stores["5.3.3-restart"], torn, tmp_path)
+    checked = check_snapshot(result.snapshot)
+    assert ([problem.kind for problem in checked.problems], checked.verdict.sort) == ([kind], verdict)
+    lost = kind == "lost-config"
+    assert (result.exit_code, result.loses, result.verdict.sort) == (
+        (1, False, Sort.LOSES) if lost else (0, False, Sort.NOTHING_FOUND)
+    )
+    assert (f"would start without config/{file}" in result.verdict.text) == lost
+    assert result.next_steps == ([checked.problems[0].next_step] if lost else [])
 
 
 def test_numbers_as_keys_are_no_damage(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
