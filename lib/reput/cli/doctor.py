@@ -128,7 +128,9 @@ def _lines(checks: list[Check], store: Path | None) -> Iterator[str]:
 
     counts = Counter(check.status for check in checks)
     said = [
-        f"{counts[status]} {status}" for status in (Status.WRONG, Status.WARNING, Status.OK) if counts[status]
+        f"{counts[status]} {status}{'s' * (status is Status.WARNING and counts[status] > 1)}"
+        for status in (Status.WRONG, Status.WARNING, Status.OK)
+        if counts[status]
     ]
     yield f"Checked this machine{'' if store is None else f' and {store}'}: {', '.join(said)}"
     width = max(len(check.name) for check in checks)

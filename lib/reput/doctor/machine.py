@@ -19,6 +19,7 @@ from reput.spark import class_archive
 from reput.spark.java import LEAST_JAVA, is_installed, java
 from reput.spark.sessions import JAVA_TEMPORARY, OPEN_FILES, delta_jar, spark_error
 from reput.store.space import free_bytes, human
+from reput.words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,7 +159,7 @@ def cache_check(directory: Path) -> Check:
         return wrong("numba-cache", f"{directory} can't be written to", step)
     compiled = len(list(directory.glob("*.nbi"))) if directory.is_dir() else 0
     state = (
-        f"{compiled} kernels compiled so far"
+        f"{counted(compiled, 'kernel')} compiled so far"
         if compiled
         else "nothing compiled yet: the first run takes longer"
     )
@@ -198,11 +199,13 @@ def delta() -> Check:
     jar, name = delta_jar()
     if jar is not None:
         return ok("delta", str(jar))
-    step = (
-        "Only the ledger in Spark SQL and a table of messages need it (docs/ledger.md, docs/catalog.md). "
-        "With Maven Central in reach Spark fetches it at the first use; else copy it from a host that has it."
+    # No warning: who needs it gets it, or an error that says the same.
+    return ok(
+        "delta",
+        f"{name} isn't here yet; only the ledger in Spark SQL and a table of messages need it "
+        "(docs/ledger.md, docs/catalog.md). Spark fetches it then; without Maven Central in reach, copy it "
+        "from a host that has it",
     )
-    return warning("delta", f"{name} isn't in an Ivy cache or in Spark's own jars", step)
 
 
 def memory(available: int | None = None, cores: int | None = None) -> Check:

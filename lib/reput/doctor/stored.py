@@ -104,7 +104,10 @@ def evidence_check(settings: StoreSettings) -> Check:
         shown.append("units point to consumequeue_ext/")
     found = "; ".join(shown) or "the store shows nothing of its settings and its release"
     if evidence.unread:
-        step = "Run reput as root, or as the user that the broker runs as."
+        step = (
+            "Run reput as root or as the broker's user, or bring broken files back from a copy; "
+            "else give --broker-conf and --rocketmq-version."
+        )
         return warning("evidence", f"{found}. Not read: {'; '.join(evidence.unread)}", step)
     return ok("evidence", found)
 

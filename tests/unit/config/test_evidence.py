@@ -324,6 +324,14 @@ def test_a_single_file_that_was_cut_speaks_against_nobody(tmp_path: Path) -> Non
         StoreSettings.load(log.root, conf, None, asked=asked)
 
 
+def test_numbers_as_keys_are_read(store: GoldenStore) -> None:
+    (store.root / names.CONFIG).mkdir(exist_ok=True)
+    (store.root / names.CONFIG / "delayOffset.json").write_text('{"dataVersion":{},"offsetTable":{1:25}}')
+    shown = shown_by(store.root)
+    assert shown.unread == ()
+    assert "config/delayOffset.json has a dataVersion" in [mark.why for mark in shown.release.marks]
+
+
 def test_what_cannot_be_read_is_said(store: GoldenStore) -> None:
     (store.root / names.CONFIG).mkdir(exist_ok=True)
     (store.root / names.CONFIG / "delayOffset.json").write_text("{")

@@ -7,7 +7,6 @@ nothing: a producer may name one as it likes.
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import TypeVar
 from reput.config.dialect import DIALECTS, Dialect
 from reput.config.evidence.index import IndexEvidence
 from reput.config.evidence.log import LogRecords
+from reput.config.fastjson import parse
 from reput.format import names
 from reput.format.checkpoint import LENGTH
 from reput.store.reading import reading
@@ -298,7 +298,7 @@ def _object(path: Path, unread: list[str]) -> dict[str, object] | None:
         unread.append(f"config/{path.name} is too large to be looked at")
         return None
     try:
-        found = json.loads(data.decode("utf-8", "replace"), strict=False)
+        found = parse(data)
     except (ValueError, RecursionError):
         unread.append(f"config/{path.name} is no JSON")
         return None
