@@ -83,7 +83,7 @@ def many_queues(count: int, **changes: object) -> Facts:
         rocketmq_version="5.5",
         reput_version="0",
         made_at=MORNING + 60_000,
-        verdict=Verdict("sound", "Nothing wrong was found."),
+        verdict=Verdict("sound", "nothing-found", "Nothing wrong was found."),
         queues=queues,
         queue_totals=QueueTotals(count, -(-count // 8), count, count * 6_000_000, sum(range(count)), 0),
     )

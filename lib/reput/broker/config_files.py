@@ -24,7 +24,7 @@ _WITHOUT = {
     "topics.json": "without its topics: consumers get nothing of them",
     "consumerOffset.json": "without committed offsets: consumers miss messages, or get them again",
     "subscriptionGroup.json": "without its subscription groups and their settings",
-    "delayOffset.json": "without the places in delayed messages: all that are in the queues are delivered again",
+    "delayOffset.json": "without its place in delayed messages: all in their queues are delivered again",
 }
 
 

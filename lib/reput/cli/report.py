@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _ROWS = 1000
 _MOST_ROWS = 1_000_000
+_MOST_NOT_READ = 20
 _EXAMPLES = """**Examples**
 
 A page about a store, for a browser:
@@ -149,8 +150,11 @@ def _gathered(options: GatherOptions, master: str | None, *, with_verify: bool) 
 
 def _lines(facts: Facts, output: Path | None, size: int) -> Iterator[str]:
     yield f"{facts.store}: {inline(facts.verdict.headline)}"
-    if facts.settings is not None:
-        yield f"  {'settings':<21} {inline(facts.settings)}"
+    for what in facts.not_seen[:_MOST_NOT_READ]:
+        yield f"  {'not read':<21} {inline(what)}"
+    settings = facts.basis.line()
+    if settings is not None:
+        yield f"  {'settings':<21} {inline(settings)}"
     for check in facts.checks:
         answer = check.answer if check.ran else f"not run: {check.answer}"
         yield f"  {check.name:<21} {inline(answer)}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from reput.broker.config_files import LOST_CONFIG
 from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot
 from reput.errors import Finding, ReputError
-from reput.recovery.check import past_end
+from reput.recovery.check import check_snapshot
 from reput.recovery.losses import LOG_GONE
 from reput.recovery.past_end import CHECKPOINT_AHEAD, INDEX_AHEAD, PAST_LOG_END
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Found
@@ -24,13 +25,13 @@ _MILD = frozenset(
     {"torn-tail", "uncommitted-entries", "lmq-counts", "bad-lmq-offset", "unsafe-topic", "bad-queue-offset"}
 )
 #: Problems of a start after which something is missing.
-_LOSSES = LOG_GONE | {"missing-queue-files"}
-#: Problems that mean messages are gone; after a crash the last ones may never have been flushed.
-_LOST_END = frozenset({PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD})
+_LOSSES = LOG_GONE | {"missing-queue-files", LOST_CONFIG}
+#: Problems that a start after a crash may mend, or that it may have been made by: what was never flushed.
+_BROKEN_IF_CLEAN = frozenset({"no-queues", "no-index", PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD})
 
 
 def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
-    """What ``reput check`` says, but for what any crash costs the index.
+    """What ``reput check`` says.
 
     Raises:
         ReputError: a file can't be read, or the segments contradict each other.
@@ -47,7 +48,7 @@ def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
             outcome=problem.outcome,
             next=problem.next_step,
         )
-        for problem in (*snapshot.problems, *past_end(snapshot))
+        for problem in check_snapshot(snapshot).problems
     ]
     stops = sum(problem.stops for problem in snapshot.problems)
     if stops:
@@ -70,7 +71,7 @@ def worst(found: Iterable[Found]) -> str | None:
 
 
 def _is_loss(problem: Problem, snapshot: Snapshot) -> bool:
-    return problem.stops or problem.kind in _LOSSES or (problem.kind in _LOST_END and snapshot.clean)
+    return problem.stops or problem.kind in _LOSSES or (problem.kind in _BROKEN_IF_CLEAN and snapshot.clean)
 
 
 def unreadable(error: ReputError) -> Found:

@@ -6,9 +6,10 @@ the epoch, ranges are half open, offsets of the log are physical offsets.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from reput.config.evidence import Basis
 from reput.errors import Fact
 
 #: What JSON calls attributes: by what they are in all documents (docs/json.md).
@@ -38,12 +39,14 @@ class Verdict:
 
     Attributes:
         level: "sound", "attention" or "broken".
+        sort: for programs: the level, or "nothing-found" where not every unit and entry was compared.
         headline: one sentence.
         sentences: what it rests on.
         next: commands to run next, or advice where there is no command.
     """
 
     level: str
+    sort: str
     headline: str
     sentences: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
@@ -388,7 +391,7 @@ class Facts:
         store: its directory.
         broker_conf: the file of settings, if one was given.
         rocketmq_version: the release by whose rules it was read.
-        settings: what was assumed of settings, and what the store says against those given.
+        basis: what was assumed of settings, and what the store says against those given.
         reput_version: of the program.
         made_at: ms.
         seconds: how long it took.
@@ -414,11 +417,11 @@ class Facts:
     rocketmq_version: str
     reput_version: str
     made_at: int
-    settings: str | None = None
+    basis: Basis = field(default_factory=Basis)
     seconds: float = 0.0
     stopped: str | None = None
     in_use_by: str | None = None
-    verdict: Verdict = field(default_factory=lambda: Verdict(SOUND, ""))
+    verdict: Verdict = field(default_factory=lambda: Verdict(SOUND, SOUND, ""))
     checks: list[Check] = field(default_factory=list)
     findings: list[Found] = field(default_factory=list)
     log: LogFacts | None = None
@@ -440,13 +443,15 @@ class Facts:
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
-        facts = _named(asdict(self))
+        facts = _named(asdict(replace(self, basis=Basis())))
         verdict = self.verdict
         return {
-            "verdict": verdict.level,
+            "verdict": verdict.sort,
             "summary": verdict.headline,
             "sentences": list(verdict.sentences),
-            **{name: value for name, value in facts.items() if name != "verdict"},
+            **{name: value for name, value in facts.items() if name not in ("verdict", "basis")},
+            "rocketmq_version": self.basis.rocketmq_version,
+            "settings": self.basis.to_dict(),
             "findings": [finding.to_dict() for finding in self.findings],
             "next_steps": list(verdict.next),
         }

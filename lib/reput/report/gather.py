@@ -127,7 +127,7 @@ def gather(
         store=str(settings.root),
         broker_conf=None if settings.broker_conf is None else str(settings.broker_conf),
         rocketmq_version=settings.dialect.name,
-        settings=settings.basis.line(),
+        basis=settings.basis,
         reput_version=reput.__version__,
         made_at=now,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from reput.broker.config_files import LOST_CONFIG
+from reput.recovery.losses import LOG_GONE
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
 from reput.report.checks import CHECK, LOG, QUEUES, VERIFY, worst
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Verdict
@@ -11,6 +13,8 @@ from reput.words import counted
 
 #: Findings that show a log has lost its end. A checkpoint alone, one number in one file, shows no such thing.
 _PAST = frozenset({PAST_LOG_END, INDEX_AHEAD})
+#: Findings of which only a start, or a file that isn't there, tells whether they are a loss.
+_MAY_BE_LOST = frozenset({"queue-without-files", "queue-behind-log", PAST_LOG_END})
 
 
 def verdict(facts: Facts, command: Callable[..., str], verify_next: Sequence[str]) -> Verdict:
@@ -24,6 +28,7 @@ def verdict(facts: Facts, command: Callable[..., str], verify_next: Sequence[str
     level = worst(facts.findings) or (ATTENTION if facts.log is None else SOUND)
     return Verdict(
         level,
+        "nothing-found" if level == SOUND and not checks[VERIFY].ran else level,
         _headline(facts, checks, level),
         tuple(_sentences(facts, checks)),
         tuple(_next(facts, checks, command, verify_next)),
@@ -36,14 +41,23 @@ def _headline(facts: Facts, checks: dict[str, Check], level: str) -> str:
         return "Files of this store can't be read."
     if check.ran and any(one.source == CHECK and one.level == BROKEN and one.where for one in facts.findings):
         return "A broker doesn't start on this store."
+    kinds = {one.kind for one in facts.findings}
+    if "no-log" in kinds:
+        return "The commit log isn't there."
     if facts.log is None:
         return "The commit log can't be read."
+    if kinds & LOG_GONE:
+        return "A part of the commit log is missing."
     if level == BROKEN:
         if checks[LOG].level == BROKEN:
             return "The commit log is damaged."
         if any(one.kind in _PAST and one.level == BROKEN for one in facts.findings):
             return "The commit log has lost its end: queues or index lead past it."
+        if LOST_CONFIG in kinds:
+            return "A broker starts without its topics, offsets or groups: a file of config/ is broken."
         return "Consumers don't get what the log holds: queues, index or checkpoint are broken."
+    if kinds & _MAY_BE_LOST:
+        return "It isn't known whether consumers get all that the log holds."
     if level == ATTENTION:
         return "Nothing is broken, but something is odd."
     looked = [check.name for check in facts.checks if check.ran]

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +21,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import OutputError, StoreError
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
+from reput.recovery.check import check_snapshot
 from reput.recovery.plan import plan
 from reput.report import units
 from reput.report.charts import WIDE, log_map, size_histogram, traffic_chart
@@ -101,7 +103,8 @@ def test_a_sound_store_of_a_broker(tmp_path: Path) -> None:
     assert [one.kind for one in facts.log.stretches] == [WRITTEN] * 8 + [UNWRITTEN]
     assert any("committed offsets" in note for note in facts.not_seen)
     assert tree_of(store.root) == before
-    assert json.loads(json.dumps(facts.to_dict()))["verdict"] == "sound"
+    told = json.loads(json.dumps(facts.to_dict()))
+    assert (told["verdict"], told["rocketmq_version"]) == ("nothing-found", "5.5.0"), "no unit was compared"
 
 
 def test_lost_queues_show_beside_the_log(tmp_path: Path) -> None:
@@ -235,7 +238,7 @@ def test_a_check_that_fails_leaves_the_rest_of_the_page(
     def fails(_snapshot: object) -> Iterator[Problem]:
         raise StoreError("this queue file can't be read", path=root / "consumequeue/T/0/0")
 
-    monkeypatch.setattr("reput.report.checks.past_end", fails)
+    monkeypatch.setattr("reput.report.checks.check_snapshot", fails)
     facts = _facts(root)
     (found,) = (one for one in facts.findings if one.source == "reput check")
     assert (found.kind, found.level, found.outcome) == (
@@ -320,10 +323,50 @@ def test_without_reading_the_log(tmp_path: Path) -> None:
     log.overwrite(log.records[3].physical_offset, b"\xff" * 50)
     facts = _facts(tmp_path, read_log=False)
     assert facts.log is not None
-    assert (facts.log.end, facts.log.messages, facts.traffic, facts.findings) == (log.end, None, None, [])
+    assert (facts.log.end, facts.log.messages, facts.traffic) == (log.end, None, None)
+    assert [one.kind for one in facts.findings] == ["no-queues"]
     assert {one.kind for one in facts.log.stretches} == {UNREAD, UNWRITTEN}
+    store = unpack("5.5.0-restart", tmp_path / "whole")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    facts = _facts(store.root, broker_conf=conf, rocketmq_version="5.5.0", read_log=False)
+    assert facts.findings == []
     assert "weren't read" in facts.verdict.headline
     assert b"weren't read" in render(facts).replace(b"&#39;", b"'")
+
+
+@pytest.mark.parametrize(
+    ("harm", "level", "headline"),
+    [
+        ("crash", ATTENTION, "Nothing is broken, but something is odd."),
+        ("queues", BROKEN, "Consumers don't get what the log holds"),
+        ("queues after a crash", ATTENTION, "It isn't known whether consumers get all"),
+        ("log", BROKEN, "The commit log isn't there."),
+        ("segment", BROKEN, "A part of the commit log is missing."),
+        ("config", BROKEN, "A broker starts without its topics"),
+    ],
+)
+def test_the_page_says_no_less_than_a_check(tmp_path: Path, harm: str, level: str, headline: str) -> None:
+    store = unpack("5.5.0-restart", tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    if "crash" in harm:
+        (store.root / "abort").touch()
+        data = (store.root / "checkpoint").read_bytes()
+        (store.root / "checkpoint").write_bytes(data[:16] + bytes(8) + data[24:])
+    if "queues" in harm:
+        shutil.rmtree(store.root / "consumequeue")
+    if harm == "log":
+        (store.root / "commitlog").rename(tmp_path / "elsewhere")
+    if harm == "segment":
+        sorted((store.root / "commitlog").iterdir())[1].unlink()
+    if harm == "config":
+        (store.root / "config").mkdir(exist_ok=True)
+        (store.root / "config" / "topics.json").write_text("{")
+    facts = _facts(store.root, broker_conf=conf, rocketmq_version="5.5.0")
+    assert facts.verdict.level == level
+    assert facts.verdict.headline.startswith(headline)
+    settings = StoreSettings.load(store.root, conf, "5.5.0")
+    found = {one.kind for one in facts.findings if one.source == "reput check"}
+    assert found == {problem.kind for problem in check_snapshot(take(settings)).problems}
 
 
 @pytest.mark.parametrize("read_log", [True, False])
@@ -588,7 +631,7 @@ def test_a_hundred_thousand_queues_stay_one_readable_page() -> None:
 
 def test_commands_in_a_sentence_show_as_commands() -> None:
     step = "See to what `reput check /a/b` found: `<i>` is a topic, ` is none."
-    page = render(many_queues(1, verdict=Verdict(BROKEN, "x", (), (step,)))).decode()
+    page = render(many_queues(1, verdict=Verdict(BROKEN, BROKEN, "x", (), (step,)))).decode()
     words = " ".join(f'<span class="whole">{word}</span>' for word in ("reput", "check", "/a/b"))
     assert f"to what <code>{words}</code> found: " in page
     assert '<code><span class="whole">&lt;i&gt;</span></code> is a topic, ` is none.' in page
