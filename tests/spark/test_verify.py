@@ -64,9 +64,13 @@ def test_what_it_says_to_run_next_mends_what_it_found(
     assert text.code == 1
     assert "Orders:0 queueOffset 55 to 58 (3): expected " in text.stdout
     step, saving = report["next_steps"]
-    assert f"  next       {saving}" in text.stdout
+    assert text.stdout.splitlines()[0].split("writes it: ")[1] == (
+        f"no queue leads to 28 messages{'; the index is wrong (missing-entry)' * index_too}"
+    )
+    assert report["summary"] == text.stdout.splitlines()[0]
+    assert f"\n             {saving}\n" in text.stdout
     assert "reput export " in saving
-    assert f"  next       {step}" in text.stdout
+    assert f"\n  next       {step}\n" in text.stdout
     words = shlex.split(step)
     assert ("--queue" in words) == (not index_too)
     assert words[0] == "reput"

@@ -11,7 +11,14 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, WrittenBy
 from reput.cli.commands import LOOK
-from reput.cli.output import Output, ProgressDisplay, at_most, settings_lines, warn_of_unknown
+from reput.cli.output import (
+    Output,
+    ProgressDisplay,
+    at_most,
+    settings_lines,
+    step_lines,
+    warn_of_unknown,
+)
 from reput.spark.java import check_spark
 from reput.store.space import human
 from reput.words import counted
@@ -83,18 +90,14 @@ def verify_command(
 
 
 def _lines(report: Report) -> Iterator[str]:
-    found = sum(one.count for one in report.findings)
-    verdict = "sound" if not found else f"{counted(len(report.findings), 'finding')}"
+    yield report.summary
+    yield from step_lines([str(note) for note in report.not_checked], report.next)
+    yield from settings_lines(report.basis)
+    log = f"  log        {report.start} to {report.end}"
     if report.against is None:
-        yield f"Verified {report.store} as RocketMQ {report.rocketmq_version} writes it: {verdict}"
-        yield from settings_lines(report.basis)
-        messages = f"{counted(report.messages, 'message')}, {human(report.bytes)}"
-        yield f"  log        {report.start} to {report.end}: {messages}"
+        yield f"{log}: {counted(report.messages, 'message')}, {human(report.bytes)}"
     else:
-        same = "the same" if not found else verdict
-        yield f"Compared {report.store} with {report.against}: {same}"
-        yield from settings_lines(report.basis)
-        yield f"  log        {report.start} to {report.end}, which both have"
+        yield f"{log}, which both have"
     yield f"  queues     {counted(report.queues, 'queue')} with {counted(report.units, 'unit')}"
     if report.index_files:
         files, keys = counted(report.index_files, "file"), counted(report.index_entries, "key")
@@ -103,14 +106,10 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"  took       {report.seconds:.1f} s{rate}"
     if report.broker_running:
         yield f"  live       a broker is running; what it wrote past {report.end} wasn't looked at"
-    for title, notes in (("not checked", report.not_checked), ("legal", report.notes)):
-        yield from at_most(f"  {title:<10} ", notes, "             and {} more; --json lists all")
-    if not report.findings:
-        yield "  findings   none"
+    yield from at_most("  legal      ", report.notes, "             and {} more; --json lists all")
+    yield f"  findings   {len(report.findings):,}" if report.findings else "  findings   none"
     for kind in dict.fromkeys((one.area, one.kind, one.remark) for one in report.findings):
         yield from _of_kind([one for one in report.findings if (one.area, one.kind, one.remark) == kind])
-    for step in report.next:
-        yield f"  next       {step}"
 
 
 def _of_kind(findings: list[Difference]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -12,11 +12,22 @@ from reput.format import names
 from reput.next_command import next_command
 from reput.replay.stranded import save_steps
 from reput.verify.plan import VerifyOptions
+from reput.words import counted
 
 #: More queues than this aren't named one by one in the next command.
 _MOST_QUEUES = 20
 
 LOG, QUEUE, INDEX, CHECKPOINT = "log", "queue", "index", "checkpoint"
+#: How a summary says that something is wrong there.
+_WRONG = {
+    LOG: "the log is damaged",
+    QUEUE: "queues are wrong",
+    INDEX: "the index is wrong",
+    CHECKPOINT: "the checkpoint is wrong",
+}
+_NOT_ALL = ", but for what wasn't read"
+#: Notes on what no verification can look at, or has nothing to look at.
+NOT_IN_LOG, SWITCHED_OFF = "not-in-log", "switched-off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +202,38 @@ class Report:
         """0 when nothing is wrong, 1 with findings."""
         return 1 if self.findings else 0
 
+    @property
+    def verdict(self) -> str:
+        """For programs: sound, nothing-found where not all was read, broken; of two stores differs."""
+        if self.findings:
+            return "broken" if self.against is None else "differs"
+        left = any(note.kind not in (NOT_IN_LOG, SWITCHED_OFF) for note in self.not_checked)
+        return "nothing-found" if left else "sound"
+
+    @property
+    def summary(self) -> str:
+        """What it comes to, in a sentence."""
+        done = f"Verified {self.store} as RocketMQ {self.rocketmq_version} writes it"
+        well = "sound"
+        if self.against is not None:
+            done, well = f"Compared {self.store} with {self.against}", "the same"
+        if not self.findings:
+            return f"{done}: {well}{'' if self.verdict == 'sound' else _NOT_ALL}"
+        return f"{done}: {'; '.join(self._wrong())}"
+
+    def _wrong(self) -> Iterator[str]:
+        """What is wrong, the worst first, in few words."""
+        if self.against is not None:
+            yield f"not the same: {counted(len(self.findings), 'finding')}"
+            return
+        unreached = sum(one.count for one in self.findings if one.kind == "missing-unit")
+        if unreached:
+            yield f"no queue leads to {counted(unreached, 'message')}"
+        for area, said in _WRONG.items():
+            kinds = [one.kind for one in self.findings if one.area == area and one.kind != "missing-unit"]
+            if kinds:
+                yield f"{said} ({', '.join(dict.fromkeys(kinds))})"
+
     def to_dict(self) -> dict[str, object]:
         """The report as a JSON-ready mapping."""
         facts = {
@@ -199,6 +242,8 @@ class Report:
             if name not in ("findings", "notes", "not_checked", "next", "basis")
         }
         return {
+            "verdict": self.verdict,
+            "summary": self.summary,
             **facts,
             "rocketmq_version": self.basis.rocketmq_version,
             "settings": self.basis.to_dict(),

@@ -33,7 +33,16 @@ from reput.verify.explain import Explainer
 from reput.verify.index_check import IndexCheck
 from reput.verify.outside import Known, Outside, check_outside, files_fit
 from reput.verify.plan import Plan, VerifyOptions, no_such_queue, prepare, queues_on_disk
-from reput.verify.report import INDEX, QUEUE, Difference, Note, Report, next_steps
+from reput.verify.report import (
+    INDEX,
+    NOT_IN_LOG,
+    QUEUE,
+    SWITCHED_OFF,
+    Difference,
+    Note,
+    Report,
+    next_steps,
+)
 from reput.verify.tasks import IrregularTask, PartChecked, PartTask, done, in_waves, of_each
 from reput.verify.units import Compared, UnitRange, add_ranges
 
@@ -495,11 +504,11 @@ class _Verification:
         if not plan.selection.is_all:
             found.append(Note("index", "the index and the checkpoint, for queues were chosen", count=1))
         elif not plan.settings.message_index_enable:
-            found.append(Note("index", "the index: broker.conf switches it off"))
+            found.append(Note(SWITCHED_OFF, "the index: broker.conf switches it off"))
         elif not plan.options.index:
             found.append(Note("index", "the index: --no-index"))
         if beside := ignored_features(plan.settings.root):
-            found.append(Note("not-in-log", f"{', '.join(beside)}: the commit log alone doesn't hold them"))
+            found.append(Note(NOT_IN_LOG, f"{', '.join(beside)}: the commit log alone doesn't hold them"))
         if plan.running:
             found.append(Note("live", f"what the running broker wrote past {plan.end}, and the checkpoint"))
         return found

@@ -70,9 +70,11 @@ def test_what_a_broker_wrote_is_sound(name: str, tmp_path: Path) -> None:
     assert report.exit_code == 0
     assert tree_of(golden.root) == before
     # What isn't looked at is named.
-    unchecked = {"queue-ext": ["queue-ext"], "no-index": ["index"]}
+    unchecked = {"queue-ext": ["queue-ext"], "no-index": ["switched-off"]}
     expected = unchecked.get(str(golden.manifest["workload"]), [])
     assert [note.kind for note in report.not_checked] == expected
+    assert report.verdict == ("nothing-found" if "queue-ext" in expected else "sound")
+    assert report.summary.endswith(": sound" + ", but for what wasn't read" * ("queue-ext" in expected))
 
 
 def test_a_queue_that_was_deleted_with_its_topic_is_no_loss(tmp_path: Path) -> None:
