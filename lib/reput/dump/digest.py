@@ -118,7 +118,7 @@ class Written:
         """JSON-ready."""
         return {
             **_store(self.settings),
-            "file": str(self.file),
+            "out": str(self.file),
             "start": self.start,
             "end": self.end,
             "ranges": self.ranges,
@@ -166,8 +166,8 @@ class Compared:
         return {
             **_store(self.settings),
             "summary": self.text,
-            "file": str(self.file),
-            "other": self.other,
+            "against": str(self.file),
+            "against_store": self.other,
             "same_ranges": self.same,
             "findings": [one.to_dict() for one in self.differs],
             "not_read": self.not_read,

@@ -145,7 +145,7 @@ class Plan:
             "clean": snapshot.clean,
             "starts": prediction.starts,
             "begins_at": None if prediction.began_at is None else str(prediction.began_at.path),
-            "queue_end": prediction.queue_end,
+            "queues_physical_end": prediction.queue_end,
             "unread": None if prediction.unread is None else list(prediction.unread),
             "walked_segments": 0 if walked is None else walked.segments,
             "walked_bytes": 0 if walked is None else walked.bytes,

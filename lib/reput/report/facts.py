@@ -395,7 +395,7 @@ class Facts:
         reput_version: of the program.
         made_at: ms.
         seconds: how long it took.
-        stopped: "clean" or "crash"; None where that wasn't looked at.
+        clean: the last broker stopped in good order; None where that wasn't looked at.
         in_use_by: who uses the store; None without anybody.
         verdict: in words.
         checks: what looked at it.
@@ -419,7 +419,7 @@ class Facts:
     made_at: int
     basis: Basis = field(default_factory=Basis)
     seconds: float = 0.0
-    stopped: str | None = None
+    clean: bool | None = None
     in_use_by: str | None = None
     verdict: Verdict = field(default_factory=lambda: Verdict(SOUND, SOUND, ""))
     checks: list[Check] = field(default_factory=list)

@@ -153,7 +153,7 @@ class _Gathering:
     def run(self, verify: Callable[[], Report] | None) -> None:
         facts, settings = self._facts, self._settings
         snapshot, is_whole = self._snapshot()
-        facts.stopped = "clean" if snapshot.clean else "crash"
+        facts.clean = snapshot.clean
         facts.in_use_by = None if snapshot.holder is None else snapshot.holder.what
         if is_whole:
             self._check(snapshot)

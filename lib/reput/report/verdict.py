@@ -72,7 +72,7 @@ def _sentences(facts: Facts, checks: dict[str, Check]) -> list[str]:
     said = []
     if facts.in_use_by is not None:
         said.append(f"In use by {facts.in_use_by}: what is said here was true while it was read.")
-    if facts.stopped == "crash" and facts.in_use_by is None:
+    if facts.clean is False and facts.in_use_by is None:
         said.append(
             "The last broker didn't stop in good order (the file abort is there): "
             "the next start recovers as after a crash."
@@ -98,7 +98,7 @@ def _next(
         steps.append(f"See to what `{command('check')}` found: each of its findings says how.")
     plan = facts.log is not None and check.ran and facts.in_use_by is None
     past = any(one.kind in _PAST for one in facts.findings)
-    if plan and (log.level == BROKEN or facts.stopped == "crash" or past):
+    if plan and (log.level == BROKEN or facts.clean is False or past):
         steps.append(command("recover", "--plan"))
     if checks[VERIFY].ran:
         steps += verify_next

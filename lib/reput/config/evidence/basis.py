@@ -87,7 +87,7 @@ class Contradiction:
             "setting": self.setting,
             "shown": self.shown,
             "used": self.used,
-            "next_step": self.next_step,
+            "next_steps": [self.next_step],
         }
 
 
