@@ -83,6 +83,13 @@ def test_a_slave_that_is_behind_and_an_expired_head_are_no_difference(
     assert reput("digest", store.root, "--against", again).code == 0
 
 
+def test_nothing_to_compare_is_not_the_same(reput: Command, other: Path, file: Path) -> None:
+    head, *_ = file.read_text().splitlines()
+    file.write_text(f"{head}\n")
+    said = reput("digest", other, "--against", file)
+    assert (said.code, said.stdout.startswith(f"Nothing of {other} could be compared with ")) == (1, True)
+
+
 def test_a_queue_that_only_one_has(reput: Command, store: GoldenStore, other: Path, file: Path) -> None:
     shutil.rmtree(other / names.CONSUME_QUEUE / "Payments")
     shutil.copytree(other / names.CONSUME_QUEUE / "Orders", other / names.CONSUME_QUEUE / "New")

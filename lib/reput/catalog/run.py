@@ -23,6 +23,7 @@ from reput.log.segments import CommitLog, discover
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.outside import check_outside, lies_in
+from reput.store.reading import check_store
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -49,7 +50,9 @@ def catalog(options: CatalogOptions, start_spark: Callable[[], SparkSession]) ->
     Raises:
         ReputError: as :class:`Catalog` and :meth:`Catalog.advance` say.
     """
-    with Catalog(options) as one:
+    one = Catalog(options)
+    one.find_log()  # before there is a directory for the table
+    with one:
         return one.advance(start_spark)
 
 
@@ -126,6 +129,15 @@ class Catalog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    def find_log(self) -> None:
+        """See that there is a log.
+
+        Raises:
+            StoreError: there is none.
+        """
+        check_store(self._settings.root)
+        discover(self._settings)
 
     def check(self) -> None:
         """See that table and log belong together, before anything is done.

@@ -50,7 +50,8 @@ def digest_command(
     files aren't looked at. What only one of the two has is no difference: a slave may be behind, and a head
     expires.
 
-    Exit code 0: written, or the same. 1: something differs. 2: refused or failed.
+    Exit code 0: written, or the same. 1: something differs, or nothing could be compared. 2: refused or
+    failed.
     """
     from reput.dump.digest import Compared, compare, write
 

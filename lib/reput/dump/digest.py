@@ -25,7 +25,6 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.log.segments import map_segment
 from reput.query.queue import QueueView
 from reput.store import files
-from reput.store.reading import unreadable
 from reput.words import SCHEMA_VERSION, counted
 
 if TYPE_CHECKING:
@@ -150,12 +149,14 @@ class Compared:
 
     @property
     def exit_code(self) -> int:
-        """0 when all that both have is the same."""
-        return int(bool(self.differs))
+        """0 when all that both have is the same, and they have something."""
+        return int(bool(self.differs) or not self.same)
 
     @property
     def text(self) -> str:
         """What it comes to."""
+        if not self.differs and not self.same:
+            return f"Nothing of {self.settings.root} could be compared with {self.other}"
         if not self.differs:
             where = "" if not self.not_read else " where both have something"
             return f"{self.settings.root} is the same as {self.other}{where}: {counted(self.same, 'range')}"
@@ -380,7 +381,12 @@ def _read(file: Path) -> tuple[str, set[tuple[str, int]], list[Digest]]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError):
-            raise unreadable("the file of digests", file, error) from error
+            raise SettingsError(
+                "the file of digests can't be read",
+                path=file,
+                expected="a file that `reput digest --out` wrote",
+                found=error.strerror,
+            ) from error
         raise _no_digests(file, 0, "bytes that aren't UTF-8") from error
     store: str | None = None
     queues: set[tuple[str, int]] = set()

@@ -21,6 +21,7 @@ from reput.job.summary import Summary, summarize
 from reput.log.segments import discover
 from reput.store import files
 from reput.store.lock import OutputLock
+from reput.store.reading import check_store
 from reput.watch.run import watching
 
 if TYPE_CHECKING:
@@ -128,12 +129,11 @@ def first_segment(
     Raises:
         ReputError: the tail is refused.
     """
-    with files.reporting("the store can't be looked at", options.store):
-        is_store = options.store.is_dir()
+    check_store(options.store)
     settings = StoreSettings.load(
         options.store, options.broker_conf, options.rocketmq_version, asked=options.asked
     )
-    if not is_store or options.out is None or _has_segment(settings):
+    if options.out is None or _has_segment(settings):
         yield Awaited(settings, is_there=True)
         return
     root = output_root(options.out, settings)

@@ -25,6 +25,7 @@ from reput.query.store import QueryStore
 from reput.store.listing import names_in
 from reput.store.lock import store_holder
 from reput.store.nearest import nearest
+from reput.store.reading import check_store
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
@@ -241,6 +242,7 @@ def lag(
             :func:`reput.lag.committed.committed_offsets`; nothing of this group or topic was committed; or
             the log or a queue can't be read.
     """
+    check_store(settings.root)
     read = committed_offsets(settings, offsets)
     wanted = [
         (one, of) for one, topics in read.topics.items() for of in topics if _fits(one, of, group, topic)

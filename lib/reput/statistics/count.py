@@ -28,6 +28,7 @@ from reput.scan.frames import Frames, FrameWalk, frames
 from reput.statistics import tally as sums
 from reput.statistics.report import By, Gap, Group, Statistics
 from reput.statistics.tally import Ends, Tally, bin_range
+from reput.store.reading import check_store
 
 _MOST_THREADS = 8
 _LISTEN_SECONDS = 0.2
@@ -102,6 +103,7 @@ def count(
     began = time.monotonic()
     span = span or Span()
     _refuse_empty(span)
+    check_store(settings.root)
     log = discover(settings)
     start = log.start if span.start is None else span.start
     end = log.end if span.end is None else min(span.end, log.end)
