@@ -202,7 +202,8 @@ def _lines(result: Exported) -> Iterator[str]:
     messages = counted(result.messages, "message")
     what = "" if result.options.finding is None else f" of {result.options.finding}"
     if result.out is None:
-        yield f"Nothing to save{what} in {result.settings.root}: no file was written"
+        meant = "" if result.did_you_mean is None else f"; did you mean {inline(result.did_you_mean)}?"
+        yield f"Nothing to save{what} in {result.settings.root}: no file was written{meant}"
     else:
         where = "stdout" if str(result.out) == "-" else result.out
         yield f"Saved {messages}{what}, {human(result.bytes)}, to {where}"

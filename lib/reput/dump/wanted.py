@@ -116,6 +116,11 @@ class Wanted:
     since: int | None = None
     until: int | None = None
 
+    @property
+    def named(self) -> tuple[tuple[str, int | None], ...]:
+        """The topics and queues that are asked for."""
+        return (*((topic, None) for topic in self.topics), *self.queues)
+
     def rows(self, data: NDArray[np.uint8], found: Frames, count: int) -> NDArray[np.bool_]:
         """Which of the first ``count`` records are wanted: bool[count].
 

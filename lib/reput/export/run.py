@@ -26,6 +26,7 @@ from reput.next_command import next_command
 from reput.query.message import Message
 from reput.store import files
 from reput.store.lock import store_holder
+from reput.store.nearest import nearest_of
 from reput.store.outside import check_outside
 
 LINES, STORE = "lines", "store"
@@ -106,6 +107,11 @@ class Exported:
         return self.settings.basis
 
     @property
+    def did_you_mean(self) -> str | None:
+        """Where nothing fits: the topic or queue that is most like one that isn't there."""
+        return None if self.messages else nearest_of(self.settings.root, self.options.wanted.named)
+
+    @property
     def next_steps(self) -> list[str]:
         """What to do with it."""
         if not self.messages or self.options.out == STDOUT:
@@ -124,6 +130,7 @@ class Exported:
             "out": None if self.out is None else str(self.out),
             "form": self.options.form,
             "finding": self.options.finding,
+            "did_you_mean": self.did_you_mean,
             "messages": self.messages,
             "bytes": self.bytes,
             "topics": self.topics,

@@ -23,6 +23,11 @@ def nearest(asked: str, known: Collection[str]) -> str | None:
     return by_lower[found[0]] if found else None
 
 
+def nearest_of(root: Path, asked: Iterable[tuple[str, int | None]]) -> str | None:
+    """As :func:`nearest_queue`, for the first of several topics or queues that a store doesn't have."""
+    return next(filter(None, (nearest_queue(root, *one) for one in asked)), None)
+
+
 def nearest_queue(
     root: Path, topic: str, queue_id: int | None = None, also: Iterable[tuple[str, int | None]] = ()
 ) -> str | None:

@@ -11,11 +11,12 @@ from reput.cli.arguments import Limit, TimeZone
 from reput.cli.dump.lines import dumping
 from reput.cli.dump.nothing import in_queues
 from reput.cli.dump.options import AsLines, PathArgument, Quiet, in_order, queue_of
-from reput.cli.dump.text import queue_line
+from reput.cli.dump.text import queue_line, word
 from reput.config.log_places import absolute
 from reput.dump.damage import Damage
 from reput.errors import SettingsError
 from reput.next_command import next_command
+from reput.store.nearest import nearest_of
 
 EXAMPLES = """**Examples**
 
@@ -92,18 +93,20 @@ def consumequeue_command(
                 path=path,
                 expected="files of " + ", ".join(queue or ()),
                 found="none",
-                next_step=_in_the_log(absolute(path), queue or []),
+                next_step=_instead(absolute(path), queue or [], chosen),
             )
         if not anything:
             lines.nothing(in_queues(asked, start, end), quiet=quiet)
 
 
-def _in_the_log(path: Path, queues: list[str]) -> str:
+def _instead(path: Path, queues: list[str], chosen: list[tuple[str, int | None]]) -> str:
     from reput.dump.places import store_of
 
     store = store_of(path)
     if store is None:
         return "A dump of the commit log finds messages that no queue leads to"
-    asked = [word for queue in queues for word in ("--queue", queue)]
+    meant = nearest_of(Path(store), chosen)
+    asked = [part for queue in queues for part in ("--queue", queue)]
     command = next_command("dump", "commitlog", str(store), *asked)
-    return f"`{command}` finds messages that no queue leads to"
+    text = f"`{command}` finds messages that no queue leads to"
+    return text if meant is None else f"Did you mean {word(meant)}? {text}"

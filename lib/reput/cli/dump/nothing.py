@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reput.cli.dump.text import word
 from reput.cli.times import moment
-from reput.store.nearest import nearest_queue
+from reput.store.nearest import nearest_of
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def in_log(place: LogPlace, wanted: Wanted, start: int, end: int | None) -> Noth
             f"the {what}, which begins at {found.start}, has no record", _facts(what, _EMPTY, ends)
         )
     times = {"first_store_timestamp": found.first, "last_store_timestamp": found.last}
-    named = (*((topic, None) for topic in wanted.topics), *wanted.queues)
-    meant = next(filter(None, (nearest_queue(place.settings.root, *one) for one in named)), None)
+    meant = nearest_of(place.settings.root, wanted.named)
     why, text = _NO_MATCH, (
         f"no message fits: the {what} goes from {found.start} to {found.end}, "
         f"stored from {moment(found.first)} to {moment(found.last)}"
