@@ -153,6 +153,13 @@ class Compared:
         return int(bool(self.differs) or not self.same)
 
     @property
+    def verdict(self) -> str:
+        """For programs: differs, not-read where nothing was compared, nothing-found where not all, or sound."""
+        if self.differs:
+            return "differs"
+        return "not-read" if not self.same else "nothing-found" if self.not_read else "sound"
+
+    @property
     def text(self) -> str:
         """What it comes to."""
         if not self.differs and not self.same:
@@ -166,6 +173,7 @@ class Compared:
         """JSON-ready."""
         return {
             **_store(self.settings),
+            "verdict": self.verdict,
             "summary": self.text,
             "against": str(self.file),
             "against_store": self.other,
