@@ -72,7 +72,10 @@ def test_what_stops_a_broker(reput: Command, store: GoldenStore) -> None:
     assert (found["exit_code"], found["starts"], found["verdict"]) == (1, False, "does-not-start")
     assert [finding["kind"] for finding in found["findings"]] == ["stray-file"]
     planned = json.loads(reput("recover", *words, "--plan", "--json").stdout)
-    assert (planned["exit_code"], planned["starts"], len(planned["next_steps"])) == (1, False, 1)
+    assert (planned["exit_code"], planned["starts"]) == (1, False)
+    by_hand, command = planned["next_steps"]
+    assert by_hand.startswith("Move it elsewhere")
+    assert "--apply" in command
 
 
 def test_what_many_files_have_in_common_is_said_once(reput: Command, store: GoldenStore) -> None:
@@ -82,7 +85,7 @@ def test_what_many_files_have_in_common_is_said_once(reput: Command, store: Gold
     planned = reput("recover", *words, "--plan").stdout
     assert (planned.count("stray-file: "), planned.count("    and 5 more; --json")) == (20, 1)
     assert planned.count("  next       Move it elsewhere") == 1
-    assert planned.count(str(store.root)) == 2, "in the verdict, and in the command that compares all"
+    assert planned.count(str(store.root)) == 4, "in the verdict, and in commands: verify, --apply, undo"
     assert len(json.loads(reput("recover", *words, "--plan", "--json").stdout)["findings"]) == 25
 
 
@@ -240,6 +243,21 @@ def test_no_mending_is_recommended_that_is_refused(reput: Command, store: Golden
     steps = json.loads(reput("recover", *words, "--plan", "--json").stdout)["next_steps"]
     assert [step for step in steps if "reput" in step] == [], "nothing helps but the log"
     assert reput("recover", *words, "--apply").code == 2
+
+
+def test_no_mending_by_settings_of_another_store_is_recommended(reput: Command, store: GoldenStore) -> None:
+    shutil.rmtree(store.root / names.CONSUME_QUEUE / "Payments")
+    for conf, release, said in (
+        (broker_conf(store), "4.9.7", "--rocketmq-version"),
+        (Path("/dev/null"), "5.3.3", "broker.conf"),
+    ):
+        words = (str(store.root), "--broker-conf", str(conf), "--rocketmq-version", release)
+        planned = json.loads(reput("recover", *words, "--plan", "--json").stdout)
+        steps = " ".join(planned["next_steps"])
+        assert (planned["exit_code"], said in steps) == (1, True)
+        assert "--apply" not in steps
+        assert "--in-place" not in steps
+        assert reput("recover", *words, "--apply").code == 2
 
 
 def test_mending_does_not_hide_a_lost_file_of_config(reput: Command, store: GoldenStore) -> None:

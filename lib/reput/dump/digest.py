@@ -154,7 +154,7 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """For programs: differs, not-read where nothing was compared, nothing-found where not all, or sound."""
+        """For programs: differs, not-read if nothing was compared, nothing-found if not all, or sound."""
         if self.differs:
             return "differs"
         return "not-read" if not self.same else "nothing-found" if self.not_read else "sound"

@@ -25,9 +25,16 @@ from reput.job.plan import prepare
 from reput.job.run import stage
 from reput.job.summary import Summary, summarize
 from reput.recovery.log_copies import LogCopies
-from reput.recovery.losses import LOG_GONE, Loss
+from reput.recovery.losses import Loss
 from reput.recovery.mend_log import Change, mend_log
 from reput.recovery.plan import Plan, plan
+from reput.recovery.refusals import (
+    is_derived,
+    is_stray,
+    refuse_other_settings,
+    refuse_problems,
+    refuse_without_log,
+)
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
 from reput.store import files
@@ -43,9 +50,6 @@ if TYPE_CHECKING:
 
 #: Where segments are copied to when nothing is rebuilt; else a rebuild's staging is that.
 _MENDING = "mending"
-#: Problems of a start that a rebuild of queues and index takes away, wherever they are told.
-_DERIVED = frozenset({"empty-queue-file", "dispatch-never-ends", "queue-type"})
-_DERIVED_ROOTS = (*names.QUEUES, names.INDEX)
 
 
 @dataclass(slots=True)
@@ -142,9 +146,9 @@ def mend(
     shown(mended.plan)
     if not mended.plan.loses:
         return mended
-    _refuse_problems(mended.plan.prediction.problems, settings)
-    _refuse_other_settings(snapshot)
-    _refuse_without_log(snapshot)
+    refuse_problems(mended.plan.prediction.problems, settings)
+    refuse_other_settings(snapshot)
+    refuse_without_log(snapshot)
     current = plan(_without_strays(snapshot)) if _strays(snapshot) else mended.plan
     if _is_derived_broken(snapshot, current):
         _with_rebuild(mended, options, start_spark, listener)
@@ -175,73 +179,20 @@ def _locked(settings: StoreSettings) -> Iterator[Owner]:
         yield owner
 
 
-def _refuse_problems(problems: list[Problem], settings: StoreSettings) -> None:
-    for problem in problems:
-        if not (_is_derived(problem, settings) or _is_stray(problem, settings)):
-            text = f"a broker doesn't start here, and --apply doesn't mend that: {problem.kind}"
-            raise problem.error(StoreError, text)
-
-
-def _refuse_other_settings(snapshot: Snapshot) -> None:
-    """A rebuild by settings that no file fits makes files that the broker can't load."""
-    sizes = snapshot.settings.queue_file_sizes
-    for directory in _DERIVED_ROOTS:
-        root = snapshot.settings.root / directory
-        setting, _ = sizes.get(directory, ("maxHashSlotNum, maxIndexNum", 0))
-        kind = "wrong-length" if directory in sizes else "index-length"
-        wrong = [
-            problem
-            for problem in snapshot.problems
-            if problem.kind == kind and Path(problem.path).is_relative_to(root)
-        ]
-        fitting = len(snapshot.index) - len(wrong)
-        if directory in sizes:
-            fitting = sum(len(listing.files) for listing in snapshot.all_queues[directory].values())
-        if wrong and not fitting:
-            raise SettingsError(
-                f"no file was made with the {setting} of the broker.conf given here",
-                path=wrong[0].path,
-                expected=wrong[0].expected,
-                found=wrong[0].found,
-                next_step=f"Give the broker's own broker.conf; if this is it, move {root} away first",
-            )
-
-
-def _refuse_without_log(snapshot: Snapshot) -> None:
-    """What is gone from the log is not brought back by a rebuild; it would make the loss look mended."""
-    for problem in snapshot.problems:
-        if problem.kind in LOG_GONE:
-            text = f"a part of the commit log isn't there, and --apply doesn't mend that: {problem.kind}"
-            raise problem.error(StoreError, text)
-
-
-def _is_derived(problem: Problem, settings: StoreSettings) -> bool:
-    path = Path(problem.path)
-    return problem.kind in _DERIVED or any(path.is_relative_to(settings.root / one) for one in _DERIVED_ROOTS)
-
-
-def _is_stray(problem: Problem, settings: StoreSettings) -> bool:
-    """Whether it is something in the commit log that is no segment, nor could be one."""
-    if Path(problem.path).parent not in settings.commit_log_dirs:
-        return False
-    empty = problem.kind == "wrong-length" and problem.found == "0 bytes"
-    return empty or problem.kind in ("stray-file", "stray-directory")
-
-
 def _strays(snapshot: Snapshot) -> list[Path]:
     settings = snapshot.settings
-    return [Path(one.path) for one in snapshot.problems if one.stops and _is_stray(one, settings)]
+    return [Path(one.path) for one in snapshot.problems if one.stops and is_stray(one, settings)]
 
 
 def _without_strays(snapshot: Snapshot) -> Snapshot:
     settings = snapshot.settings
-    left = [problem for problem in snapshot.problems if not (problem.stops and _is_stray(problem, settings))]
+    left = [problem for problem in snapshot.problems if not (problem.stops and is_stray(problem, settings))]
     return replace(snapshot, problems=left)
 
 
 def _is_derived_broken(snapshot: Snapshot, current: Plan) -> bool:
     """Whether queues or index are broken, as a start sees it once strays are away."""
-    if any(_is_derived(problem, snapshot.settings) for problem in current.prediction.problems):
+    if any(is_derived(problem, snapshot.settings) for problem in current.prediction.problems):
         return True
     # Messages behind damage: units may lead into it.
     log = ("log-cut", "segment-deleted")
@@ -295,7 +246,7 @@ def _with_replica(
     """
     started = time.perf_counter()
     settings = comparison.settings
-    _refuse_other_settings(take(settings))
+    refuse_other_settings(take(settings))
     mending = settings.root / names.REPUT / _MENDING
     files.remove_tree(staging_of(settings.root))
     try:
@@ -311,7 +262,7 @@ def _with_replica(
                 files.give_tree(staging, owner)
                 snapshot = take(rebuilding.settings)
                 stops = [problem for problem in snapshot.problems if problem.stops]
-                _refuse_problems(stops, rebuilding.settings)
+                refuse_problems(stops, rebuilding.settings)
                 copies = LogCopies(rebuilding.settings, staging, comparison.segment_size, owner)
                 log = mend_log(_staged_view(snapshot, staging, staged), copies)
                 _refuse_unproven(log.plan, rebuilding.settings)
@@ -377,7 +328,7 @@ def _staged_view(snapshot: Snapshot, staging: Path, staged: list[str]) -> Snapsh
         problem
         for problem in whole.problems
         if not (
-            _is_derived(problem, settings)
+            is_derived(problem, settings)
             and any(Path(problem.path).is_relative_to(directory) for directory in replaced)
         )
     ]

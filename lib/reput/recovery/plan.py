@@ -24,6 +24,7 @@ from reput.recovery.losses import (
     queue_losses,
 )
 from reput.recovery.past_end import left_by_a_cut
+from reput.recovery.refusals import are_its_own, is_mended
 from reput.recovery.survivors import left_from
 from reput.recovery.verdict import Verdict, of_plan
 from reput.replay.stranded import save_steps
@@ -260,13 +261,15 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
         and _lost_end(prediction)
     ):
         steps.append(f"Look for the log's end first: {says} it.")
-    if kinds and not kinds & LOG_GONE:  # else --apply is refused
+    if (kinds or prediction.problems) and is_mended(prediction.snapshot, prediction.problems):
         apply = prediction.snapshot.settings.command("recover", "--apply")
         steps.append(
             f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."
             + (" Or by hand:" if by_hand else "")
         )
     steps += by_hand
+    if found and not are_its_own(prediction.snapshot.settings):
+        steps += [one.next_step for one in prediction.snapshot.settings.basis.contradictions]
     # A cut of half a message takes none; what lies before a queue's begin isn't counted.
     stranded = {loss.kind for loss in found if loss.count or loss.kind == "queue-begins-late"}
     stranded |= {problem.kind for problem in prediction.snapshot.problems}
@@ -288,7 +291,7 @@ def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list
             f"Before the broker starts: `{out}` skips the damage and takes the {cut} messages behind "
             "it, which the broker cuts off."
         )
-    if kinds & _REBUILT:
+    if kinds & _REBUILT and are_its_own(prediction.snapshot.settings):
         in_place = prediction.snapshot.settings.command("rebuild", "--in-place")
         steps.append(
             f"With the broker stopped: `{in_place}` builds all queues and the index from the log; "

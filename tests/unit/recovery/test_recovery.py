@@ -234,7 +234,10 @@ def test_what_stops_a_broker_is_named(
     result = planned(stores[name], harm, tmp_path)
     assert not result.prediction.starts
     assert [problem.kind for problem in result.prediction.problems] == [kind]
-    assert result.next_steps == [result.prediction.problems[0].next_step]
+    step, *more = result.next_steps
+    assert step == result.prediction.problems[0].next_step
+    mended = harm is not damage.short_segment
+    assert ["--apply" in one for one in more] == [True] * mended, "but for a segment, which only a copy mends"
     assert result.exit_code == 1
 
 

@@ -1,0 +1,106 @@
+"""What ``reput recover --apply`` doesn't mend, and refuses before it does anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reput.broker.problem import Problem
+from reput.broker.snapshot import Snapshot
+from reput.config.evidence import Asked, Writes
+from reput.config.settings import StoreSettings
+from reput.errors import ReputError, SettingsError, StoreError
+from reput.format import names
+from reput.recovery.losses import LOG_GONE
+
+#: Problems of a start that a rebuild of queues and index takes away, wherever they are told.
+_DERIVED = frozenset({"empty-queue-file", "dispatch-never-ends", "queue-type"})
+_DERIVED_ROOTS = (*names.QUEUES, names.INDEX)
+
+
+def are_its_own(settings: StoreSettings) -> bool:
+    """Whether a store may be written by these settings: it doesn't speak against them."""
+    try:
+        settings.basis.refuse(Asked(Writes.IN_PLACE), settings.root)
+    except SettingsError:
+        return False
+    return True
+
+
+def is_mended(snapshot: Snapshot, problems: list[Problem]) -> bool:
+    """Whether none of that is refused; ``problems``: what keeps a broker from starting."""
+    if not are_its_own(snapshot.settings):
+        return False
+    try:
+        refuse_problems(problems, snapshot.settings)
+        refuse_other_settings(snapshot)
+        refuse_without_log(snapshot)
+    except ReputError:
+        return False
+    return True
+
+
+def refuse_problems(problems: list[Problem], settings: StoreSettings) -> None:
+    """Refuse what keeps a broker from starting, and neither a rebuild nor moving a file away mends.
+
+    Raises:
+        StoreError: such a problem.
+    """
+    for problem in problems:
+        if not (is_derived(problem, settings) or is_stray(problem, settings)):
+            text = f"a broker doesn't start here, and --apply doesn't mend that: {problem.kind}"
+            raise problem.error(StoreError, text)
+
+
+def refuse_other_settings(snapshot: Snapshot) -> None:
+    """Refuse settings that no file fits: a rebuild by them makes files that the broker can't load.
+
+    Raises:
+        SettingsError: so it is.
+    """
+    sizes = snapshot.settings.queue_file_sizes
+    for directory in _DERIVED_ROOTS:
+        root = snapshot.settings.root / directory
+        setting, _ = sizes.get(directory, ("maxHashSlotNum, maxIndexNum", 0))
+        kind = "wrong-length" if directory in sizes else "index-length"
+        wrong = [
+            problem
+            for problem in snapshot.problems
+            if problem.kind == kind and Path(problem.path).is_relative_to(root)
+        ]
+        fitting = len(snapshot.index) - len(wrong)
+        if directory in sizes:
+            fitting = sum(len(listing.files) for listing in snapshot.all_queues[directory].values())
+        if wrong and not fitting:
+            raise SettingsError(
+                f"no file was made with the {setting} of the broker.conf given here",
+                path=wrong[0].path,
+                expected=wrong[0].expected,
+                found=wrong[0].found,
+                next_step=f"Give the broker's own broker.conf; if this is it, move {root} away first",
+            )
+
+
+def refuse_without_log(snapshot: Snapshot) -> None:
+    """Refuse a log with a part missing: a rebuild would make the loss look mended.
+
+    Raises:
+        StoreError: so it is.
+    """
+    for problem in snapshot.problems:
+        if problem.kind in LOG_GONE:
+            text = f"a part of the commit log isn't there, and --apply doesn't mend that: {problem.kind}"
+            raise problem.error(StoreError, text)
+
+
+def is_derived(problem: Problem, settings: StoreSettings) -> bool:
+    """Whether a rebuild of queues and index takes it away."""
+    path = Path(problem.path)
+    return problem.kind in _DERIVED or any(path.is_relative_to(settings.root / one) for one in _DERIVED_ROOTS)
+
+
+def is_stray(problem: Problem, settings: StoreSettings) -> bool:
+    """Whether it is something in the commit log that is no segment, nor could be one."""
+    if Path(problem.path).parent not in settings.commit_log_dirs:
+        return False
+    empty = problem.kind == "wrong-length" and problem.found == "0 bytes"
+    return empty or problem.kind in ("stray-file", "stray-directory")
