@@ -51,6 +51,19 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
         )
 
 
+def missing_config(settings: StoreSettings) -> list[str]:
+    """Files with topics and committed offsets that aren't there, nor their backups, relative to the store.
+
+    That is no problem of a start, and right for a new broker.
+    """
+    config = settings.root / names.CONFIG
+    return [
+        f"{names.CONFIG}/{name}"
+        for name in FILES[:2]
+        if not _look(config / name)[0] and not _look(config / f"{name}.bak")[0]
+    ]
+
+
 def _outcome(name: str, broken: str | None, spare_broken: str | None) -> str:
     if spare_broken is None:
         return "the broker takes its .bak, which may be older"

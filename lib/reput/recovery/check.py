@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.broker.batch_queue import BatchModel
+from reput.broker.config_files import missing_config
 from reput.broker.files import Listing, segment_at
 from reput.broker.last_place import last_place
 from reput.broker.problem import Problem
@@ -82,7 +83,10 @@ class Check:
         settings = self.snapshot.settings
         plan, verify = settings.command("recover", "--plan"), settings.command("verify")
         reads = f"`{plan}` reads what a start reads, `{verify}` everything"
-        return [f"the log, and all units but each queue's last: {reads}"]
+        found = [f"the log, and all units but each queue's last: {reads}"]
+        if missing := missing_config(settings):
+            found.append(f"{', '.join(missing)}: not there; a start makes new ones, without what was in them")
+        return found
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
