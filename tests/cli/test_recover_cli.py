@@ -258,6 +258,20 @@ def test_no_mending_is_recommended_that_is_refused(reput: Command, store: Golden
     assert reput("recover", *words, "--apply").code == 2
 
 
+def test_a_deleted_topic_is_no_loss(reput: Command, store: GoldenStore) -> None:
+    shutil.rmtree(store.root / names.CONSUME_QUEUE / "Payments")
+    topics = {path.name for path in (store.root / names.CONSUME_QUEUE).iterdir()}
+    (store.root / names.CONFIG).mkdir(exist_ok=True)
+    config = store.root / names.CONFIG / "topics.json"
+    words = options(store)
+    for known, code in ((topics, 0), (topics | {"Payments"}, 1)):
+        config.write_text(json.dumps({"topicConfigTable": {name: {} for name in known}}))
+        planned = json.loads(reput("recover", *words, "--plan", "--json").stdout)
+        assert planned["exit_code"] == code
+        assert planned["summary"].endswith(", if Payments was deleted") == (not code)
+        assert ("whether Payments was lost or deleted: " in " ".join(planned["not_read"])) == (not code)
+
+
 def test_no_mending_by_settings_of_another_store_is_recommended(reput: Command, store: GoldenStore) -> None:
     shutil.rmtree(store.root / names.CONSUME_QUEUE / "Payments")
     for conf, release, said in (

@@ -263,7 +263,8 @@ def index_gaps(prediction: Prediction) -> Iterator[Loss]:
     start, end = prediction.log_start, prediction.log_end
     path = str(settings.root / names.INDEX)
     if not files:
-        if end > start:
+        # A log without a message with keys has no index.
+        if len(prediction.walked.unindexed([], end)) or _first_keyed(prediction, end) is not None:
             yield Loss("index-missing", path, start, end, 0, f"no key of {start} to {end} is indexed")
         return
     headers = [file.header for file in files]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from reput.broker.config_files import LOST_CONFIG
 from reput.broker.predict import Prediction, predict
 from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot
+from reput.config.topics import known_topics
+from reput.errors import SettingsError
 from reput.format import names
 from reput.next_command import next_command
 from reput.recovery.losses import (
@@ -27,8 +29,10 @@ from reput.recovery.past_end import left_by_a_cut
 from reput.recovery.refusals import are_its_own, is_mended
 from reput.recovery.survivors import left_from
 from reput.recovery.verdict import Verdict, of_plan
+from reput.replay.selection import is_known
 from reput.replay.stranded import save_steps
 from reput.store.space import human
+from reput.words import counted
 
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
 _RATE_4_9 = 600_000_000
@@ -49,6 +53,8 @@ _REBUILT = DERIVED_GONE | {
     "index-torn",
     "checkpoint-ahead",
 }
+#: Topics that are named in a sentence.
+_MOST_TOPICS = 5
 #: The log is elsewhere: what is made without it has to be made again.
 _NOT_MOUNTED = {"no-log", "missing-log-directory"}
 
@@ -61,6 +67,8 @@ class Plan:
         prediction: the store after it.
         losses: what it takes away.
         unrepaired: what it leaves broken.
+        deleted: messages that the walk met by topic, of queues without files whose topic config/topics.json
+            doesn't name: it was deleted.
         next_steps: what to do before a start, one step a line; nothing where it loses nothing.
         seconds: roughly how long the broker reads, with ``rate`` bytes a second.
         rate: bytes a second that this is reckoned with.
@@ -69,6 +77,7 @@ class Plan:
     prediction: Prediction
     losses: list[Loss] = field(default_factory=list)
     unrepaired: list[Loss] = field(default_factory=list)
+    deleted: dict[str, int] = field(default_factory=dict)
     next_steps: list[str] = field(default_factory=list)
     seconds: float = 0.0
     rate: int = _RATE_5
@@ -95,6 +104,11 @@ class Plan:
         return int(self.loses or bool(self.lost_config))
 
     @property
+    def _deleted_topics(self) -> str:
+        more = len(self.deleted) - _MOST_TOPICS
+        return ", ".join(list(self.deleted)[:_MOST_TOPICS]) + (f" and {more} more topics" if more > 0 else "")
+
+    @property
     def verdict(self) -> Verdict:
         """What it comes to."""
         prediction, unread = self.prediction, self.prediction.unread
@@ -107,6 +121,7 @@ class Plan:
             None if unread is None else f"{human(unread[1] - unread[0])} of the log",
             config=[f"{names.CONFIG}/{Path(problem.path).name}" for problem in self.lost_config],
             lost_end=_lost_end(prediction),
+            deleted=self._deleted_topics,
         )
 
     @property
@@ -117,6 +132,12 @@ class Plan:
         if prediction.unread is not None:
             start, end = prediction.unread
             found.append(f"{start} to {end} of the log, which a start reads")
+        if self.deleted:
+            messages = counted(sum(self.deleted.values()), "message")
+            found.append(
+                f"whether {self._deleted_topics} was lost or deleted: {messages} in the log, no queues, and "
+                f"not in {names.CONFIG}/topics.json"
+            )
         verify = settings.command("verify")
         if any(problem.kind == "no-log" for problem in self.snapshot.problems):
             return [*found, "the log, which isn't there"]
@@ -194,8 +215,9 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
         result.unrepaired += _left_alone(snapshot)
         read = sum(walk.bytes for walk in (prediction.recovered, prediction.dispatched) if walk is not None)
         if prediction.unread is None:
+            broken, result.deleted = _deleted(snapshot, broken_queues(prediction))
             result.unrepaired += [
-                *broken_queues(prediction),
+                *broken,
                 *index_gaps(prediction),
                 *_ahead(prediction),
             ]
@@ -206,6 +228,29 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
     steps += _next_steps(prediction, [*result.losses, *result.unrepaired])
     result.next_steps += list(dict.fromkeys(steps))
     return result
+
+
+def _deleted(snapshot: Snapshot, found: Iterable[Loss]) -> tuple[list[Loss], dict[str, int]]:
+    """What is broken of queues, and messages by topic where the topic was deleted: that isn't broken."""
+    try:
+        topics = known_topics(snapshot.settings.topics_json)
+    except SettingsError:
+        topics = None
+    if topics is None:
+        return list(found), {}
+    known = frozenset(topics)
+    listings = {**snapshot.queues, **snapshot.batch_queues}
+    broken: list[Loss] = []
+    deleted: dict[str, int] = {}
+    for loss in found:
+        listing = None if loss.queue is None else listings.get(loss.queue)
+        has_files = listing is not None and listing.files
+        if loss.queue is None or has_files or is_known(loss.queue[0], known):
+            broken.append(loss)
+        else:
+            topic = loss.queue[0]
+            deleted[topic] = deleted.get(topic, 0) + loss.count
+    return broken, deleted
 
 
 def _left_alone(snapshot: Snapshot) -> Iterator[Loss]:

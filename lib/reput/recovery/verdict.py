@@ -84,6 +84,7 @@ def of_plan(
     *,
     config: Sequence[str],
     lost_end: bool,
+    deleted: str,
 ) -> Verdict:
     """What a start is going to do.
 
@@ -93,6 +94,7 @@ def of_plan(
         losses, unrepaired: what it takes away, and what it leaves broken.
         unread: how much of the log that the start reads wasn't read, in words; None if all was.
         config: files without which it starts, for they are broken.
+        deleted: topics that were deleted, as it seems, whose messages have no queues; "" without any.
         lost_end: units past the log's end are of messages that it had, not of what a crash or a cut left.
     """
     if problems:
@@ -125,7 +127,7 @@ def of_plan(
         text = f"Not known what a start of RocketMQ {release} does to {store}: {unread} weren't read"
         return Verdict(Sort.NOT_READ, text)
     text = f"A start of RocketMQ {release} loses nothing of {store}, and leaves nothing broken that it reads"
-    return Verdict(Sort.NOTHING_FOUND, text)
+    return Verdict(Sort.NOTHING_FOUND, f"{text}, if {deleted} was deleted" if deleted else text)
 
 
 def _does_not_start(release: str, store: str, stops: int) -> str:

@@ -264,6 +264,14 @@ def test_config_files_stop_a_broker(stores: dict[str, GoldenStore], tmp_path: Pa
     assert [problem.kind for problem in result.prediction.problems] == ["broken-config"]
 
 
+def test_a_log_without_keys_needs_no_index(odd_stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    result = planned(odd_stores["5.5.0-no-keys"], damage.nothing, tmp_path)
+    assert (result.exit_code, result.unrepaired) == (0, [])
+    long_topics, again = odd_stores["5.3.3-long-topics"], tmp_path / "again"
+    result = planned(long_topics, lambda copy: shutil.rmtree(copy.root / "index"), again)
+    assert "index-missing" in {loss.kind for loss in (*result.losses, *result.unrepaired)}
+
+
 @pytest.mark.parametrize(
     ("file", "spare", "kind", "verdict"),
     [
