@@ -1,6 +1,6 @@
 """conf/kubernetes against the API's schemas, this repository, Spark's settings, and the real command line.
 
-No pod is run. 
+No pod is run; tests/spark/test_kubernetes.py has what Spark makes of these files.
 """
 
 from __future__ import annotations
