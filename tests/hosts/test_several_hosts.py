@@ -129,6 +129,19 @@ def test_a_cable_is_out_for_a_while(on: Standalone) -> None:
 
 
 @long
+def test_a_cable_is_out_for_a_moment(on: Standalone) -> None:
+    """It is in again before anybody has missed that host."""
+    submitted = on.rebuild("moment", "--max-bytes-per-trigger", BATCH)
+    on.place.wait_for_batches("moment", 1, submitted)
+    on.place.hosts[2].cut()
+    time.sleep(4)
+    on.place.hosts[2].mend()
+    code, _ = submitted.wait()
+    assert code == 0, submitted.said
+    on.place.assert_sound("moment")
+
+
+@long
 def test_a_worker_that_joins_late(on: Standalone) -> None:
     submitted = on.rebuild("late", "--max-bytes-per-trigger", BATCH)
     on.place.wait_for_batches("late", 1, submitted)
