@@ -68,7 +68,7 @@ torture: $(VENV)/dev ## kill a tail a hundred times, and count the bytes that di
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.torture $(ARGS)
 
 .PHONY: hosts
-hosts: $(VENV)/dev ## rebuild over several hosts, made of namespaces, and harm them (root; Debian: glusterfs-server)
+hosts: $(VENV)/dev ## rebuild over several hosts, made of namespaces, and harm them (root; Debian: glusterfs-server, faketime)
 	REPUT_HOSTS=1 $(VENV)/bin/python -m pytest tests/hosts $(ARGS)
 
 .PHONY: fuzz

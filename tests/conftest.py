@@ -69,6 +69,7 @@ LONG_FILES = (
     "spark/test_hosts.py",
     "hosts/test_several_hosts.py",
     "spark/test_several_hosts.py",
+    "spark/test_kubernetes.py",
     "spark/test_tail.py",
     "compat/test_salvage.py",
     "cli/test_rebuild_cli.py",

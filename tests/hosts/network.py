@@ -166,7 +166,8 @@ class Host:
         with suppress(FileNotFoundError):
             own = _process_namespace(self.first)
             for process in psutil.process_iter():
-                with suppress(FileNotFoundError, ProcessLookupError):
+                # Even root may be denied a look at the machine's first process.
+                with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
                     if _process_namespace(process.pid) == own:
                         yield process
 
