@@ -60,7 +60,6 @@ def _ctrl_c_counts() -> None:
 #: first, for one that is left for the end runs alone; those with brokers and clusters come between others, so
 #: that not all processes want the processor at once. A file that is missing here costs time, nothing else.
 LONG_FILES = (
-    "hosts/test_packed.py",
     "torture/test_torture.py",
     "spark/test_cluster.py",
     "cli/test_doc_examples.py",

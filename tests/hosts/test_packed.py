@@ -20,11 +20,12 @@ from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack
 from tests.hosts import bare, network
 from tests.hosts.network import OWN, PROJECT, SHARED, Host
+from tests.hosts.place import long
 from tests.hosts.standalone import cluster
 from tests.rebuilds import environment
 from tests.schemas import hold
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, long]
 
 needs_root = pytest.mark.skipif(network.why_not() is not None, reason=f"NOT TESTED: {network.why_not()}")
 _ENVIRONMENT = OWN / "environment"
@@ -190,7 +191,6 @@ def test_on_a_host_that_has_no_python(hosts: list[Host]) -> None:
 
 @needs_root
 @pytest.mark.spark
-@pytest.mark.skipif(os.environ.get("REPUT_HOSTS") != "1", reason="run by `make hosts`")
 def test_a_rebuild_whose_worker_has_no_python(hosts: list[Host], golden: GoldenStore) -> None:
     driver, worker = hosts
     # Spark runs Python for planning on the driver's host, too, by the same relative path.

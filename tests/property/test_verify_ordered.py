@@ -82,7 +82,7 @@ def test_damage_is_found_as_by_the_slow_twin(
     assert files == twin.files
     if not damage:
         assert report.exit_code == 0
-        assert {note.kind for note in report.not_checked} <= {"queue-ext", "index"}
+        assert {note.kind for note in report.not_checked} <= {"queue-ext", "switched-off"}
 
 
 def _write(root: Path, log: Log, version: str, batch: list[str], expired: int) -> list[tuple[int, bytes]]:
