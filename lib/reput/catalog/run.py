@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from reput.catalog.appending import Appending
-from reput.catalog.compaction import Clustered, due
+from reput.catalog.appending import Appending, remove_unnamed
+from reput.catalog.compaction import due
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.standing import Standing, stand
+from reput.catalog.rows import columns
 from reput.catalog.table import BODY, DAY, Table
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, SegmentGoneError, SettingsError, StoreInUseError
-from reput.format import dledger, names
+from reput.format import dledger
 from reput.log.segments import CommitLog, discover
 from reput.store import files
 from reput.store.lock import OutputLock
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Within a day, the messages of a queue lie together.
-ORDERED_BY = ("topic", "queueId", "queueOffset")
 #: What Spark and deltalake take for something else than a part of a path, or for another one each.
 _NO_PATH = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/|[\x00-\x1f\\\ud800-\udfff]|%[0-9A-Fa-f]{2}")
 #: Segments may expire while the table's end is held against the log.
@@ -43,8 +42,8 @@ def catalog(options: CatalogOptions, start_spark: Callable[[], SparkSession]) ->
     """Bring a table up to the log's end.
 
     Args:
-        start_spark: makes a session with Delta Lake (``reput.spark.session(..., delta=True)``); only called
-            when nothing that can be seen without it speaks against the run.
+        start_spark: makes a session; only called when nothing that can be seen without it speaks against the
+            run.
 
     Raises:
         ReputError: as :class:`Catalog` and :meth:`Catalog.advance` say.
@@ -177,6 +176,7 @@ class Catalog:
 
         began = time.monotonic()
         self._table.refresh()
+        remove_unnamed(self._table)  # before a step back: what that takes out is kept
         told = len(self._gone_from)
         # Forgotten first: after a failure, table and log are compared.
         known, self._known = self._known, None
@@ -200,7 +200,7 @@ class Catalog:
         with converting_spark_errors(self._options.table):
             if end is None or cursor is None or cursor < end:
                 run.append(start_spark(), standing, end)
-            clustered = self._cluster(start_spark) if self._options.optimize else ()
+            clustered = self._cluster(run, start_spark) if self._options.optimize else ()
         self._table.refresh()
         messages = self._table.messages
         after = self._next(standing) if run.commits else replace(standing, gone_from=None, expired=0)
@@ -268,21 +268,16 @@ class Catalog:
         )
         return removed, (version,)
 
-    def _cluster(self, start_spark: Callable[[], SparkSession]) -> tuple[str, ...]:
-        """Compact and cluster the days that are due; which ones."""
-        from delta.tables import DeltaTable
-
+    def _cluster(self, run: Appending, start_spark: Callable[[], SparkSession]) -> tuple[str, ...]:
+        """Merge the small files that are worth it; of which days."""
         self._table.refresh()
-        before = self._table.files()
-        clustered = Clustered(self._options.table / names.REPUT)
-        days = tuple(day.isoformat() for day in due(before, clustered.files))
-        if days:
-            these = ", ".join(f"'{day}'" for day in days)
-            table = DeltaTable.forPath(start_spark(), str(self._options.table))
-            table.optimize().where(f"{DAY} IN ({these})").executeZOrderBy(*ORDERED_BY)
-            self._table.refresh()
-            clustered.note(before, self._table.files())
-        return days
+        # Columns that somebody added would be lost, and so would be what says that rows are deleted.
+        if not self._table.is_plain or self._table.columns != (*columns(bodies=self._options.bodies), DAY):
+            return ()
+        groups = list(due(self._table.files()))
+        if groups:
+            run.merge(start_spark(), groups)
+        return tuple(sorted({group[0].day.isoformat() for group in groups if group[0].day is not None}))
 
 
 def _stamps(log: CommitLog) -> tuple[tuple[int, ...], ...]:

@@ -72,7 +72,7 @@ def catalog_command(
             allow_gap=allow_gap,
         )
         check_spark()
-        done = catalog(options, lambda: commands.start_spark("reput catalog", master, delta=True))
+        done = catalog(options, lambda: commands.start_spark("reput catalog", master))
     output.end(0, done.to_dict(), _lines(done))
 
 

@@ -55,7 +55,7 @@ from reput.scan.kernel import (
     _find,
     _frame,
 )
-from reput.scan.load import i32, i64, u8, u32, u64
+from reput.scan.load import copy_u64, i32, i64, u8, u32, u64
 from reput.scan.part import is_blank_but_for_its_magic
 from reput.scan.rules import Part
 from reput.scan.status import Status
@@ -262,22 +262,35 @@ def _entry(data, name, length, out, first, entries):  # type: ignore[no-untyped-
 
 
 @njit(cache=CACHED, nogil=True)
-def _gather(data, starts, offsets, out):  # type: ignore[no-untyped-def]
-    for row in range(len(starts)):
+def _gather(data, starts, offsets, turns, out):  # type: ignore[no-untyped-def]
+    for turn in range(len(starts)):
+        row = turn if turns is None else turns[turn]
         source = starts[row]
         target = np.int64(offsets[row])
         length = np.int64(offsets[row + 1]) - target
         if length > 64:
             out[target : target + length] = data[source : source + length]
+        elif length >= 8:
+            last = length - 8
+            for at in range(0, last, 8):
+                copy_u64(out, target + at, data, source + at)
+            copy_u64(out, target + last, data, source + last)
         else:
             for at in range(length):
                 out[target + at] = u8(data, source + at)
 
 
 def gather(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    turns: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """The pieces of ``data`` one after another, as Arrow keeps them.
+
+    Args:
+        turns: the pieces' numbers in the order in which they are copied, which is faster in that of ``data``;
+            None for one after the other.
 
     Returns:
         int32[pieces + 1], where each begins and the last ends; uint8[bytes].
@@ -285,7 +298,7 @@ def gather(
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     out = np.empty(int(offsets[-1]), np.uint8)
-    _gather(data, starts, offsets, out)
+    _gather(data, starts, offsets, turns, out)
     return offsets, out
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
@@ -39,6 +40,7 @@ def read(
     wanted: Wanted | None = None,
     reads: ReadStatistics | None = None,
     seen: FileSeen | None = None,
+    by_queue: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages that begin in ``part``, in log order.
 
@@ -47,6 +49,8 @@ def read(
         names: the columns, ``store`` among them if it is wanted.
         wanted: which messages, by the columns of :data:`reput.source.columns.MESSAGE_FILTERS`; None for all.
         seen: what the planner read of the part; None doesn't ask.
+        by_queue: so many messages, and bytes of their records, at most are a batch, in which they are in
+            order of topic, queueId, queueOffset, and of the log; None for small batches in log order.
 
     Raises:
         StoreError: the segment can't be read, or the planner has another one.
@@ -60,18 +64,21 @@ def read(
     stop = part.end - part.base
     walk = FrameWalk.over(part, data, settings)
     schema = arrow_schema(names, {**STORE_COLUMN, **MESSAGE_COLUMNS})
-    out = frames(BATCH_ROWS)
+    most_rows, most_bytes = by_queue or (BATCH_ROWS, BATCH_BYTES)
+    out = frames(most_rows)
     store = str(settings.root)
     walk.advance(part.start - part.base)
     at = min(walk.position, part.segment_length)
     reads.passed += at
-    for rows in walk.blocks(stop, out, BATCH_BYTES):
+    for rows in walk.blocks(stop, out, most_bytes):
         reads.read += min(walk.position, part.segment_length) - at
         at = min(walk.position, part.segment_length)
         block = _Block(data, part.base, out, rows, store, reads)
         kept = _kept(block, wanted)
         if kept is not None:
             block = replace(block, rows=len(kept), kept=kept)
+        if by_queue is not None and block.rows:
+            block = _ordered(block)
         if block.rows:
             reads.rows += block.rows
             yield pa.RecordBatch.from_arrays([_COLUMNS[name](block) for name in names], schema=schema)
@@ -85,7 +92,9 @@ class _Block:
         rows: how many there are, after ``kept``.
         store: the store's directory.
         reads: where copied bytes are counted.
-        kept: int64[rows], the ordinals of those that are wanted; None for all.
+        kept: int64[rows], the ordinals of those that are wanted, in the order in which they are; None for all.
+        turns: int64[rows], the rows in log order; None where they are in that order.
+        topics: their topics; None where nobody has looked yet.
     """
 
     data: NDArray[np.uint8]
@@ -95,6 +104,8 @@ class _Block:
     store: str
     reads: ReadStatistics
     kept: NDArray[np.int64] | None = None
+    turns: NDArray[np.int64] | None = None
+    topics: pa.Array | None = None
 
     def column(self, name: str) -> NDArray[Any]:
         """A column's own copy: the frames are filled again for the next block."""
@@ -102,10 +113,10 @@ class _Block:
         return column[: self.rows].copy() if self.kept is None else column[self.kept]
 
     def gather(
-        self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], turns: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """Pieces of the log, copied; see :func:`reput.scan.frames.gather`."""
-        offsets, raw = gather(self.data, starts, lengths)
+        offsets, raw = gather(self.data, starts, lengths, turns)
         self.reads.copied += len(raw)
         return offsets, raw
 
@@ -127,6 +138,32 @@ def _kept(block: _Block, wanted: Wanted) -> NDArray[np.int64] | None:
         fits = np.array([topic in wanted.texts["topic"] for topic in topics.dictionary.to_pylist()], np.bool_)
         kept &= fits[np.frombuffer(topics.indices.buffers()[1], np.int32, block.rows)]
     return None if kept.all() else np.flatnonzero(kept)
+
+
+def _ordered(block: _Block) -> _Block:
+    """The same messages in order of their queues.
+
+    Their bytes are still copied in log order: each queue's go to one place after the other.
+    """
+    topics = _topic(block).dictionary_encode()
+    codes = np.frombuffer(topics.indices.buffers()[1], np.int32, block.rows)
+    ranks = np.empty(len(topics.dictionary), np.int64)
+    ranks[np.asarray(pc.sort_indices(topics.dictionary))] = np.arange(len(ranks))
+    queues = (ranks[codes] << 32) + block.column("queue_id")
+    order = np.lexsort((block.column("queue_offset"), queues))
+    return replace(
+        block,
+        kept=order if block.kept is None else block.kept[order],
+        turns=_inverse(order, len(order)),
+        topics=topics.dictionary.take(arrow.numbers(codes[order])),
+    )
+
+
+def _inverse(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Where each of the numbers below ``count`` that are in ``places`` stands there, in their order."""
+    found = np.full(count, -1, np.int64)
+    found[places] = np.arange(len(places))
+    return found if len(places) == count else found[found >= 0]
 
 
 _NUMBERS = {"queueId": "queue_id", "queueOffset": "queue_offset", "storeTimestamp": "store_timestamp"}
@@ -169,37 +206,43 @@ def _property(name: str) -> Callable[[_Block], pa.Array]:
 
 
 def _topic(block: _Block) -> pa.Array:
+    if block.topics is not None:
+        return block.topics
     return _texts(block, block.column("topic"), block.column("topic_length"))
 
 
 def _properties(block: _Block) -> pa.Array:
     found = block.frames
-    ends, entries = _entries(block)
-    names = _texts(block, found.name[entries], found.name_length[entries])
-    values = _texts(block, found.value[entries], found.value_length[entries])
+    ends, entries, turns = _entries(block)
+    names, is_java = _decoded(block, found.name[entries], found.name_length[entries], turns)
+    values, _ = _decoded(block, found.value[entries], found.value_length[entries], turns)
     # Names that differ only in bytes that aren't UTF-8 are one name to Java; the last value wins.
-    if any("\ufffd" in name for name in names.unique().to_pylist()):
+    if is_java and any("\ufffd" in name for name in names.unique().to_pylist()):
         pairs = list(zip(names.to_pylist(), values.to_pylist(), strict=True))
         rows = [list(dict(pairs[start:end]).items()) for start, end in pairwise(ends)]
         return pa.array(rows, pa.map_(pa.string(), pa.string()))
     return pa.MapArray.from_arrays(arrow.numbers(ends), names, values)
 
 
-def _entries(block: _Block) -> tuple[NDArray[np.int32], slice | NDArray[np.int64]]:
-    """Where each row's properties end, int32[rows + 1], counted from the first row's, and which they are."""
+def _entries(
+    block: _Block,
+) -> tuple[NDArray[np.int32], slice | NDArray[np.int64], NDArray[np.int64] | None]:
+    """Where each row's properties end, int32[rows + 1], counted from the first row's; which they are; turns."""
+    count = int(block.frames.counts[ENTRIES])
     if block.kept is None:
         ends = np.zeros(block.rows + 1, np.int32)
         ends[1:] = block.frames.entry_end[: block.rows]
-        return ends, slice(0, int(block.frames.counts[ENTRIES]))
+        return ends, slice(0, count), None
     lasts = block.frames.entry_end[block.kept]
     firsts = np.where(block.kept > 0, block.frames.entry_end[block.kept - 1], 0)
     ends = np.zeros(block.rows + 1, np.int32)
     np.cumsum(lasts - firsts, out=ends[1:])
-    return ends, arrow.spread(firsts, lasts - firsts)
+    entries = arrow.spread(firsts, lasts - firsts)
+    return ends, entries, None if block.turns is None else _inverse(entries, count)
 
 
 def _pieces(block: _Block, kind: pa.DataType, name: str) -> pa.Array:
-    offsets, raw = block.gather(block.column(name), block.column(f"{name}_length"))
+    offsets, raw = block.gather(block.column(name), block.column(f"{name}_length"), block.turns)
     return arrow.pieces(kind, offsets, raw)
 
 
@@ -209,12 +252,23 @@ def _texts(
     lengths: NDArray[np.int64],
     present: NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """Pieces of the log as strings; null where ``present`` is False."""
-    offsets, raw = block.gather(starts, lengths)
+    """Pieces of the log, one a row, as strings; null where ``present`` is False."""
+    return _decoded(block, starts, lengths, block.turns, present)[0]
+
+
+def _decoded(
+    block: _Block,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    turns: NDArray[np.int64] | None,
+    present: NDArray[np.bool_] | None = None,
+) -> tuple[pa.Array, bool]:
+    """Pieces of the log as strings, and whether some aren't UTF-8, so that Java had to decode them."""
+    offsets, raw = block.gather(starts, lengths, turns)
     if not _are_utf8(offsets, raw):
         texts = [javastring.decode(raw[start:end].tobytes()) for start, end in pairwise(offsets)]
-        return arrow.strings(texts, present)
-    return arrow.pieces(pa.string(), offsets, raw, present)
+        return arrow.strings(texts, present), True
+    return arrow.pieces(pa.string(), offsets, raw, present), False
 
 
 def _are_utf8(offsets: NDArray[np.int32], raw: NDArray[np.uint8]) -> bool:
