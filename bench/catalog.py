@@ -1,4 +1,4 @@
-"""``python -m bench.catalog``: ``reput catalog`` beside a rebuild of the same log, and beside Spark SQL reading it.
+"""``python -m bench.catalog``: ``reput catalog`` beside a rebuild of the same log, and Spark SQL reading it.
 
 Whole commands, by turns: a rebuild, a read of the table's columns by Spark SQL that keeps nothing, and a
 catalog into a new table, both without and with bodies. Each message has to be in each table once.
@@ -42,7 +42,11 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()) / "reput-bench")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each (default: %(default)s)")
     parser.add_argument(
-        "--only", nargs="+", choices=("plain", "bodies"), default=("plain", "bodies"), help="these tables alone"
+        "--only",
+        nargs="+",
+        choices=("plain", "bodies"),
+        default=("plain", "bodies"),
+        help="these tables alone",
     )
     return parser.parse_args(words)
 
@@ -88,7 +92,9 @@ def measure(log: Log, home: Path, options: argparse.Namespace) -> dict[str, obje
         "seconds": {name: [one.seconds for one in each] for name, each in runs.items()},
         "peak_bytes": {name: max(one.peak_bytes for one in each) for name, each in runs.items()},
         "table_bytes": sizes,
-        "catalog_to_rebuild": {each: seconds[f"catalog {each}"] / seconds["rebuild"] for each in options.only},
+        "catalog_to_rebuild": {
+            each: seconds[f"catalog {each}"] / seconds["rebuild"] for each in options.only
+        },
         "catalog_to_read": {
             each: seconds[f"catalog {each}"] / seconds[f"read {each}"] for each in options.only
         },

@@ -37,7 +37,7 @@ MOST_ROWS = 1 << 19
 MOST_BYTES = {False: 272 << 20, True: 96 << 20}
 """By whether bodies are wanted."""
 #: In order of queues, so many rows are a few queues of one file.
-_ROWS_IN_GROUP = 1 << 15
+_ROWS_IN_GROUP = 1 << 16
 _NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 _DAY_US = 86_400_000_000
 _ORDER = ("topic", "queueId", "queueOffset", "physicalOffset")
@@ -176,9 +176,9 @@ class Merging:
         for file in merged:
             with files.reporting("can't read the file", self.writer.table / file.path):
                 # Spark writes times as INT96, without a zone.
-                rows = pq.ParquetFile(
-                    self.writer.table / file.path, coerce_int96_timestamp_unit="us"
-                ).read(columns=wanted.names)
+                rows = pq.ParquetFile(self.writer.table / file.path, coerce_int96_timestamp_unit="us").read(
+                    columns=wanted.names
+                )
             tables.append(rows.select(wanted.names).cast(wanted))
         rows = pa.concat_tables(tables).combine_chunks()
         order = pc.sort_indices(rows, [(name, "ascending") for name in _ORDER])
@@ -217,7 +217,9 @@ def _statistics(found: Any) -> dict[str, object]:
                 continue
             least[name] = min(least.get(name, known.min), known.min)
             most[name] = max(most.get(name, known.max), known.max)
-    names = [name for name in least if name not in unknown and _is_short(least[name]) and _is_short(most[name])]
+    names = [
+        name for name in least if name not in unknown and _is_short(least[name]) and _is_short(most[name])
+    ]
     return {
         "numRecords": found.num_rows,
         "minValues": {name: _in_json(least[name]) for name in names},

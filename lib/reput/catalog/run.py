@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Self
 from reput.catalog.appending import Appending, remove_unnamed
 from reput.catalog.compaction import due
 from reput.catalog.options import Cataloged, CatalogOptions
-from reput.catalog.standing import Standing, stand
 from reput.catalog.rows import columns
+from reput.catalog.standing import Standing, stand
 from reput.catalog.table import BODY, DAY, Table
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, SegmentGoneError, SettingsError, StoreInUseError

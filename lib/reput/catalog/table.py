@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -238,11 +238,13 @@ class Table:
             self._commit(actions, None)
         self._flush()
 
-    def _commit(self, actions: list[AddAction | RemoveAction], properties: CommitProperties | None) -> None:
+    def _commit(
+        self, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties | None
+    ) -> None:
         if self._delta is None:
             raise ValueError("the table isn't there")
         self._delta.create_write_transaction(
-            actions, "append", self._delta.schema(), [DAY], commit_properties=properties
+            list(actions), "append", self._delta.schema(), [DAY], commit_properties=properties
         )
 
     def _flush(self) -> None:

@@ -50,7 +50,8 @@ def read(
         wanted: which messages, by the columns of :data:`reput.source.columns.MESSAGE_FILTERS`; None for all.
         seen: what the planner read of the part; None doesn't ask.
         by_queue: so many messages, and bytes of their records, at most are a batch, in which they are in
-            order of topic, queueId, queueOffset, and of the log; None for small batches in log order.
+            order of topic, queueId, queueOffset, and of the log, topic and hosts as dictionaries; None for
+            small batches in log order.
 
     Raises:
         StoreError: the segment can't be read, or the planner has another one.
@@ -81,7 +82,11 @@ def read(
             block = _ordered(block)
         if block.rows:
             reads.rows += block.rows
-            yield pa.RecordBatch.from_arrays([_COLUMNS[name](block) for name in names], schema=schema)
+            arrays = [_COLUMNS[name](block) for name in names]
+            if by_queue is None:
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            else:
+                yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class _Block:
         rows: how many there are, after ``kept``.
         store: the store's directory.
         reads: where copied bytes are counted.
-        kept: int64[rows], the ordinals of those that are wanted, in the order in which they are; None for all.
+        kept: int64[rows], the ordinals of those that are wanted; None for all, in log order.
         turns: int64[rows], the rows in log order; None where they are in that order.
         topics: their topics; None where nobody has looked yet.
     """
@@ -155,7 +160,7 @@ def _ordered(block: _Block) -> _Block:
         block,
         kept=order if block.kept is None else block.kept[order],
         turns=_inverse(order, len(order)),
-        topics=topics.dictionary.take(arrow.numbers(codes[order])),
+        topics=pa.DictionaryArray.from_arrays(arrow.numbers(codes[order]), topics.dictionary),
     )
 
 
@@ -184,6 +189,8 @@ def _host(name: str) -> Callable[[_Block], pa.Array]:
     def make(block: _Block) -> pa.Array:
         raw = _pieces(block, pa.binary(), name).dictionary_encode()
         hosts = arrow.strings([host_text(host) for host in raw.dictionary.to_pylist()])
+        if block.turns is not None:
+            return pa.DictionaryArray.from_arrays(raw.indices, hosts)
         return hosts.take(raw.indices)
 
     return make
@@ -227,7 +234,7 @@ def _properties(block: _Block) -> pa.Array:
 def _entries(
     block: _Block,
 ) -> tuple[NDArray[np.int32], slice | NDArray[np.int64], NDArray[np.int64] | None]:
-    """Where each row's properties end, int32[rows + 1], counted from the first row's; which they are; turns."""
+    """The rows' properties: where each row's end, int32[rows + 1], from the first's; which; in what turns."""
     count = int(block.frames.counts[ENTRIES])
     if block.kept is None:
         ends = np.zeros(block.rows + 1, np.int32)

@@ -1,4 +1,4 @@
-"""Where a table of messages and its log part; which days are clustered."""
+"""Where a table of messages and its log part; which files are merged, and which are removed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from reput.catalog import beside, run, standing
-from reput.catalog.appending import Appending
-from reput.catalog.compaction import MOST_FILES, Clustered, due
+from reput.catalog.appending import Appending, remove_unnamed
+from reput.catalog.compaction import LARGE, MANY, SMALL, due
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.run import Catalog
 from reput.catalog.standing import Standing, stand
@@ -33,6 +33,7 @@ from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
 from reput.query.log import LogReader
 from reput.source import messages
+from reput.store.lock import OutputLock
 from tests.golden.store import unpack
 from tests.stores import LogWriter
 
@@ -462,35 +463,67 @@ def test_a_table_whose_file_is_gone_is_told_as_such(held: _Held) -> None:
         table.between(0, 1000)
 
 
-def _file(name: str, day: int | None, size: int) -> File:
-    return File(name, None if day is None else date(2026, 11, day), size, 1, None)
+def _file(number: int, day: int | None, size: int) -> File:
+    return File(f"{number}", None if day is None else date(2026, 11, day), size, 1, number)
 
 
-def test_a_day_is_clustered_when_it_pays() -> None:
-    new = [_file("a", 1, 100)]
-    assert list(due(new, frozenset())) == [date(2026, 11, 1)]
-    assert list(due(new, frozenset("a"), _FIRST)) == []
-    assert list(due([*new, _file("b", 1, 49)], frozenset("a"), _FIRST)) == []
-    assert list(due([*new, _file("b", 1, 50)], frozenset("a"))) == [date(2026, 11, 1)]
-    many = [_file(f"b{number}", 1, 0) for number in range(MOST_FILES)]
-    assert list(due([*new, *many[1:]], frozenset("a"), _FIRST)) == []
-    assert list(due([*new, *many], frozenset("a"))) == [date(2026, 11, 1)]
-    assert list(due([_file("n", None, 100)], frozenset())) == []
-    # A day that is over gets its rest clustered, and then never again.
-    over = [*new, _file("b", 1, 1), _file("c", 2, 100)]
-    assert list(due(over, frozenset("ac"), date(2026, 11, 2))) == [date(2026, 11, 1)]
+def _due(live: list[File], today: date | None = None) -> list[list[int]]:
+    return [[int(file.path) for file in group] for group in due(live, today)]
+
+
+def test_small_files_are_merged_when_there_are_many() -> None:
+    many = [_file(number, 1, 100) for number in range(MANY)]
+    assert _due(many[1:], _FIRST) == []
+    # In log order, whatever the order in which they are listed, and up to a size.
+    assert _due(many[::-1], _FIRST) == [list(range(MANY))]
+    large = [_file(number, 1, SMALL - 1) for number in range(MANY)]
+    assert [len(group) for group in due(large)] == [LARGE // (SMALL - 1)] * 4
+    # A larger one stays as it is, and so does one of which nobody knows where it lies in the log.
+    assert _due([*many[1:], _file(99, 1, SMALL)], _FIRST) == []
+    assert _due([*many[1:], replace(many[0], last=None)], _FIRST) == []
+    assert _due([_file(number, None, 100) for number in range(MANY)]) == [list(range(MANY))]
+
+
+def test_a_day_that_is_over_gets_its_rest_merged() -> None:
+    live = [_file(0, 1, 100), _file(1, 1, 100), _file(2, 2, 100), _file(3, 2, 100)]
+    assert _due(live, date(2026, 11, 2)) == [[0, 1]]
     # A message of tomorrow, by a clock that is wrong, doesn't make today be over.
-    assert list(due(over, frozenset("ac"), date(2026, 11, 1))) == []
+    assert _due(live, date(2026, 11, 1)) == []
+    # Never again.
+    assert _due([_file(1, 1, 200), *live[2:]], date(2026, 11, 2)) == []
 
 
-def test_what_is_clustered_is_noted_and_forgotten_with_its_file(tmp_path: Path) -> None:
-    a, b, c = (_file(name, 1, 1) for name in "abc")
-    Clustered(tmp_path).note([a], [a, b])
-    assert Clustered(tmp_path).files == {"b"}
-    Clustered(tmp_path).note([a, b], [a, c])
-    assert Clustered(tmp_path).files == {"c"}
-    (tmp_path / "clustered.json").write_text("{")
-    assert Clustered(tmp_path).files == frozenset()
+def _written(held: _Held, name: str) -> Path:
+    path = held.path / f"{DAY}=2026-11-22" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"PAR1")
+    return path
+
+
+def test_files_that_no_commit_came_to_name_are_removed(held: _Held) -> None:
+    """Those of the run that was killed, and no others."""
+    held.hold(0, 20, held.place(20))
+    (named,) = Table(held.path).files()
+    token = Path(named.path).name.split("-")[1]
+    mark = held.path / ".reput" / "catalog-files"
+    mark.parent.mkdir()
+    mark.write_text(token)
+    left = [_written(held, f"part-{token}-{number}.parquet") for number in range(2)]
+    other = _written(held, "part-0123456789abcdef-0.parquet")
+    remove_unnamed(Table(held.path))
+    assert not any(path.exists() for path in [*left, mark])
+    assert other.exists()
+    assert Table(held.path).between(0, 1 << 40).num_rows == 20
+    remove_unnamed(Table(held.path))  # without a mark, nothing is looked for
+
+
+def test_tasks_that_still_write_are_waited_for(held: _Held) -> None:
+    held.hold(0, 20, held.place(20))
+    with OutputLock(held.path).shared():
+        (held.path / ".reput" / "catalog-files").write_text("0123456789abcdef")
+        with pytest.raises(StoreInUseError, match="still write"):
+            remove_unnamed(Table(held.path), 0.1)
+    remove_unnamed(Table(held.path), 0.1)
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a\\b", "a\tb", "a\udcff", "s3://bucket/table"])
