@@ -51,18 +51,27 @@ class Appending:
 
     Args:
         table: as it is before the first commit.
+        listener: gets the bytes of log that were read, the messages that were found, and the bytes in all.
 
     Attributes:
         commits: that added to it.
         expired: bytes of log that were deleted before they were read.
     """
 
-    def __init__(self, options: CatalogOptions, settings: StoreSettings, table: Table) -> None:
+    def __init__(
+        self,
+        options: CatalogOptions,
+        settings: StoreSettings,
+        table: Table,
+        listener: Callable[[int, int, int], None] = lambda *_: None,
+    ) -> None:
         self.commits = 0
         self.expired = 0
         self._options = options
         self._settings = settings
         self._table = table
+        self._listener = listener
+        self._read = self._messages = 0
 
     def append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:
         """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
@@ -71,9 +80,14 @@ class Appending:
         with self._writing(spark) as (runner, writer):
             work = Adding(writer, self._settings, standing.after)
             batches = list(self._batches(log, standing.begin, end, runner.slots))
-            with _results(runner, work, [part for _, parts in batches for part in parts]) as results:
+            every = [part for _, parts in batches for part in parts]
+            total = sum(part.end - part.start for part in every)
+            with _results(runner, work, every) as results:
                 for stop, parts in batches:
-                    self._commit([file for part in parts for file in self._of(part, next(results))], stop)
+                    written: list[Written] = []
+                    for part in parts:
+                        written += self._of(part, next(results), total)
+                    self._commit(written, stop)
 
     def merge(self, spark: SparkSession, groups: list[list[File]]) -> None:
         """Put one file in the place of each group of files."""
@@ -110,7 +124,7 @@ class Appending:
             yield stop, list(cut(log, at, stop, max(-(-(stop - at) // slots), _LEAST_PART), None))
             at = stop
 
-    def _of(self, part: Part, result: Any) -> list[Written]:
+    def _of(self, part: Part, result: Any, total: int) -> list[Written]:
         """A part's files; none if it has expired meanwhile."""
         if isinstance(result, SegmentGoneError) and discover(self._settings).start > part.base:
             _LOG.warning(
@@ -121,6 +135,9 @@ class Appending:
         if isinstance(result, ReputError):
             raise result
         written: list[Written] = result
+        self._read += part.end - part.start
+        self._messages += sum(file.rows for file in written)
+        self._listener(self._read, self._messages, total)
         return written
 
     def _commit(self, written: list[Written], end: int) -> None:

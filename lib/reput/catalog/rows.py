@@ -124,7 +124,11 @@ class Writer:
         files.fsync_dir(place)
         day = directory.partition("=")[2]
         return Written(
-            f"{directory}/{name}", None if day == _NO_DAY else day, size, json.dumps(_statistics(found[0]))
+            path=f"{directory}/{name}",
+            day=None if day == _NO_DAY else day,
+            size=size,
+            rows=rows.num_rows,
+            statistics=json.dumps(_statistics(found[0])),
         )
 
 

@@ -38,17 +38,22 @@ _NO_PATH = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/|[\x00-\x1f\\\ud800-\udfff]|%[
 _TRIES = 3
 
 
-def catalog(options: CatalogOptions, start_spark: Callable[[], SparkSession]) -> Cataloged:
+def catalog(
+    options: CatalogOptions,
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[int, int, int], None] = lambda *_: None,
+) -> Cataloged:
     """Bring a table up to the log's end.
 
     Args:
         start_spark: makes a session; only called when nothing that can be seen without it speaks against the
             run.
+        listener: as for :class:`Catalog`.
 
     Raises:
         ReputError: as :class:`Catalog` and :meth:`Catalog.advance` say.
     """
-    with Catalog(options) as one:
+    with Catalog(options, listener=listener) as one:
         return one.advance(start_spark)
 
 
@@ -73,6 +78,7 @@ class Catalog:
     Args:
         is_told: whoever brings it up to date calls :meth:`went_back` when the log did. Table and log are then
             compared once, and not each time that the log was written to meanwhile.
+        listener: gets the bytes of log that were read, the messages that were found, and the bytes in all.
 
     Raises:
         SettingsError: the table has bodies and they weren't asked for, or the other way round; broker.conf
@@ -83,8 +89,15 @@ class Catalog:
         UnsupportedError: the store uses a feature that reput doesn't read.
     """
 
-    def __init__(self, options: CatalogOptions, *, is_told: bool = False) -> None:
+    def __init__(
+        self,
+        options: CatalogOptions,
+        *,
+        is_told: bool = False,
+        listener: Callable[[int, int, int], None] = lambda *_: None,
+    ) -> None:
         self._options = options
+        self._listener = listener
         self._is_told = is_told
         self._known: _Known | None = None
         self._begin = 0
@@ -196,7 +209,7 @@ class Catalog:
         end = None if committed is None else committed()
         if end is not None and most is not None:
             end = min(end, start + most)
-        run = Appending(self._options, self._settings, self._table)
+        run = Appending(self._options, self._settings, self._table, self._listener)
         with converting_spark_errors(self._options.table):
             if end is None or cursor is None or cursor < end:
                 run.append(start_spark(), standing, end)

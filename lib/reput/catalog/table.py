@@ -65,12 +65,14 @@ class Written:
         path: relative to the table.
         day: its messages', as ``YYYY-MM-DD``; None for those that have none.
         size: bytes.
+        rows: messages.
         statistics: JSON, as in the table's log.
     """
 
     path: str
     day: str | None
     size: int
+    rows: int
     statistics: str
 
 

@@ -11,7 +11,7 @@ from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
 from reput.cli.commands import TABLES
-from reput.cli.output import Output, cataloged_apart, settings_lines
+from reput.cli.output import Output, ProgressDisplay, cataloged_apart, settings_lines
 from reput.spark.java import check_spark
 from reput.words import counted
 
@@ -72,7 +72,10 @@ def catalog_command(
             allow_gap=allow_gap,
         )
         check_spark()
-        done = catalog(options, lambda: commands.start_spark("reput catalog", master))
+        with ProgressDisplay("cataloging") as display:
+            done = catalog(
+                options, lambda: commands.start_spark("reput catalog", master, display), display.update
+            )
     output.end(0, done.to_dict(), _lines(done))
 
 

@@ -194,12 +194,12 @@ def class_archive_check() -> Check:
 
 
 def delta() -> Check:
-    """Delta Lake, needed only for the ledger and for messages as tables in Spark."""
+    """Delta Lake, needed only to read the ledger and messages as tables in Spark."""
     jar, name = delta_jar()
     if jar is not None:
         return ok("delta", str(jar))
     step = (
-        "Only the ledger in Spark SQL and a table of messages need it (docs/ledger.md, docs/catalog.md). "
+        "Only Spark SQL on the ledger and on a table of messages needs it (docs/ledger.md, docs/catalog.md). "
         "With Maven Central in reach Spark fetches it at the first use; else copy it from a host that has it."
     )
     return warning("delta", f"{name} isn't in an Ivy cache or in Spark's own jars", step)
