@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,9 +74,12 @@ class Appending:
         self._listener = listener
         self._read = self._messages = 0
 
-    def append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:
+    def append(self, start_spark: Callable[[], SparkSession], standing: Standing, end: int | None) -> None:
         """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
-        log, end = self._log(standing.begin, end)
+        with ThreadPoolExecutor(1, "reput-log-end") as pool:  # beside Spark's start
+            looked = pool.submit(self._log, standing.begin, end)
+            spark = start_spark()
+            log, end = looked.result()
         self.expired += max(min(log.start, end) - standing.begin, 0)
         with self._writing(spark) as (runner, writer):
             work = Adding(writer, self._settings, standing.after)

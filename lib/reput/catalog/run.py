@@ -212,7 +212,7 @@ class Catalog:
         run = Appending(self._options, self._settings, self._table, self._listener)
         with converting_spark_errors(self._options.table):
             if end is None or cursor is None or cursor < end:
-                run.append(start_spark(), standing, end)
+                run.append(start_spark, standing, end)
             clustered = self._cluster(run, start_spark) if self._options.optimize else ()
         self._table.refresh()
         messages = self._table.messages

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -9,23 +11,33 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
+from deltalake.schema import PrimitiveType
 
-from reput.catalog import beside, run, standing
+from reput.catalog import beside, compaction, rows, run, standing
 from reput.catalog.appending import Appending, remove_unnamed
 from reput.catalog.compaction import LARGE, MANY, SMALL, due
 from reput.catalog.options import Cataloged, CatalogOptions
+from reput.catalog.rows import columns
 from reput.catalog.run import Catalog
 from reput.catalog.standing import Standing, stand
 from reput.catalog.table import APPLICATION, DAY, KNOWN_BY, File, Table, known_by
 from reput.cli.output import cataloged_apart
 from reput.config.settings import StoreSettings
-from reput.errors import LogWentBackError, OutputError, SettingsError, StoreError, StoreInUseError
+from reput.errors import (
+    LogWentBackError,
+    OutputError,
+    SegmentGoneError,
+    SettingsError,
+    StoreError,
+    StoreInUseError,
+)
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.job.options import RebuildOptions
@@ -655,6 +667,126 @@ def test_a_run_whose_last_message_expires_compares_again(comparing: _Comparing) 
                 segment.path.unlink()
         with pytest.raises(StoreError, match="--allow-gap"):
             comparing.advance(catalog, 600)
+
+
+class _Here:
+    """Stands for a session: what would be a job's tasks is done here, one after the other.
+
+    Args:
+        before: is called before each job.
+    """
+
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        self._before = before
+        self.sparkContext, self.master, self.defaultParallelism = self, "local[1]", 1
+
+    def addJobTag(self, _: str) -> None:  # noqa: N802 - Spark's
+        pass
+
+    def cancelJobsWithTag(self, _: str) -> None:  # noqa: N802 - Spark's
+        pass
+
+    def parallelize(self, items: list[object], _: int) -> SimpleNamespace:
+        def mapped(function: Callable[[object], object]) -> SimpleNamespace:
+            def collect() -> list[object]:
+                self._before()
+                return [function(item) for item in items]
+
+            return SimpleNamespace(collect=collect)
+
+        return SimpleNamespace(map=mapped)
+
+
+def _options(held: _Held, **changed: object) -> CatalogOptions:
+    options = CatalogOptions(held.settings.root, held.path, held.settings.broker_conf, "5.3.3")
+    return replace(options, **changed)  # type: ignore[arg-type]
+
+
+def test_a_run_adds_what_the_log_holds(held: _Held) -> None:
+    said: list[tuple[int, int, int]] = []
+    options = _options(held, max_bytes_per_trigger=50_000)
+    done = run.catalog(options, _Here, lambda *one: said.append(one))  # type: ignore[arg-type]
+    assert done.messages == done.added == len(held.places)
+    assert done.commits > 5
+    assert said[-1] == (said[-1][2], len(held.places), done.end)
+    table = Table(held.path)
+    assert table.between(0, 1 << 40).column("physicalOffset").to_pylist() == held.places
+    again = run.catalog(options, _Here)  # type: ignore[arg-type]
+    assert (again.added, again.commits) == (0, 0)
+
+
+def test_files_are_passed_over_by_place_topic_and_time(held: _Held) -> None:
+    """By what the table's log says of them, which is Spark's to use as well."""
+    run.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+    delta = DeltaTable(str(held.path))
+    every = set(delta.file_uris())
+    assert len(every) > 8
+    held_rows = delta.to_pyarrow_table(columns=["topic", "storeTimestamp"])
+    last, late = (max(held_rows.column(name).to_pylist()) for name in ("topic", "storeTimestamp"))
+    for where in (f'"physicalOffset" < {held.place(20)}', f"\"storeTimestamp\" >= '{late.isoformat()}'"):
+        found = delta.file_uris(file_pruning_predicate=where)
+        assert 0 < len(found) < len(every), where
+    assert delta.file_uris(file_pruning_predicate=f"topic > '{last}'") == []
+
+
+def test_a_run_merges_small_files(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MANY", 8)
+    options = _options(held, max_bytes_per_trigger=20_000)
+    done = run.catalog(options, _Here)  # type: ignore[arg-type]
+    table = Table(held.path)
+    (file,) = table.files()
+    assert file.day is not None
+    assert done.clustered == (file.day.isoformat(),)
+    assert (table.cursor, table.messages) == (done.end, len(held.places))
+    assert table.between(0, 1 << 40).column("physicalOffset").to_pylist() == held.places
+    # What they replaced is there for those who read an earlier version, and the rows didn't change.
+    assert DeltaTable(str(held.path), version=done.commits - 1).to_pyarrow_table().num_rows == done.messages
+    entry = held.path / "_delta_log" / f"{table.version:020d}.json"
+    changes = [json.loads(line) for line in entry.read_text().splitlines()]
+    assert [one[kind]["dataChange"] for one in changes for kind in one.keys() & {"add", "remove"}] == [
+        False for _ in range(len(changes) - 1)
+    ]
+
+
+def test_a_table_that_somebody_changed_is_not_merged(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the column would be lost."""
+    monkeypatch.setattr(compaction, "MANY", 2)
+    held.hold(0, 300, held.place(300))
+    DeltaTable(str(held.path)).alter.add_columns([Field("mine", PrimitiveType("string"))])
+    monkeypatch.setattr(Table, "columns", (*columns(bodies=False), "mine", DAY))
+    done = run.catalog(_options(held, max_bytes_per_trigger=50_000), _Here)  # type: ignore[arg-type]
+    assert (done.messages, done.clustered) == (len(held.places), ())
+
+
+def test_segments_that_expire_while_they_are_read_are_told(
+    held: _Held, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, *_ = discover(held.settings).segments
+    options = _options(held, optimize=False)
+    spark = _Here(lambda: first.path.unlink(missing_ok=True))
+    done = run.catalog(options, lambda: spark)  # type: ignore[arg-type,return-value]
+    assert done.expired == first.length
+    assert done.messages == sum(place >= first.length for place in held.places)
+    assert "has expired; messages from 0 to" in caplog.text
+
+
+def test_a_segment_that_is_gone_from_the_middle_is_an_error(held: _Held) -> None:
+    segment = discover(held.settings).segments[3]
+    spark = _Here(lambda: segment.path.unlink(missing_ok=True))
+    with pytest.raises(SegmentGoneError):
+        run.catalog(_options(held), lambda: spark)  # type: ignore[arg-type,return-value]
+    assert not (held.path / ".reput" / "catalog-files").exists()
+    assert list(held.path.glob("*=*/*.parquet")) == []
+
+
+def test_a_full_disk_leaves_the_table_as_it_is(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(rows.pq, "write_table", full)
+    with pytest.raises(OutputError, match="No space left"):
+        run.catalog(_options(held), _Here)  # type: ignore[arg-type]
+    assert Table(held.path).version == -1
 
 
 def test_two_runs_do_not_share_a_table(held: _Held) -> None:

@@ -141,8 +141,9 @@ def test_a_table_that_is_interrupted(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
+    spark = SimpleNamespace(sparkContext=context)
     with OutputLock(options.table), pytest.raises(KeyboardInterrupt):
-        adding.append(SimpleNamespace(sparkContext=context), Standing(-1, 0), None)  # type: ignore[arg-type]
+        adding.append(lambda: spark, Standing(-1, 0), None)  # type: ignore[arg-type,return-value]
     assert context.cancelled.is_set()
     assert (adding.commits, Table(options.table).version) == (0, -1)
     assert not (options.table / ".reput" / "catalog-files").exists()
