@@ -1,4 +1,4 @@
-"""Brings a table up to date: takes out what the log has lost, adds what it has gained, clusters."""
+"""Brings a table up to date: takes out what the log has lost, adds what it has gained, merges files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Delta table of messages as it lies there, by the package deltalake: what needs no Spark.
+"""The Delta table of messages, by the package deltalake: read, and committed to.
 
 Its transaction :data:`APPLICATION` carries the cursor: the physical offset up to which the table holds the
 log. Rows and cursor come in one commit, and go in one.

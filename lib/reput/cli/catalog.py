@@ -41,7 +41,7 @@ def catalog_command(
         typer.Option("--max-bytes-per-trigger", metavar="SIZE", help="Maximum log bytes per commit."),
     ] = "1g",
     no_optimize: Annotated[
-        bool, typer.Option("--no-optimize", help="Don't compact and cluster the table.")
+        bool, typer.Option("--no-optimize", help="Don't merge the table's small files.")
     ] = False,
     allow_gap: Annotated[
         bool,
@@ -89,5 +89,5 @@ def _lines(done: Cataloged) -> list[str]:
     ]
     lines[-2:-2] = cataloged_apart(done)
     if done.clustered:
-        lines.insert(-1, f"  clustered  {counted(len(done.clustered), 'day')}")
+        lines.insert(-1, f"  merged     small files of {counted(len(done.clustered), 'day')}")
     return lines
