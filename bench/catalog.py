@@ -102,11 +102,12 @@ def measure(log: Log, home: Path, options: argparse.Namespace) -> dict[str, obje
 
 
 def _check(log: Log, table: Path, done: dict[str, object]) -> None:
+    import pyarrow as pa
     from deltalake import DeltaTable, QueryBuilder
 
     held = QueryBuilder().register("held", DeltaTable(str(table)))
     query = 'SELECT count(*) AS all, count(DISTINCT "physicalOffset") AS different FROM held'
-    (found,) = held.execute(query).read_all().to_pylist()  # type: ignore[attr-defined]
+    (found,) = pa.table(held.execute(query).read_all()).to_pylist()
     if set(found.values()) != {log.messages} or done["messages"] != log.messages:
         raise BenchError(f"the log has {log.messages} messages, the table {found}, and it was said: {done}")
 

@@ -6,7 +6,7 @@ they are, since nearly all are UTF-8; the others become what Java makes of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import pairwise
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.format import javastring
 from reput.log.segments import map_segment
-from reput.scan.frames import ENTRIES, Frames, FrameWalk, frames, gather
+from reput.scan.frames import ENTRIES, Frames, FrameWalk, Runs, frames, gather, gather_in_order
 from reput.scan.rules import Part
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
@@ -79,7 +79,7 @@ def read(
         if kept is not None:
             block = replace(block, rows=len(kept), kept=kept)
         if by_queue is not None and block.rows:
-            block = _ordered(block)
+            block = _ordered(block, names)
         if block.rows:
             reads.rows += block.rows
             arrays = [_COLUMNS[name](block) for name in names]
@@ -98,7 +98,7 @@ class _Block:
         store: the store's directory.
         reads: where copied bytes are counted.
         kept: int64[rows], the ordinals of those that are wanted; None for all, in log order.
-        turns: int64[rows], the rows in log order; None where they are in that order.
+        made: what :meth:`pieces` returns, if they aren't in log order; None if they are.
         topics: their topics; None where nobody has looked yet.
     """
 
@@ -109,7 +109,7 @@ class _Block:
     store: str
     reads: ReadStatistics
     kept: NDArray[np.int64] | None = None
-    turns: NDArray[np.int64] | None = None
+    made: Mapping[str, tuple[NDArray[np.int32], NDArray[np.uint8]]] | None = None
     topics: pa.Array | None = None
 
     def column(self, name: str) -> NDArray[Any]:
@@ -117,11 +117,21 @@ class _Block:
         column: NDArray[Any] = getattr(self.frames, name)
         return column[: self.rows].copy() if self.kept is None else column[self.kept]
 
-    def gather(
-        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], turns: NDArray[np.int64] | None
+    def pieces(
+        self, name: str, which: slice | NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        """Pieces of the log, copied; see :func:`reput.scan.frames.gather`."""
-        offsets, raw = gather(self.data, starts, lengths, turns)
+        """The bytes of a column's values, copied; see :func:`reput.scan.frames.gather`.
+
+        Args:
+            which: of them; None for those of the rows.
+        """
+        if self.made is not None:
+            offsets, raw = self.made[name]
+        else:
+            starts, lengths = (getattr(self.frames, each) for each in (name, f"{name}_length"))
+            if which is None:
+                which = slice(0, self.rows) if self.kept is None else self.kept
+            offsets, raw = gather(self.data, starts[which], lengths[which])
         self.reads.copied += len(raw)
         return offsets, raw
 
@@ -145,10 +155,11 @@ def _kept(block: _Block, wanted: Wanted) -> NDArray[np.int64] | None:
     return None if kept.all() else np.flatnonzero(kept)
 
 
-def _ordered(block: _Block) -> _Block:
+def _ordered(block: _Block, names: tuple[str, ...]) -> _Block:
     """The same messages in order of their queues.
 
-    Their bytes are still copied in log order: each queue's go to one place after the other.
+    Args:
+        names: the columns that are wanted.
     """
     topics = _topic(block).dictionary_encode()
     codes = np.frombuffer(topics.indices.buffers()[1], np.int32, block.rows)
@@ -156,21 +167,37 @@ def _ordered(block: _Block) -> _Block:
     ranks[np.asarray(pc.sort_indices(topics.dictionary))] = np.arange(len(ranks))
     queues = (ranks[codes] << 32) + block.column("queue_id")
     order = np.lexsort((block.column("queue_offset"), queues))
-    return replace(
+    places = np.empty(block.rows, np.int64)
+    places[order] = np.arange(block.rows)
+    records = np.arange(block.rows) if block.kept is None else block.kept
+    ordered = replace(
         block,
-        kept=order if block.kept is None else block.kept[order],
-        turns=_inverse(order, len(order)),
+        kept=records[order],
         topics=pa.DictionaryArray.from_arrays(arrow.numbers(codes[order]), topics.dictionary),
     )
+    runs = Runs(records, records + 1, places)
+    found, columns = block.frames, {}
+    for one in (piece for name in names for piece in _PIECES.get(name, ())):
+        columns[one] = (getattr(found, one), getattr(found, f"{one}_length"), runs)
+    if "properties" in names:
+        ends, _ = _entries(ordered)
+        begins = _firsts(found.entry_end, records)
+        entries = Runs(begins, found.entry_end[records], ends[places].astype(np.int64))
+        columns["name"] = (found.name, found.name_length, entries)
+        columns["value"] = (found.value, found.value_length, entries)
+    made = gather_in_order(block.data, list(columns.values()))
+    return replace(ordered, made=dict(zip(columns, made, strict=True)))
 
 
-def _inverse(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Where each of the numbers below ``count`` that are in ``places`` stands there, in their order."""
-    found = np.full(count, -1, np.int64)
-    found[places] = np.arange(len(places))
-    return found if len(places) == count else found[found >= 0]
-
-
+#: What :meth:`_Block.pieces` is asked for by columns, but for topic and properties.
+_PIECES = {
+    "bornHost": ("born_host",),
+    "storeHost": ("store_host",),
+    "tags": ("tags",),
+    "keys": ("keys",),
+    "uniqKey": ("unique_key",),
+    "body": ("body",),
+}
 _NUMBERS = {"queueId": "queue_id", "queueOffset": "queue_offset", "storeTimestamp": "store_timestamp"}
 
 
@@ -189,7 +216,7 @@ def _host(name: str) -> Callable[[_Block], pa.Array]:
     def make(block: _Block) -> pa.Array:
         raw = _pieces(block, pa.binary(), name).dictionary_encode()
         hosts = arrow.strings([host_text(host) for host in raw.dictionary.to_pylist()])
-        if block.turns is not None:
+        if block.made is not None:
             return pa.DictionaryArray.from_arrays(raw.indices, hosts)
         return hosts.take(raw.indices)
 
@@ -206,23 +233,19 @@ def _property(name: str) -> Callable[[_Block], pa.Array]:
     """A property's text, null without it: it can't be there and empty."""
 
     def make(block: _Block) -> pa.Array:
-        lengths = block.column(f"{name}_length")
-        return _texts(block, block.column(name), lengths, lengths > 0)
+        return _texts(*block.pieces(name), block.column(f"{name}_length") > 0)[0]
 
     return make
 
 
 def _topic(block: _Block) -> pa.Array:
-    if block.topics is not None:
-        return block.topics
-    return _texts(block, block.column("topic"), block.column("topic_length"))
+    return _texts(*block.pieces("topic"))[0] if block.topics is None else block.topics
 
 
 def _properties(block: _Block) -> pa.Array:
-    found = block.frames
-    ends, entries, turns = _entries(block)
-    names, is_java = _decoded(block, found.name[entries], found.name_length[entries], turns)
-    values, _ = _decoded(block, found.value[entries], found.value_length[entries], turns)
+    ends, entries = _entries(block)
+    names, is_java = _texts(*block.pieces("name", entries))
+    values, _ = _texts(*block.pieces("value", entries))
     # Names that differ only in bytes that aren't UTF-8 are one name to Java; the last value wins.
     if is_java and any("\ufffd" in name for name in names.unique().to_pylist()):
         pairs = list(zip(names.to_pylist(), values.to_pylist(), strict=True))
@@ -231,47 +254,30 @@ def _properties(block: _Block) -> pa.Array:
     return pa.MapArray.from_arrays(arrow.numbers(ends), names, values)
 
 
-def _entries(
-    block: _Block,
-) -> tuple[NDArray[np.int32], slice | NDArray[np.int64], NDArray[np.int64] | None]:
-    """The rows' properties: where each row's end, int32[rows + 1], from the first's; which; in what turns."""
-    count = int(block.frames.counts[ENTRIES])
-    if block.kept is None:
-        ends = np.zeros(block.rows + 1, np.int32)
-        ends[1:] = block.frames.entry_end[: block.rows]
-        return ends, slice(0, count), None
-    lasts = block.frames.entry_end[block.kept]
-    firsts = np.where(block.kept > 0, block.frames.entry_end[block.kept - 1], 0)
+def _entries(block: _Block) -> tuple[NDArray[np.int32], slice | NDArray[np.int64] | None]:
+    """Where each row's properties end, int32[rows + 1], counted from the first row's, and which they are."""
+    entry_end, kept = block.frames.entry_end, block.kept
     ends = np.zeros(block.rows + 1, np.int32)
-    np.cumsum(lasts - firsts, out=ends[1:])
-    entries = arrow.spread(firsts, lasts - firsts)
-    return ends, entries, None if block.turns is None else _inverse(entries, count)
+    if kept is None:
+        ends[1:] = entry_end[: block.rows]
+        return ends, slice(0, int(block.frames.counts[ENTRIES]))
+    firsts = _firsts(entry_end, kept)
+    np.cumsum(entry_end[kept] - firsts, out=ends[1:])
+    return ends, None if block.made is not None else arrow.spread(firsts, entry_end[kept] - firsts)
+
+
+def _firsts(entry_end: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.where(records > 0, entry_end[records - 1], 0)
 
 
 def _pieces(block: _Block, kind: pa.DataType, name: str) -> pa.Array:
-    offsets, raw = block.gather(block.column(name), block.column(f"{name}_length"), block.turns)
-    return arrow.pieces(kind, offsets, raw)
+    return arrow.pieces(kind, *block.pieces(name))
 
 
 def _texts(
-    block: _Block,
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    present: NDArray[np.bool_] | None = None,
-) -> pa.Array:
-    """Pieces of the log, one a row, as strings; null where ``present`` is False."""
-    return _decoded(block, starts, lengths, block.turns, present)[0]
-
-
-def _decoded(
-    block: _Block,
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    turns: NDArray[np.int64] | None,
-    present: NDArray[np.bool_] | None = None,
+    offsets: NDArray[np.int32], raw: NDArray[np.uint8], present: NDArray[np.bool_] | None = None
 ) -> tuple[pa.Array, bool]:
-    """Pieces of the log as strings, and whether some aren't UTF-8, so that Java had to decode them."""
-    offsets, raw = block.gather(starts, lengths, turns)
+    """Pieces as strings, null where ``present`` is False; whether some aren't UTF-8: those are as Java's."""
     if not _are_utf8(offsets, raw):
         texts = [javastring.decode(raw[start:end].tobytes()) for start, end in pairwise(offsets)]
         return arrow.strings(texts, present), True
