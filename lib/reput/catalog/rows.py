@@ -34,7 +34,7 @@ from reput.store.system_errors import unwritten
 
 #: Messages, and bytes of their records, in one file at most: their columns are in memory together.
 MOST_ROWS = 1 << 19
-MOST_BYTES = {False: 272 << 20, True: 96 << 20}
+MOST_BYTES = {False: 176 << 20, True: 96 << 20}
 """By whether bodies are wanted."""
 #: In order of queues, so many rows are a few queues of one file.
 _ROWS_IN_GROUP = 1 << 16
