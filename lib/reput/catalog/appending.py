@@ -93,15 +93,18 @@ class Appending:
                         written += self._of(part, next(results), total)
                     self._commit(written, stop)
 
-    def merge(self, spark: SparkSession, groups: list[list[File]]) -> None:
-        """Put one file in the place of each group of files."""
+    def merge(self, spark: SparkSession, groups: list[list[File]]) -> Iterator[list[File]]:
+        """Put one file in the place of each group of files; yields the groups of which that was done."""
         with self._writing(spark) as (runner, writer), _results(runner, Merging(writer), groups) as results:
             for group in groups:
                 result = next(results)
                 if isinstance(result, ReputError):
                     raise result
                 self._check_alone()
-                self._table.replace(group, result)
+                # Else somebody has deleted rows meanwhile, which would come back.
+                if self._table.is_plain and self._table.has(group):
+                    self._table.replace(group, result)
+                    yield group
 
     def _log(self, begin: int, end: int | None) -> tuple[CommitLog, int]:
         """The log, and up to where it is to be read."""

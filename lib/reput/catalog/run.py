@@ -288,9 +288,8 @@ class Catalog:
         if not self._table.is_plain or self._table.columns != (*columns(bodies=self._options.bodies), DAY):
             return ()
         groups = list(due(self._table.files()))
-        if groups:
-            run.merge(start_spark(), groups)
-        return tuple(sorted({group[0].day.isoformat() for group in groups if group[0].day is not None}))
+        merged = list(run.merge(start_spark(), groups)) if groups else []
+        return tuple(sorted({group[0].day.isoformat() for group in merged if group[0].day is not None}))
 
 
 def _stamps(log: CommitLog) -> tuple[tuple[int, ...], ...]:

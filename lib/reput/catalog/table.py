@@ -197,6 +197,10 @@ class Table:
         """Whether a data file has the rows that it seems to have: no deletion vectors, no renamed columns."""
         return self._delta is not None and self._delta.protocol().min_reader_version == 1
 
+    def has(self, files_: Iterable[File]) -> bool:
+        """Whether this version consists of these files, among others."""
+        return {file.path for file in files_} <= {file.path for file in self.files()}
+
     def append(self, written: Iterable[Written], cursor: int, schema: pa.Schema) -> None:
         """Add files, and set the cursor, in one commit; on return that is on disk.
 

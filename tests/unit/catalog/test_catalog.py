@@ -758,6 +758,29 @@ def test_a_table_that_somebody_changed_is_not_merged(held: _Held, monkeypatch: p
     assert (done.messages, done.clustered) == (len(held.places), ())
 
 
+def test_rows_that_somebody_deletes_meanwhile_stay_deleted(
+    held: _Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was merged before that isn't put in their place, and doesn't stay."""
+    monkeypatch.setattr(compaction, "MANY", 2)
+    run.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+
+    jobs: list[str] = []
+
+    def delete() -> None:
+        jobs.append("adding" if not jobs else "merging")
+        if jobs[-1] == "merging":
+            DeltaTable(str(held.path)).delete(f'"physicalOffset" = {held.place(7)}')
+
+    spark = _Here(delete)
+    assert run.catalog(_options(held), lambda: spark).clustered == ()  # type: ignore[arg-type,return-value]
+    table = Table(held.path)
+    assert table.messages == len(held.places) - 1
+    live = {held.path / file.path for file in table.files()}
+    assert not {path for path in live if not path.exists()}
+    assert (held.path / ".reput" / "catalog-files").exists() is False
+
+
 def test_segments_that_expire_while_they_are_read_are_told(
     held: _Held, caplog: pytest.LogCaptureFixture
 ) -> None:
