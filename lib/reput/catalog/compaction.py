@@ -14,6 +14,8 @@ from reput.catalog.table import File
 
 #: Bytes: a smaller file is to be merged, and so large a merged file gets.
 SMALL, LARGE = 4 << 20, 16 << 20
+#: Of a merged file; they are in memory together.
+MOST_ROWS = 1 << 19
 #: Small files of one day that make it due before it is over.
 MANY = 16
 
@@ -38,7 +40,11 @@ def due(live: Iterable[File], today: date | None = None) -> Iterator[list[File]]
             continue
         merged: list[File] = []
         for _, file in sorted(small, key=lambda one: one[0]):
-            if merged and sum(one.size for one in merged) + file.size > LARGE:
+            with_it = [*merged, file]
+            is_large = (
+                sum(one.size for one in with_it) > LARGE or sum(one.rows for one in with_it) > MOST_ROWS
+            )
+            if merged and is_large:
                 yield from [merged] if len(merged) > 1 else []
                 merged = []
             merged.append(file)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from reput.catalog.table import BODY, DAY, File, Written
 from reput.config.settings import StoreSettings
-from reput.errors import ReputError
+from reput.errors import OutputError, ReputError
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.columns import MESSAGE_COLUMNS, arrow_schema
@@ -89,6 +89,13 @@ class Writer:
             return error
         except OSError as error:
             return unwritten(error, self.table)
+        except pa.ArrowException as error:
+            return OutputError(
+                "a file of the table isn't what it was",
+                path=self.table,
+                found=str(error).partition("\n")[0],
+                next_step="Restore it to an earlier version, or begin another one in another directory",
+            )
 
     def write(self, directory: str, rows: pa.Table) -> Written:
         """Write rows, which are in order, to a file; on return it is on disk.

@@ -22,7 +22,7 @@ from deltalake.schema import PrimitiveType
 
 from reput.catalog import beside, compaction, rows, run, standing
 from reput.catalog.appending import Appending, remove_unnamed
-from reput.catalog.compaction import LARGE, MANY, SMALL, due
+from reput.catalog.compaction import LARGE, MANY, MOST_ROWS, SMALL, due
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.run import Catalog
@@ -490,6 +490,8 @@ def test_small_files_are_merged_when_there_are_many() -> None:
     assert _due(many[::-1], _FIRST) == [list(range(MANY))]
     large = [_file(number, 1, SMALL - 1) for number in range(MANY)]
     assert [len(group) for group in due(large)] == [LARGE // (SMALL - 1)] * 4
+    rows = [replace(file, rows=MOST_ROWS // 8) for file in many]
+    assert [len(group) for group in due(rows)] == [8, 8]
     # A larger one stays as it is, and so does one of which nobody knows where it lies in the log.
     assert _due([*many[1:], _file(99, 1, SMALL)], _FIRST) == []
     assert _due([*many[1:], replace(many[0], last=None)], _FIRST) == []
@@ -810,6 +812,17 @@ def test_a_full_disk_leaves_the_table_as_it_is(held: _Held, monkeypatch: pytest.
     with pytest.raises(OutputError, match="No space left"):
         run.catalog(_options(held), _Here)  # type: ignore[arg-type]
     assert Table(held.path).version == -1
+
+
+def test_a_file_that_is_damaged_is_not_merged(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MANY", 2)
+    run.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+    table = Table(held.path)
+    (held.path / table.files()[0].path).write_bytes(b"PAR1 and no more")
+    monkeypatch.setattr(run, "stand", lambda *_, **__: Standing(after=held.places[-1], begin=held.places[-1]))
+    with pytest.raises(OutputError, match="isn't what it was"):
+        run.catalog(_options(held), _Here)  # type: ignore[arg-type]
+    assert Table(held.path).version == table.version
 
 
 def test_two_runs_do_not_share_a_table(held: _Held) -> None:
