@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pyspark
 
-from reput.spark.sessions import delta_jar
 from tests.hosts.network import Host
 
 HOME = Path(pyspark.__file__).parent
@@ -50,15 +48,6 @@ class Submitted:
             assert self.process.poll() is None, self.said
             assert time.monotonic() < deadline, self.said
             time.sleep(0.02)
-
-
-def delta_jars() -> list[Path]:
-    """Delta Lake's jars, which no host can fetch; fetched here, if need be."""
-    fetch = "from reput.spark.sessions import session; session('a test', 'local[1]', delta=True)"
-    subprocess.run([sys.executable, "-c", fetch], check=True, capture_output=True)
-    jar, name = delta_jar()
-    assert jar is not None, name
-    return sorted(jar.parent.glob("io.delta_*.jar")) or [jar]
 
 
 def spark_submit(

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -27,7 +25,7 @@ from tests.hosts import clock, gluster, network
 from tests.hosts.network import OWN, PROJECT, SHARED
 from tests.hosts.place import BATCH, Place, long, place
 from tests.hosts.standalone import Cluster, cluster
-from tests.hosts.submitting import Submitted, await_text, delta_jars
+from tests.hosts.submitting import Submitted, await_text
 from tests.rebuilds import tree
 
 pytestmark = [
@@ -264,11 +262,9 @@ def test_clocks_are_five_minutes_off(on: Standalone) -> None:
 
 @long
 def test_a_table_of_messages(on: Standalone) -> None:
-    copies = [shutil.copy(jar, on.place.hosts[0].own) for jar in delta_jars()]
-    named = ",".join(str(OWN / Path(jar).name) for jar in copies)
     words = (f"{SHARED}/store", "--table", f"{SHARED}/table", *on.place.options, "--bodies", "--json")
     for _ in range(2):
-        submitted = on.submit("catalog", *words, "--max-bytes-per-trigger", BATCH, **{"spark.jars": named})
+        submitted = on.submit("catalog", *words, "--max-bytes-per-trigger", BATCH)
         code, _ = submitted.wait()
         assert code == 0, submitted.said
         held = DeltaTable(on.place.shared / "table").to_pyarrow_table(columns=["physicalOffset", "body"])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
+import reput
 from tests.golden.store import unpack
 from tests.rebuilds import environment
 
@@ -22,6 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from reput.catalog import appending
 from reput.catalog.options import CatalogOptions
+from reput.catalog.rows import columns
 from reput.catalog.run import catalog
 from reput.catalog.table import Table
 from reput.errors import LogWentBackError, OutputError, ReputError, SettingsError
@@ -38,10 +43,10 @@ def spark():
 def run(**changed):
     return catalog(replace(options, **changed), spark).to_dict()
 
-# Left right after the second commit: Spark's checkpoint has never heard of it.
+# Left right after the second commit.
 commit = appending.Appending._commit
-def leave(self, rows, batch):
-    commit(self, rows, batch)
+def leave(self, written, end):
+    commit(self, written, end)
     if self.commits == 2:
         raise RuntimeError("left")
 appending.Appending._commit = leave
@@ -59,7 +64,7 @@ for segment in segments:
 said["grown"] = run(optimize=True, max_bytes_per_trigger=1 << 30)
 said["again"] = run(optimize=True)
 
-log = read(spark(), whole, appending.columns(options), brokerConf=str(conf), rocketmqVersion="5.3.3")
+log = read(spark(), whole, columns(bodies=False), brokerConf=str(conf), rocketmqVersion="5.3.3")
 held = spark().read.format("delta").load(str(table))
 said["rows"] = [held.count(), held.select("physicalOffset").distinct().count(), log.count()]
 # Maps can't be compared as sets; their texts can.
@@ -114,6 +119,84 @@ shutil.copytree(table, early)
 Table(early).step_back(100_000)
 said["expired"] = refused(table=early)
 said["with a gap"] = run(table=early, allow_gap=True, max_bytes_per_trigger=1 << 30)
+print(json.dumps(said))
+"""
+
+#: A run that is killed at the ``number``-th call of a function, before its work or after it.
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from reput.catalog import compaction
+from reput.catalog.options import CatalogOptions
+from reput.catalog.run import catalog
+from reput.catalog.table import Table
+from reput.spark.sessions import session
+
+store, table, conf = (Path(word) for word in sys.argv[1:4])
+name, number, before = sys.argv[4], int(sys.argv[5]), sys.argv[6] == "before"
+compaction.MANY = 8
+calls = []
+if name:
+    work = getattr(Table, name)
+    def killed(self, *values, **named):
+        calls.append(name)
+        if not before:
+            # The commit is made, and nothing is flushed yet.
+            self._flush = lambda: os.kill(os.getpid(), signal.SIGKILL) if len(calls) == number else None
+        elif len(calls) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        work(self, *values, **named)
+        self.refresh()
+    setattr(Table, name, killed)
+options = CatalogOptions(store, table, conf, "5.3.3", max_bytes_per_trigger=40_000)
+done = catalog(options, lambda: session("a test", "local[2]"))
+print("ended", done.commits, done.clustered)
+"""
+
+#: Tables of an earlier release, gone on with.
+_EARLIER = """
+import json, sys
+from dataclasses import replace
+from pathlib import Path
+from reput.catalog import compaction
+from reput.catalog.options import CatalogOptions
+from reput.catalog.rows import columns
+from reput.catalog.run import catalog
+from reput.source import read
+from reput.spark.sessions import session
+
+store, tables, conf = (Path(word) for word in sys.argv[1:])
+compaction.MANY = 4
+said = {}
+
+def spark():
+    return session("a test", "local[2]", delta=True)
+
+def text(frame):
+    return frame.withColumn("properties", frame["properties"].cast("string"))
+
+for name in ("plain", "bodies"):
+    bodies = name == "bodies"
+    table = tables / name
+    before = spark().read.format("delta").load(str(table))
+    schema, count = before.schema, before.count()
+    options = CatalogOptions(store, table, conf, "5.3.3", bodies=bodies, optimize=False)
+    done = catalog(options, spark)
+    held = spark().read.format("delta").load(str(table))
+    later = held.where(f"physicalOffset >= {done.end - 50_000}")
+    files = [len(held.inputFiles()), len(later.inputFiles())]
+    merged = catalog(replace(options, optimize=True), spark)
+    held = spark().read.format("delta").load(str(table))
+    log = read(spark(), store, columns(bodies=bodies), brokerConf=str(conf), rocketmqVersion="5.3.3")
+    texts = [text(held.drop("day")), text(log)]
+    said[name] = {
+        "same schema": held.schema == schema,
+        "before": count,
+        "added": done.added,
+        "clustered": list(merged.clustered),
+        "differ": [texts[0].exceptAll(texts[1]).count(), texts[1].exceptAll(texts[0]).count()],
+        "files": files,
+    }
 print(json.dumps(said))
 """
 
@@ -249,14 +332,74 @@ def test_rebuild_and_tail_keep_a_table(tmp_path: Path) -> None:
     assert status["last_success_ms"] > 0
 
 
+@pytest.mark.parametrize(("name", "number"), [("append", 3), ("replace", 1)])
+def test_a_run_that_is_killed_is_gone_on_with(name: str, number: int, tmp_path: Path) -> None:
+    """When files are written and no commit names them, and when one does and nothing else knows of it."""
+    store = unpack("5.3.3-mixed", tmp_path / "store")
+    conf, table = store.write_broker_conf(), tmp_path / "table"
+
+    def run(*moment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", _KILLED, str(store.root), str(table), str(conf), *moment],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    for when in ("before", "after"):
+        killed = run(name, str(number), when)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        on_disk = {str(path.relative_to(table)) for path in table.glob("*=*/*.parquet")}
+        named = _named(table)
+        # Killed before, it leaves files that nobody knows; after, at most those of tasks that were ahead.
+        assert (named < on_disk) if when == "before" else (named <= on_disk)
+    ended = run("", "0", "")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert {str(path.relative_to(table)) for path in table.glob("*=*/*.parquet")} == _named(table)
+    assert not (table / ".reput" / "catalog-files").exists()
+    log = reput.open(store.root, rocketmq_version="5.3.3", broker_conf=conf)
+    held = DeltaTable(str(table)).to_pyarrow_table(columns=["physicalOffset"])
+    places = sorted(held.column("physicalOffset").to_pylist())
+    assert places == [one.record.physical_offset for one in log.messages()]
+
+
+def _named(table: Path) -> set[str]:
+    """The files that some commit names: they are the table's, or were."""
+    entries = (table / "_delta_log").glob("*.json")
+    lines = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
+    return {line["add"]["path"] for line in lines if "add" in line}
+
+
+def test_a_table_of_an_earlier_release_is_gone_on_with(tmp_path: Path) -> None:
+    """Spark wrote it, with times as INT96; its files are merged with new ones."""
+    with tarfile.open(Path(__file__).with_name("tables-by-spark.tar.xz")) as packed:
+        packed.extractall(tmp_path / "tables", filter="data")
+    store = unpack("5.3.3-mixed", tmp_path / "store")
+    words = [str(path) for path in (store.root, tmp_path / "tables", store.write_broker_conf())]
+    said = _printed(_EARLIER, *words)
+    for name, of_table in said.items():
+        assert of_table["same schema"]
+        assert 0 < of_table["before"] == 847 - of_table["added"] < 847
+        assert of_table["clustered"]
+        assert of_table["differ"] == [0, 0]
+        every, later = of_table["files"]
+        assert later < every, name
+
+
 def _said(script: str, directory: Path, table: Path) -> dict[str, Any]:
     """What a script prints in a process of its own: the tests' session has no Delta, and can't get it."""
     whole, store = unpack("5.3.3-mixed", directory / "whole"), unpack("5.3.3-mixed", directory / "a store")
     conf = whole.write_broker_conf()
     for segment in sorted((store.root / "commitlog").iterdir())[4:]:
         segment.unlink()
+    return _printed(script, *(str(path) for path in (store.root, whole.root, table, conf)))
+
+
+def _printed(script: str, *words: str) -> dict[str, Any]:
     ran = subprocess.run(
-        [sys.executable, "-c", script, *(str(path) for path in (store.root, whole.root, table, conf))],
+        [sys.executable, "-c", script, *words],
         env=environment(),
         capture_output=True,
         text=True,

@@ -1,169 +1,232 @@
-"""Commits what a log has gained to a table of messages.
+"""Writes what a log has gained to a table of messages: tasks write files, this process commits them.
 
-A Structured Streaming query goes over the log from where the table ends, and every batch is one commit. Batch
-ids are no identity, and Spark's checkpoint is thrown away: the commit carries the physical offset up to which
-the table holds the log, see :mod:`reput.catalog.table`.
+Each batch is one commit, with the physical offset up to which the table then holds the log; see
+:mod:`reput.catalog.table`. A run's files have a mark in their names, by which those are found that no commit
+came to name, and removed.
 """
 
 from __future__ import annotations
 
-import json
-import threading
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from reput.catalog.options import CatalogOptions
+from reput.catalog.rows import Adding, Merging, Writer, schema
 from reput.catalog.standing import Standing
-from reput.catalog.table import APPLICATION, BODY, DAY, Table
+from reput.catalog.table import File, Table, Written
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError
+from reput.errors import OutputError, ReputError, SegmentGoneError, StoreInUseError
 from reput.format import names
-from reput.log.segments import discover
-from reput.source.columns import MESSAGE_COLUMNS, spark_schema
+from reput.log.parts import batch_end, cut, next_place
+from reput.log.segments import CommitLog, discover
+from reput.replay.part_result import witnessed
+from reput.replay.runner import in_waves
+from reput.scan.rules import Part
 from reput.store import files
-from reput.store.lock import is_broker_running
+from reput.store.lock import OutputLock, is_broker_running
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Generator
 
-    from reput.spark.shared_output import SharedOutput
+    from pyspark.sql import SparkSession
 
-_CHECKPOINT = "catalog-checkpoint"
-_DAY = f"date_from_unix_date(CAST(floor(unix_millis(storeTimestamp) / 86400000) AS INT)) AS {DAY}"
+    from reput.spark.runner import SparkRunner
 
-
-def columns(options: CatalogOptions) -> tuple[str, ...]:
-    """The table's columns without the day."""
-    return tuple(name for name in MESSAGE_COLUMNS if options.bodies or name != BODY)
+_LOG = logging.getLogger(__name__)
+_MARK = "catalog-files"
+#: How long the end of a live log is given to settle.
+_SETTLE_SECONDS = 2.5
+#: Bytes of log that are worth a task. A larger part needs less of its segment before it passed over.
+_LEAST_PART = 64 << 20
+#: How long tasks that were cancelled may take to end.
+_LATE_SECONDS = 2.0
 
 
 class Appending:
-    """Commits batches, one after the other.
+    """Adds to a table, and merges its files.
 
     Args:
-        table: as it is before the first batch.
+        table: as it is before the first commit.
+        listener: gets the bytes of log that were read, the messages that were found, and the bytes in all.
 
     Attributes:
-        commits: that were made.
+        commits: that added to it.
         expired: bytes of log that were deleted before they were read.
     """
 
-    def __init__(self, options: CatalogOptions, settings: StoreSettings, table: Table) -> None:
+    def __init__(
+        self,
+        options: CatalogOptions,
+        settings: StoreSettings,
+        table: Table,
+        listener: Callable[[int, int, int], None] = lambda *_: None,
+    ) -> None:
         self.commits = 0
         self.expired = 0
         self._options = options
         self._settings = settings
         self._table = table
-        self._checkpoint = options.table / names.REPUT / _CHECKPOINT
-        self._at = 0
-        self._failure: OutputError | None = None
-        self._shared: SharedOutput | None = None
+        self._listener = listener
+        self._read = self._messages = 0
 
-    def append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:
+    def append(self, start_spark: Callable[[], SparkSession], standing: Standing, end: int | None) -> None:
         """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
-        from reput.spark.runner import is_local
-        from reput.spark.shared_output import shared_output
+        with ThreadPoolExecutor(1, "reput-log-end") as pool:  # beside Spark's start
+            looked = pool.submit(self._log, standing.begin, end)
+            spark = start_spark()
+            log, end = looked.result()
+        self.expired += max(min(log.start, end) - standing.begin, 0)
+        with self._writing(spark) as (runner, writer):
+            work = Adding(writer, self._settings, standing.after)
+            batches = list(self._batches(log, standing.begin, end, runner.slots))
+            every = [part for _, parts in batches for part in parts]
+            total = sum(part.end - part.start for part in every)
+            with _results(runner, work, every) as results:
+                for stop, parts in batches:
+                    written: list[Written] = []
+                    for part in parts:
+                        written += self._of(part, next(results), total)
+                    self._commit(written, stop)
 
-        # Executors write the files themselves, and Delta commits what they say that they have written.
-        local = is_local(spark.sparkContext)
-        with nullcontext() if local else shared_output(self._options.table, None) as self._shared:
-            self._append(spark, standing, end)
+    def merge(self, spark: SparkSession, groups: list[list[File]]) -> Iterator[list[File]]:
+        """Put one file in the place of each group of files; yields the groups of which that was done."""
+        with self._writing(spark) as (runner, writer), _results(runner, Merging(writer), groups) as results:
+            for group in groups:
+                result = next(results)
+                if isinstance(result, ReputError):
+                    raise result
+                self._check_alone()
+                # Else somebody has deleted rows meanwhile, which would come back.
+                if self._table.is_plain and self._table.has(group):
+                    self._table.replace(group, result)
+                    yield group
 
-    def _append(self, spark: SparkSession, standing: Standing, end: int | None) -> None:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
+    def _log(self, begin: int, end: int | None) -> tuple[CommitLog, int]:
+        """The log, and up to where it is to be read."""
+        if end is None and self._settings.dledger is None and is_broker_running(self._settings.root):
+            from reput.log.live import LiveLog
 
-        from reput.source import NAME, register
-        from reput.stream.query_stop import in_few_words, until_it_ends
+            live = LiveLog(self._settings, begin)
+            end = live.settle(_SETTLE_SECONDS)
+            # Segments that a broker has made ahead of time are no successors of the one that it writes.
+            return live.written(end) or discover(self._settings), end
+        log = discover(self._settings)
+        if end is None:
+            from reput.log.end import LogEnd
 
-        register(spark)
-        # What an earlier run left says where its batches ended, and nothing of what was committed.
-        files.remove_tree(self._checkpoint)
-        self._at = standing.begin
-        schema = spark_schema({name: MESSAGE_COLUMNS[name] for name in columns(self._options)})
-        rows = (
-            spark.readStream.format(NAME)
-            .schema(schema)
-            .options(**self._source(standing.begin, end))
-            .load(str(self._options.store))
-            .where(f"physicalOffset > {standing.after}")
-            .selectExpr(*(f"`{name}`" for name in schema.fieldNames()), _DAY)
-        )
-        stopped = threading.Event()
-        query = (
-            rows.writeStream.foreachBatch(in_few_words(stopped.is_set)(self._commit))
-            .option("checkpointLocation", str(self._checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            until_it_ends(spark, query, stopped)
-        except (PySparkException, Py4JError, ConnectionError):
-            if self._failure is not None:
-                raise self._failure from None
-            raise
-        files.remove_tree(self._checkpoint)
+            end = LogEnd(self._settings).find(log)
+        return log, min(end, log.end)
 
-    def _source(self, begin: int, end: int | None) -> dict[str, str]:
-        options: dict[str, object] = {
-            "brokerConf": self._options.broker_conf,
-            "rocketmqVersion": self._settings.dialect.versions[-1],
-            "startOffset": begin,
-            "maxBytesPerTrigger": self._options.max_bytes_per_trigger,
-        }
-        if end is not None:
-            options["endOffset"] = end
-        elif self._settings.dledger is None and is_broker_running(self._settings.root):
-            options["live"] = "true"
-        return {name: str(value) for name, value in options.items() if value is not None}
+    def _batches(self, log: CommitLog, at: int, end: int, slots: int) -> Iterator[tuple[int, list[Part]]]:
+        """The ends of batches, and their parts. A small rest needs no batch of its own."""
+        most = self._options.max_bytes_per_trigger
+        while at < end:
+            at = max(at, min(next_place(log, at), end))
+            stop = end if end - at <= most + most // 16 else batch_end(log, at, end, most)
+            yield stop, list(cut(log, at, stop, max(-(-(stop - at) // slots), _LEAST_PART), None))
+            at = stop
 
-    def _commit(self, rows: DataFrame, batch: int) -> None:
-        """Append a batch, and its end as the cursor."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
+    def _of(self, part: Part, result: Any, total: int) -> list[Written]:
+        """A part's files; none if it has expired meanwhile."""
+        if isinstance(result, SegmentGoneError) and discover(self._settings).start > part.base:
+            _LOG.warning(
+                "%s has expired; messages from %d to %d are left out", part.path, part.start, part.end
+            )
+            self.expired += part.end - part.start
+            return []
+        if isinstance(result, ReputError):
+            raise result
+        written: list[Written] = result
+        self._read += part.end - part.start
+        self._messages += sum(file.rows for file in written)
+        self._listener(self._read, self._messages, total)
+        return written
 
-        from reput.spark.sessions import spark_error
+    def _commit(self, written: list[Written], end: int) -> None:
+        """Add a batch's files, and its end as the cursor."""
+        self._check_alone()
+        cursor = self._table.cursor
+        if not written and cursor is not None and end <= cursor:
+            return  # only the record that the run began with
+        self._table.append(written, end, schema(bodies=self._options.bodies))
+        self.commits += 1
 
+    def _check_alone(self) -> None:
         expected = self._table.cursor
         self._table.refresh()
         found = self._table.cursor
         if found != expected:
-            self._failure = OutputError(
+            raise OutputError(
                 "another run has written to the table meanwhile",
                 path=self._options.table,
                 expected=f"messages up to {expected}",
                 found=f"up to {found}",
                 next_step="Run the same command again when no other runs",
             )
-            raise self._failure
-        end = self._end_of(batch)
-        self.expired += max(min(discover(self._settings).start, end) - self._at, 0)
-        self._at = end
-        if found is not None and end <= found:
-            # The record that the run began with, as a rule; or a log that was cut in what held no message.
-            first = rows.agg({"physicalOffset": "min"}).first()
-            if first is None or first[0] is None:
-                return
-            self._table.step_back(int(first[0]))
-        if self._shared is not None:
-            rows = rows.mapInArrow(self._shared.show_first, rows.schema)
-        writer = rows.write.format("delta").mode("append").partitionBy(DAY)
-        writer = writer.option("txnAppId", APPLICATION).option("txnVersion", end)
-        try:
-            writer.save(str(self._options.table))
-        except (PySparkException, Py4JError) as error:
-            failed = spark_error(error, self._options.table)
-            self._failure = OutputError(
-                "messages can't be added to the table",
-                path=failed.path or self._options.table,
-                found=failed.found,
-                next_step=failed.next_step,
-            )
-            raise self._failure from error
-        self._table.refresh()
-        self.commits += 1
 
-    def _end_of(self, batch: int) -> int:
-        """The physical offset before which the batch's records begin: the last line of its offsets file."""
-        *_, last = (self._checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
-        return int(json.loads(last)["offset"])
+    @contextmanager
+    def _writing(self, spark: SparkSession) -> Iterator[tuple[SparkRunner, Writer]]:
+        """A runner for tasks, and what they write with; then remove the files that no commit names."""
+        from reput.spark.runner import SparkRunner
+
+        table = self._options.table
+        runner = SparkRunner(spark.sparkContext)
+        remove_unnamed(self._table)
+        token = secrets.token_hex(8)
+        files.write_atomically(_mark(table), token.encode())
+        try:
+            with runner.shared(table, None, ()):
+                yield runner, Writer(table, token, self._options.bodies, locks=runner.is_local)
+        finally:
+            with suppress(OutputError, StoreInUseError):  # else the next run does it
+                self._table.refresh()
+                remove_unnamed(self._table, _LATE_SECONDS)
+
+
+def remove_unnamed(table: Table, wait_seconds: float = 10.0) -> None:
+    """Remove the files of a run that no commit came to name.
+
+    Args:
+        table: its newest version.
+        wait_seconds: how long tasks that still write may take to end.
+
+    Raises:
+        OutputError: they can't be removed.
+        StoreInUseError: tasks still write.
+    """
+    mark = _mark(table.path)
+    try:
+        token = mark.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    named = {file.path for file in table.files()}
+    with OutputLock(table.path).exclusive(wait_seconds):
+        found = table.path.glob(f"*=*/*-{token}-*") if token.isalnum() else ()
+        files.remove_files(path for path in found if str(path.relative_to(table.path)) not in named)
+        files.remove_files([mark])
+
+
+def _mark(table: Path) -> Path:
+    return table / names.REPUT / _MARK
+
+
+def _results(
+    runner: SparkRunner, work: Callable[[Any], object], items: Sequence[Any]
+) -> closing[Generator[Any]]:
+    """What tasks make of the items, in order."""
+
+    def seen(item: Any) -> Any:
+        if isinstance(item, Part):
+            with suppress(SegmentGoneError):  # the task finds that, too
+                return witnessed(runner, item)
+        return item
+
+    def do(wave: list[Any]) -> list[object]:
+        return runner.map(work, [seen(item) for item in wave])
+
+    return closing(in_waves(runner, do, items, runner.cancel))

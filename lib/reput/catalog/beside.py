@@ -1,7 +1,7 @@
 """Keeping a table of messages up to date beside a tail.
 
-A commit of Delta Lake through Spark takes most of a second, too long for each of a tail's batches. The table
-follows in a thread of its own, up to where the tail has committed, with all that has come since in one.
+A file and a commit for each of a tail's batches would be too many to read. The table follows in a thread of
+its own, up to where the tail has committed, with all that has come since in one.
 """
 
 from __future__ import annotations

@@ -1,69 +1,51 @@
-"""Which days of a table are to be compacted and clustered.
+"""Which of a table's files are to be merged.
 
-That writes a day anew, so it has to pay: a day is due when what came since is half as much as what is
-clustered already, in so many files that they slow a query down, or when the day is over. A day is thus
-written a few times, however often a table is brought up to date. What is clustered is noted beside the table;
-without the note, a day is clustered once more.
+A file's rows are in order from the first, so that only many small files are worth writing anew: those that a
+run adds every few minutes. Larger ones are left as they are. A row is thus written a few times, whatever a
+day gets, and a run merges about as much as has come since the last merge.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 from reput.catalog.table import File
-from reput.store import files
 
-#: Files that aren't clustered yet, of one day, that make it due.
-MOST_FILES = 1024
-_NOTE = "clustered.json"
-
-
-class Clustered:
-    """The files that were clustered."""
-
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / _NOTE
-        try:
-            noted = json.loads(self._path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            noted = []
-        self.files = frozenset(str(name) for name in noted) if isinstance(noted, list) else frozenset[str]()
-
-    def note(self, before: Iterable[File], after: Iterable[File]) -> None:
-        """Remember the files that a clustering has made.
-
-        Args:
-            before: the table's files when it began.
-            after: when it had ended.
-
-        Raises:
-            OutputError: the note can't be written.
-        """
-        live = list(after)
-        known = self.files | {file.path for file in live} - {file.path for file in before}
-        self.files = frozenset(file.path for file in live if file.path in known)
-        files.write_atomically(self._path, json.dumps(sorted(self.files)).encode())
+#: Bytes: a smaller file is to be merged, and so large a merged file gets.
+SMALL, LARGE = 4 << 20, 16 << 20
+#: Of a merged file; they are in memory together.
+MOST_ROWS = 1 << 19
+#: Small files of one day that make it due before it is over.
+MANY = 16
 
 
-def due(live: Iterable[File], clustered: frozenset[str], today: date | None = None) -> Iterator[date]:
-    """The days that are due, in order.
+def due(live: Iterable[File], today: date | None = None) -> Iterator[list[File]]:
+    """The files that are to become one, by day and in log order.
 
     Args:
         live: the table's files.
-        clustered: the paths of those that are clustered.
         today: in UTC; None for what the clock says. Messages of later days don't make a day be over.
     """
     today = datetime.now(UTC).date() if today is None else today
-    days: dict[date, list[File]] = {}
+    days: dict[date | None, list[tuple[int, File]]] = {}
+    newest = date.min
     for file in live:
-        if file.day is not None:
-            days.setdefault(file.day, []).append(file)
-    newest = max((day for day in days if day <= today), default=today)
-    for day in sorted(days):
-        rest = [file for file in days[day] if file.path not in clustered]
-        done = sum(file.size for file in days[day]) - sum(file.size for file in rest)
-        if rest and (2 * sum(file.size for file in rest) >= done or len(rest) >= MOST_FILES or day < newest):
-            yield day
+        if file.day is not None and file.day <= today:
+            newest = max(newest, file.day)
+        if file.size < SMALL and file.last is not None:
+            days.setdefault(file.day, []).append((file.last, file))
+    for day, small in sorted(days.items(), key=lambda one: one[0] or date.min):
+        if len(small) < MANY and (day is None or day >= newest):
+            continue
+        merged: list[File] = []
+        for _, file in sorted(small, key=lambda one: one[0]):
+            with_it = [*merged, file]
+            is_large = (
+                sum(one.size for one in with_it) > LARGE or sum(one.rows for one in with_it) > MOST_ROWS
+            )
+            if merged and is_large:
+                yield from [merged] if len(merged) > 1 else []
+                merged = []
+            merged.append(file)
+        yield from [merged] if len(merged) > 1 else []

@@ -18,7 +18,7 @@ class CatalogOptions:
         rocketmq_version: the release that wrote the store, None for the one that the store shows.
         bodies: the table has bodies, too.
         max_bytes_per_trigger: log bytes in one commit.
-        optimize: compact and cluster the days that are due.
+        optimize: merge small files.
         allow_gap: continue although the table's last message has expired from the log.
     """
 
@@ -44,8 +44,8 @@ class Cataloged:
         removed_after: the versions of the table that have them still: one each time that it stepped back.
         added: messages that it put into the table.
         messages: how many the table holds.
-        commits: that it made, without those of stepping back and clustering.
-        clustered: days that it compacted and clustered, as ``YYYY-MM-DD``.
+        commits: that it made, without those of stepping back and merging.
+        clustered: days whose small files it merged, as ``YYYY-MM-DD``.
         seconds: that it took.
         basis: what the settings rest on.
     """

@@ -1,4 +1,4 @@
-"""Brings a table up to date: takes out what the log has lost, adds what it has gained, clusters."""
+"""Brings a table up to date: takes out what the log has lost, adds what it has gained, merges files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from reput.catalog.appending import Appending
-from reput.catalog.compaction import Clustered, due
+from reput.catalog.appending import Appending, remove_unnamed
+from reput.catalog.compaction import due
 from reput.catalog.options import Cataloged, CatalogOptions
+from reput.catalog.rows import columns
 from reput.catalog.standing import Standing, stand
 from reput.catalog.table import BODY, DAY, Table
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, SegmentGoneError, SettingsError, StoreInUseError
-from reput.format import dledger, names
+from reput.format import dledger
 from reput.log.segments import CommitLog, discover
 from reput.store import files
 from reput.store.lock import OutputLock
@@ -32,25 +33,28 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: Within a day, the messages of a queue lie together.
-ORDERED_BY = ("topic", "queueId", "queueOffset")
 #: What Spark and deltalake take for something else than a part of a path, or for another one each.
 _NO_PATH = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/|[\x00-\x1f\\\ud800-\udfff]|%[0-9A-Fa-f]{2}")
 #: Segments may expire while the table's end is held against the log.
 _TRIES = 3
 
 
-def catalog(options: CatalogOptions, start_spark: Callable[[], SparkSession]) -> Cataloged:
+def catalog(
+    options: CatalogOptions,
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[int, int, int], None] = lambda *_: None,
+) -> Cataloged:
     """Bring a table up to the log's end.
 
     Args:
-        start_spark: makes a session with Delta Lake (``reput.spark.session(..., delta=True)``); only called
-            when nothing that can be seen without it speaks against the run.
+        start_spark: makes a session; only called when nothing that can be seen without it speaks against the
+            run.
+        listener: as for :class:`Catalog`.
 
     Raises:
         ReputError: as :class:`Catalog` and :meth:`Catalog.advance` say.
     """
-    one = Catalog(options)
+    one = Catalog(options, listener=listener)
     one.find_log()  # before there is a directory for the table
     with one:
         return one.advance(start_spark)
@@ -77,6 +81,7 @@ class Catalog:
     Args:
         is_told: whoever brings it up to date calls :meth:`went_back` when the log did. Table and log are then
             compared once, and not each time that the log was written to meanwhile.
+        listener: gets the bytes of log that were read, the messages that were found, and the bytes in all.
 
     Raises:
         SettingsError: the table has bodies and they weren't asked for, or the other way round; broker.conf
@@ -87,8 +92,15 @@ class Catalog:
         UnsupportedError: the store uses a feature that reput doesn't read.
     """
 
-    def __init__(self, options: CatalogOptions, *, is_told: bool = False) -> None:
+    def __init__(
+        self,
+        options: CatalogOptions,
+        *,
+        is_told: bool = False,
+        listener: Callable[[int, int, int], None] = lambda *_: None,
+    ) -> None:
         self._options = options
+        self._listener = listener
         self._is_told = is_told
         self._known: _Known | None = None
         self._begin = 0
@@ -189,6 +201,7 @@ class Catalog:
 
         began = time.monotonic()
         self._table.refresh()
+        remove_unnamed(self._table)  # before a step back: what that takes out is kept
         told = len(self._gone_from)
         # Forgotten first: after a failure, table and log are compared.
         known, self._known = self._known, None
@@ -208,11 +221,11 @@ class Catalog:
         end = None if committed is None else committed()
         if end is not None and most is not None:
             end = min(end, start + most)
-        run = Appending(self._options, self._settings, self._table)
+        run = Appending(self._options, self._settings, self._table, self._listener)
         with converting_spark_errors(self._options.table):
             if end is None or cursor is None or cursor < end:
-                run.append(start_spark(), standing, end)
-            clustered = self._cluster(start_spark) if self._options.optimize else ()
+                run.append(start_spark, standing, end)
+            clustered = self._cluster(run, start_spark) if self._options.optimize else ()
         self._table.refresh()
         messages = self._table.messages
         after = self._next(standing) if run.commits else replace(standing, gone_from=None, expired=0)
@@ -280,21 +293,15 @@ class Catalog:
         )
         return removed, (version,)
 
-    def _cluster(self, start_spark: Callable[[], SparkSession]) -> tuple[str, ...]:
-        """Compact and cluster the days that are due; which ones."""
-        from delta.tables import DeltaTable
-
+    def _cluster(self, run: Appending, start_spark: Callable[[], SparkSession]) -> tuple[str, ...]:
+        """Merge the small files that are worth it; of which days."""
         self._table.refresh()
-        before = self._table.files()
-        clustered = Clustered(self._options.table / names.REPUT)
-        days = tuple(day.isoformat() for day in due(before, clustered.files))
-        if days:
-            these = ", ".join(f"'{day}'" for day in days)
-            table = DeltaTable.forPath(start_spark(), str(self._options.table))
-            table.optimize().where(f"{DAY} IN ({these})").executeZOrderBy(*ORDERED_BY)
-            self._table.refresh()
-            clustered.note(before, self._table.files())
-        return days
+        # Columns that somebody added would be lost, and so would be what says that rows are deleted.
+        if not self._table.is_plain or self._table.columns != (*columns(bodies=self._options.bodies), DAY):
+            return ()
+        groups = list(due(self._table.files()))
+        merged = list(run.merge(start_spark(), groups)) if groups else []
+        return tuple(sorted({group[0].day.isoformat() for group in merged if group[0].day is not None}))
 
 
 def _stamps(log: CommitLog) -> tuple[tuple[int, ...], ...]:

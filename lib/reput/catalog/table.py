@@ -1,4 +1,4 @@
-"""The Delta table of messages as it lies there, by the package deltalake: what needs no Spark.
+"""The Delta table of messages, by the package deltalake: read, and committed to.
 
 Its transaction :data:`APPLICATION` carries the cursor: the physical offset up to which the table holds the
 log. Rows and cursor come in one commit, and go in one.
@@ -6,7 +6,9 @@ log. Rows and cursor come in one commit, and go in one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -16,9 +18,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from reput.errors import OutputError
+from reput.store import files
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
 
 #: The transaction whose version is the cursor.
 APPLICATION = "reput-catalog"
@@ -31,6 +35,7 @@ BODY = "body"
 KNOWN_BY = ("physicalOffset", "size", "storeTimestamp", "bodyCRC")
 _NO_TIME = -(1 << 63)
 _HELD = "held"
+_LOG = "_delta_log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,25 @@ class File:
     size: int
     rows: int
     last: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that is on disk, and that no commit names yet.
+
+    Attributes:
+        path: relative to the table.
+        day: its messages', as ``YYYY-MM-DD``; None for those that have none.
+        size: bytes.
+        rows: messages.
+        statistics: JSON, as in the table's log.
+    """
+
+    path: str
+    day: str | None
+    size: int
+    rows: int
+    statistics: str
 
 
 class Table:
@@ -168,6 +192,83 @@ class Table:
             raise ValueError("the table isn't there")
         return known_by(found)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a data file has the rows that it seems to have: no deletion vectors, no renamed columns."""
+        return self._delta is not None and self._delta.protocol().min_reader_version == 1
+
+    def has(self, files_: Iterable[File]) -> bool:
+        """Whether this version consists of these files, among others."""
+        return {file.path for file in files_} <= {file.path for file in self.files()}
+
+    def append(self, written: Iterable[Written], cursor: int, schema: pa.Schema) -> None:
+        """Add files, and set the cursor, in one commit; on return that is on disk.
+
+        Args:
+            schema: of the table, if it has to be made.
+
+        Raises:
+            OutputError: the table can't be written; it is as it was.
+        """
+        from deltalake import Schema
+        from deltalake.transaction import create_table_with_add_actions
+
+        actions = [_add(file, data_change=True) for file in written]
+        with self._reported("written"):
+            if self._delta is None:
+                create_table_with_add_actions(
+                    str(self.path),
+                    Schema.from_arrow(schema),
+                    actions,
+                    partition_by=[DAY],
+                    commit_properties=_cursor_at(cursor),
+                )
+            else:
+                self._commit(actions, _cursor_at(cursor))
+        self._flush()
+
+    def replace(self, old: Iterable[File], new: Iterable[Written]) -> None:
+        """Put files in the place of others that have the same rows; on return that is on disk.
+
+        Raises:
+            OutputError: the table can't be written; it is as it was.
+        """
+        from deltalake.transaction import RemoveAction
+
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [_add(file, data_change=False) for file in new]
+        for file in old:
+            day = {DAY: None if file.day is None else file.day.isoformat()}
+            actions.append(RemoveAction(file.path, False, now, file.size, day))
+        with self._reported("written"):
+            self._commit(actions, None)
+        self._flush()
+
+    def _commit(
+        self, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties | None
+    ) -> None:
+        if self._delta is None:
+            raise ValueError("the table isn't there")
+        self._delta.create_write_transaction(
+            list(actions), "append", self._delta.schema(), [DAY], commit_properties=properties
+        )
+
+    def _flush(self) -> None:
+        """Look at the newest version, and make the entries of its log durable: deltalake doesn't."""
+        self.refresh()
+        log = self.path / _LOG
+        entry = f"{self.version:020d}"
+        for name in (f"{entry}.json", f"{entry}.checkpoint.parquet", "_last_checkpoint"):
+            try:
+                descriptor = os.open(log / name, os.O_RDONLY)
+            except FileNotFoundError:
+                continue
+            try:
+                files.fsync_file(descriptor)
+            finally:
+                os.close(descriptor)
+        files.fsync_dir(log)
+
     def step_back(self, offset: int) -> None:
         """Take the messages from a physical offset on out, and set the cursor there, in one commit.
 
@@ -179,14 +280,8 @@ class Table:
         with self._reported("written"):
             found = self._delta.delete(f'"physicalOffset" >= {offset}', commit_properties=_cursor_at(offset))
             if not found["num_deleted_rows"]:  # then nothing was committed
-                self._delta.create_write_transaction(
-                    actions=[],
-                    mode="append",
-                    schema=self._delta.schema(),
-                    partition_by=[DAY],
-                    commit_properties=_cursor_at(offset),
-                )
-        self.refresh()
+                self._commit([], _cursor_at(offset))
+        self._flush()
 
     def _query(self, text: str) -> pa.Table | None:
         """What DataFusion answers; None when there is no table or no message in it."""
@@ -233,6 +328,13 @@ def known_by(messages: pa.Table) -> pa.Table:
             column = column.cast(pa.timestamp("ms", "UTC"))
         columns.append(column.cast(pa.int64()).fill_null(_NO_TIME))
     return pa.table(columns, names=list(KNOWN_BY))
+
+
+def _add(file: Written, *, data_change: bool) -> AddAction:
+    from deltalake.transaction import AddAction
+
+    now = int(time.time() * 1000)
+    return AddAction(file.path, file.size, {DAY: file.day}, now, data_change, file.statistics)
 
 
 def _cursor_at(offset: int) -> CommitProperties:

@@ -206,7 +206,7 @@ def rebuild_command(
             with ProgressDisplay() as display:
                 summary = rebuild(
                     options,
-                    lambda: start_spark("reput rebuild", master, display, delta=catalog is not None),
+                    lambda: start_spark("reput rebuild", master, display),
                     lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
                     told,
                 )

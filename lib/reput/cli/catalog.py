@@ -11,7 +11,7 @@ from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
 from reput.cli.commands import TABLES
-from reput.cli.output import Output, cataloged_apart, settings_lines
+from reput.cli.output import Output, ProgressDisplay, cataloged_apart, settings_lines
 from reput.spark.java import check_spark
 from reput.words import counted
 
@@ -41,7 +41,7 @@ def catalog_command(
         typer.Option("--max-bytes-per-trigger", metavar="SIZE", help="Maximum log bytes per commit."),
     ] = "1g",
     no_optimize: Annotated[
-        bool, typer.Option("--no-optimize", help="Don't compact and cluster the table.")
+        bool, typer.Option("--no-optimize", help="Don't merge the table's small files.")
     ] = False,
     allow_gap: Annotated[
         bool,
@@ -72,7 +72,10 @@ def catalog_command(
             allow_gap=allow_gap,
         )
         check_spark()
-        done = catalog(options, lambda: commands.start_spark("reput catalog", master, delta=True))
+        with ProgressDisplay("cataloging") as display:
+            done = catalog(
+                options, lambda: commands.start_spark("reput catalog", master, display), display.update
+            )
     output.end(0, done.to_dict(), _lines(done))
 
 
@@ -86,5 +89,5 @@ def _lines(done: Cataloged) -> list[str]:
     ]
     lines[-2:-2] = cataloged_apart(done)
     if done.clustered:
-        lines.insert(-1, f"  clustered  {counted(len(done.clustered), 'day')}")
+        lines.insert(-1, f"  merged     small files of {counted(len(done.clustered), 'day')}")
     return lines

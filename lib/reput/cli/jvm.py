@@ -45,10 +45,8 @@ def as_before() -> Iterator[None]:
         context.signal = signal  # type: ignore[attr-defined]
 
 
-def start_spark(
-    application: str, master: str | None, display: ProgressDisplay | None = None, *, delta: bool = False
-) -> SparkSession:
-    """The session of a command; ``delta``: with Delta Lake.
+def start_spark(application: str, master: str | None, display: ProgressDisplay | None = None) -> SparkSession:
+    """The session of a command.
 
     Raises:
         ReputError: Spark can't run here.
@@ -56,7 +54,7 @@ def start_spark(
     if display is not None:
         display.say("starting Spark")
     with as_before():
-        return session(application, master, delta=delta)
+        return session(application, master)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

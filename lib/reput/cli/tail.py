@@ -133,7 +133,7 @@ def tail_command(
 
         def begin() -> SparkSession:
             noted("starting Spark")
-            spark = start_spark("reput tail", master, delta=catalog is not None)
+            spark = start_spark("reput tail", master)
             _stop_on_signals(stopping)
             return spark
 

@@ -195,14 +195,14 @@ def class_archive_check() -> Check:
 
 
 def delta() -> Check:
-    """Delta Lake, needed only for the ledger and for messages as tables in Spark."""
+    """Delta Lake, needed only to read the ledger and messages as tables in Spark."""
     jar, name = delta_jar()
     if jar is not None:
         return ok("delta", str(jar))
     # No warning: who needs it gets it, or an error that says the same.
     return ok(
         "delta",
-        f"{name} isn't here yet; only the ledger in Spark SQL and a table of messages need it "
+        f"{name} isn't here yet; only Spark SQL on the ledger and on a table of messages needs it "
         "(docs/ledger.md, docs/catalog.md). Spark fetches it then; without Maven Central in reach, copy it "
         "from a host that has it",
     )

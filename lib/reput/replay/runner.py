@@ -45,7 +45,10 @@ class InlineRunner:
 
 
 def in_waves(
-    runner: Runner, do: Callable[[list[Item]], Sequence[Result]], items: Sequence[Item]
+    runner: Runner,
+    do: Callable[[list[Item]], Sequence[Result]],
+    items: Sequence[Item],
+    give_up: Callable[[], None] = lambda: None,
 ) -> Generator[Result]:
     """The results of many items in order, done in waves of as many as run at once.
 
@@ -53,11 +56,13 @@ def in_waves(
 
     Args:
         do: does one wave's items, with ``runner``; called by threads.
+        give_up: ends the waves under way, when the generator is closed before its end or one has failed.
 
     Raises:
         Exception: what ``do`` raises.
     """
     under_way: deque[Future[Sequence[Result]]] = deque()
+    is_done = False
     with ThreadPoolExecutor(_AT_ONCE, "reput-wave") as pool:
         try:
             at = 0
@@ -70,6 +75,9 @@ def in_waves(
                     yield from under_way.popleft().result()
             while under_way:
                 yield from under_way.popleft().result()
+            is_done = True
         finally:
             for future in under_way:
                 future.cancel()
+            if not is_done:
+                give_up()

@@ -12,7 +12,7 @@ count it, and has a finding for it (``bad-delay``, ``bad-inner-batch``), since a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -55,13 +55,16 @@ from reput.scan.kernel import (
     _find,
     _frame,
 )
-from reput.scan.load import i32, i64, u8, u32, u64
+from reput.scan.load import copy_u64, i32, i64, u8, u32, u64
 from reput.scan.part import is_blank_but_for_its_magic
 from reput.scan.rules import Part
 from reput.scan.status import Status
 
 #: A property takes at least four bytes of at most 32767.
 _MOST_ENTRIES = 8_192
+
+#: Records whose bytes, without their bodies, a processor's cache holds.
+_STRETCH_ROWS = 1024
 
 ROWS, ENTRIES, BYTES = range(3)
 #: Of one block: how many records, and bytes of them; a larger record is a block of its own.
@@ -261,17 +264,57 @@ def _entry(data, name, length, out, first, entries):  # type: ignore[no-untyped-
     return entries
 
 
+@njit(inline="always")
+def _copy(data, source, out, target, length):  # type: ignore[no-untyped-def]
+    if length > 64:
+        out[target : target + length] = data[source : source + length]
+    elif length >= 8:
+        last = length - 8
+        for at in range(0, last, 8):
+            copy_u64(out, target + at, data, source + at)
+        copy_u64(out, target + last, data, source + last)
+    else:
+        for at in range(length):
+            out[target + at] = u8(data, source + at)
+
+
 @njit(cache=CACHED, nogil=True)
 def _gather(data, starts, offsets, out):  # type: ignore[no-untyped-def]
     for row in range(len(starts)):
-        source = starts[row]
         target = np.int64(offsets[row])
-        length = np.int64(offsets[row + 1]) - target
-        if length > 64:
-            out[target : target + length] = data[source : source + length]
-        else:
-            for at in range(length):
-                out[target + at] = u8(data, source + at)
+        _copy(data, starts[row], out, target, np.int64(offsets[row + 1]) - target)
+
+
+@njit(cache=CACHED, nogil=True)
+def _put_lengths(lengths, begins, ends, places, offsets):  # type: ignore[no-untyped-def]
+    for run in range(len(begins)):
+        place = places[run]
+        for piece in range(begins[run], ends[run]):
+            place += 1
+            offsets[place] = lengths[piece]
+
+
+@njit(cache=CACHED, nogil=True)
+def _put(data, starts, begins, ends, places, offsets, out):  # type: ignore[no-untyped-def]
+    for run in range(len(begins)):
+        place = places[run]
+        for piece in range(begins[run], ends[run]):
+            target = np.int64(offsets[place])
+            place += 1
+            _copy(data, starts[piece], out, target, np.int64(offsets[place]) - target)
+
+
+class Runs(NamedTuple):
+    """Runs of pieces that are to stand in another order than in the log; each run stays together.
+
+    Attributes:
+        begins, ends: int64[runs], of each run in log order: half-open ranges of pieces.
+        places: int64[runs], which piece its first one becomes.
+    """
+
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    places: NDArray[np.int64]
 
 
 def gather(
@@ -287,6 +330,29 @@ def gather(
     out = np.empty(int(offsets[-1]), np.uint8)
     _gather(data, starts, offsets, out)
     return offsets, out
+
+
+def gather_in_order(
+    data: NDArray[np.uint8], columns: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], Runs]]
+) -> list[tuple[NDArray[np.int32], NDArray[np.uint8]]]:
+    """The pieces of several columns as :func:`gather` has them, in another order.
+
+    They are copied in that of ``data``, each to its place, and all columns' pieces of a stretch before those
+    of the next one, so that ``data`` comes from memory once.
+
+    Args:
+        columns: starts and lengths of pieces, and which in which order; with as many runs each.
+    """
+    made = []
+    for _, lengths, runs in columns:
+        offsets = np.zeros(int((runs.ends - runs.begins).sum()) + 1, np.int32)
+        _put_lengths(lengths, *runs, offsets)
+        np.cumsum(offsets, out=offsets)
+        made.append((offsets, np.empty(int(offsets[-1]), np.uint8)))
+    for at in range(0, len(columns[0][2].begins) if columns else 0, _STRETCH_ROWS):
+        for (starts, _, runs), (offsets, out) in zip(columns, made, strict=True):
+            _put(data, starts, *(each[at : at + _STRETCH_ROWS] for each in runs), offsets, out)
+    return made
 
 
 def has_stored_crc(view: memoryview, position: int, *, property_crc_only: bool = False) -> bool:

@@ -55,6 +55,25 @@ u64_little = _load(64, types.uint64, big_endian=False)
 
 
 @intrinsic
+def copy_u64(typingctx, out, target, data, source):
+    """Copy eight bytes of an array into another one."""
+
+    def codegen(context, builder, sig, args):
+        word = ir.IntType(64)
+        here, there = (
+            builder.bitcast(
+                builder.gep(context.make_array(sig.args[number])(context, builder, args[number]).data, [at]),
+                word.as_pointer(),
+            )
+            for number, at in ((2, args[3]), (0, args[1]))
+        )
+        builder.store(builder.load(here, align=1), there, align=1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, data, types.int64), codegen
+
+
+@intrinsic
 def trailing_zeros(typingctx, value):
     """Trailing zero bits of a uint64 that isn't zero."""
 

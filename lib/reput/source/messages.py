@@ -6,7 +6,7 @@ they are, since nearly all are UTF-8; the others become what Java makes of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import pairwise
@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.format import javastring
 from reput.log.segments import map_segment
-from reput.scan.frames import ENTRIES, Frames, FrameWalk, frames, gather
+from reput.scan.frames import ENTRIES, Frames, FrameWalk, Runs, frames, gather, gather_in_order
 from reput.scan.rules import Part
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
@@ -39,6 +40,7 @@ def read(
     wanted: Wanted | None = None,
     reads: ReadStatistics | None = None,
     seen: FileSeen | None = None,
+    by_queue: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages that begin in ``part``, in log order.
 
@@ -47,6 +49,9 @@ def read(
         names: the columns, ``store`` among them if it is wanted.
         wanted: which messages, by the columns of :data:`reput.source.columns.MESSAGE_FILTERS`; None for all.
         seen: what the planner read of the part; None doesn't ask.
+        by_queue: so many messages, and bytes of their records, at most are a batch, in which they are in
+            order of topic, queueId, queueOffset, and of the log, topic and hosts as dictionaries; None for
+            small batches in log order.
 
     Raises:
         StoreError: the segment can't be read, or the planner has another one.
@@ -60,21 +65,28 @@ def read(
     stop = part.end - part.base
     walk = FrameWalk.over(part, data, settings)
     schema = arrow_schema(names, {**STORE_COLUMN, **MESSAGE_COLUMNS})
-    out = frames(BATCH_ROWS)
+    most_rows, most_bytes = by_queue or (BATCH_ROWS, BATCH_BYTES)
+    out = frames(most_rows)
     store = str(settings.root)
     walk.advance(part.start - part.base)
     at = min(walk.position, part.segment_length)
     reads.passed += at
-    for rows in walk.blocks(stop, out, BATCH_BYTES):
+    for rows in walk.blocks(stop, out, most_bytes):
         reads.read += min(walk.position, part.segment_length) - at
         at = min(walk.position, part.segment_length)
         block = _Block(data, part.base, out, rows, store, reads)
         kept = _kept(block, wanted)
         if kept is not None:
             block = replace(block, rows=len(kept), kept=kept)
+        if by_queue is not None and block.rows:
+            block = _ordered(block, names)
         if block.rows:
             reads.rows += block.rows
-            yield pa.RecordBatch.from_arrays([_COLUMNS[name](block) for name in names], schema=schema)
+            arrays = [_COLUMNS[name](block) for name in names]
+            if by_queue is None:
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            else:
+                yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +97,9 @@ class _Block:
         rows: how many there are, after ``kept``.
         store: the store's directory.
         reads: where copied bytes are counted.
-        kept: int64[rows], the ordinals of those that are wanted; None for all.
+        kept: int64[rows], the ordinals of those that are wanted; None for all, in log order.
+        made: what :meth:`pieces` returns, if they aren't in log order; None if they are.
+        topics: their topics; None where nobody has looked yet.
     """
 
     data: NDArray[np.uint8]
@@ -95,17 +109,29 @@ class _Block:
     store: str
     reads: ReadStatistics
     kept: NDArray[np.int64] | None = None
+    made: Mapping[str, tuple[NDArray[np.int32], NDArray[np.uint8]]] | None = None
+    topics: pa.Array | None = None
 
     def column(self, name: str) -> NDArray[Any]:
         """A column's own copy: the frames are filled again for the next block."""
         column: NDArray[Any] = getattr(self.frames, name)
         return column[: self.rows].copy() if self.kept is None else column[self.kept]
 
-    def gather(
-        self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    def pieces(
+        self, name: str, which: slice | NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        """Pieces of the log, copied; see :func:`reput.scan.frames.gather`."""
-        offsets, raw = gather(self.data, starts, lengths)
+        """The bytes of a column's values, copied; see :func:`reput.scan.frames.gather`.
+
+        Args:
+            which: of them; None for those of the rows.
+        """
+        if self.made is not None:
+            offsets, raw = self.made[name]
+        else:
+            starts, lengths = (getattr(self.frames, each) for each in (name, f"{name}_length"))
+            if which is None:
+                which = slice(0, self.rows) if self.kept is None else self.kept
+            offsets, raw = gather(self.data, starts[which], lengths[which])
         self.reads.copied += len(raw)
         return offsets, raw
 
@@ -129,6 +155,49 @@ def _kept(block: _Block, wanted: Wanted) -> NDArray[np.int64] | None:
     return None if kept.all() else np.flatnonzero(kept)
 
 
+def _ordered(block: _Block, names: tuple[str, ...]) -> _Block:
+    """The same messages in order of their queues.
+
+    Args:
+        names: the columns that are wanted.
+    """
+    topics = _topic(block).dictionary_encode()
+    codes = np.frombuffer(topics.indices.buffers()[1], np.int32, block.rows)
+    ranks = np.empty(len(topics.dictionary), np.int64)
+    ranks[np.asarray(pc.sort_indices(topics.dictionary))] = np.arange(len(ranks))
+    queues = (ranks[codes] << 32) + block.column("queue_id")
+    order = np.lexsort((block.column("queue_offset"), queues))
+    places = np.empty(block.rows, np.int64)
+    places[order] = np.arange(block.rows)
+    records = np.arange(block.rows) if block.kept is None else block.kept
+    ordered = replace(
+        block,
+        kept=records[order],
+        topics=pa.DictionaryArray.from_arrays(arrow.numbers(codes[order]), topics.dictionary),
+    )
+    runs = Runs(records, records + 1, places)
+    found, columns = block.frames, {}
+    for one in (piece for name in names for piece in _PIECES.get(name, ())):
+        columns[one] = (getattr(found, one), getattr(found, f"{one}_length"), runs)
+    if "properties" in names:
+        ends, _ = _entries(ordered)
+        begins = _firsts(found.entry_end, records)
+        entries = Runs(begins, found.entry_end[records], ends[places].astype(np.int64))
+        columns["name"] = (found.name, found.name_length, entries)
+        columns["value"] = (found.value, found.value_length, entries)
+    made = gather_in_order(block.data, list(columns.values()))
+    return replace(ordered, made=dict(zip(columns, made, strict=True)))
+
+
+#: What :meth:`_Block.pieces` is asked for by columns, but for topic and properties.
+_PIECES = {
+    "bornHost": ("born_host",),
+    "storeHost": ("store_host",),
+    "tags": ("tags",),
+    "keys": ("keys",),
+    "uniqKey": ("unique_key",),
+    "body": ("body",),
+}
 _NUMBERS = {"queueId": "queue_id", "queueOffset": "queue_offset", "storeTimestamp": "store_timestamp"}
 
 
@@ -147,6 +216,8 @@ def _host(name: str) -> Callable[[_Block], pa.Array]:
     def make(block: _Block) -> pa.Array:
         raw = _pieces(block, pa.binary(), name).dictionary_encode()
         hosts = arrow.strings([host_text(host) for host in raw.dictionary.to_pylist()])
+        if block.made is not None:
+            return pa.DictionaryArray.from_arrays(raw.indices, hosts)
         return hosts.take(raw.indices)
 
     return make
@@ -162,59 +233,55 @@ def _property(name: str) -> Callable[[_Block], pa.Array]:
     """A property's text, null without it: it can't be there and empty."""
 
     def make(block: _Block) -> pa.Array:
-        lengths = block.column(f"{name}_length")
-        return _texts(block, block.column(name), lengths, lengths > 0)
+        return _texts(*block.pieces(name), block.column(f"{name}_length") > 0)[0]
 
     return make
 
 
 def _topic(block: _Block) -> pa.Array:
-    return _texts(block, block.column("topic"), block.column("topic_length"))
+    return _texts(*block.pieces("topic"))[0] if block.topics is None else block.topics
 
 
 def _properties(block: _Block) -> pa.Array:
-    found = block.frames
     ends, entries = _entries(block)
-    names = _texts(block, found.name[entries], found.name_length[entries])
-    values = _texts(block, found.value[entries], found.value_length[entries])
+    names, is_java = _texts(*block.pieces("name", entries))
+    values, _ = _texts(*block.pieces("value", entries))
     # Names that differ only in bytes that aren't UTF-8 are one name to Java; the last value wins.
-    if any("\ufffd" in name for name in names.unique().to_pylist()):
+    if is_java and any("\ufffd" in name for name in names.unique().to_pylist()):
         pairs = list(zip(names.to_pylist(), values.to_pylist(), strict=True))
         rows = [list(dict(pairs[start:end]).items()) for start, end in pairwise(ends)]
         return pa.array(rows, pa.map_(pa.string(), pa.string()))
     return pa.MapArray.from_arrays(arrow.numbers(ends), names, values)
 
 
-def _entries(block: _Block) -> tuple[NDArray[np.int32], slice | NDArray[np.int64]]:
+def _entries(block: _Block) -> tuple[NDArray[np.int32], slice | NDArray[np.int64] | None]:
     """Where each row's properties end, int32[rows + 1], counted from the first row's, and which they are."""
-    if block.kept is None:
-        ends = np.zeros(block.rows + 1, np.int32)
-        ends[1:] = block.frames.entry_end[: block.rows]
-        return ends, slice(0, int(block.frames.counts[ENTRIES]))
-    lasts = block.frames.entry_end[block.kept]
-    firsts = np.where(block.kept > 0, block.frames.entry_end[block.kept - 1], 0)
+    entry_end, kept = block.frames.entry_end, block.kept
     ends = np.zeros(block.rows + 1, np.int32)
-    np.cumsum(lasts - firsts, out=ends[1:])
-    return ends, arrow.spread(firsts, lasts - firsts)
+    if kept is None:
+        ends[1:] = entry_end[: block.rows]
+        return ends, slice(0, int(block.frames.counts[ENTRIES]))
+    firsts = _firsts(entry_end, kept)
+    np.cumsum(entry_end[kept] - firsts, out=ends[1:])
+    return ends, None if block.made is not None else arrow.spread(firsts, entry_end[kept] - firsts)
+
+
+def _firsts(entry_end: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.where(records > 0, entry_end[records - 1], 0)
 
 
 def _pieces(block: _Block, kind: pa.DataType, name: str) -> pa.Array:
-    offsets, raw = block.gather(block.column(name), block.column(f"{name}_length"))
-    return arrow.pieces(kind, offsets, raw)
+    return arrow.pieces(kind, *block.pieces(name))
 
 
 def _texts(
-    block: _Block,
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    present: NDArray[np.bool_] | None = None,
-) -> pa.Array:
-    """Pieces of the log as strings; null where ``present`` is False."""
-    offsets, raw = block.gather(starts, lengths)
+    offsets: NDArray[np.int32], raw: NDArray[np.uint8], present: NDArray[np.bool_] | None = None
+) -> tuple[pa.Array, bool]:
+    """Pieces as strings, null where ``present`` is False; whether some aren't UTF-8: those are as Java's."""
     if not _are_utf8(offsets, raw):
         texts = [javastring.decode(raw[start:end].tobytes()) for start, end in pairwise(offsets)]
-        return arrow.strings(texts, present)
-    return arrow.pieces(pa.string(), offsets, raw, present)
+        return arrow.strings(texts, present), True
+    return arrow.pieces(pa.string(), offsets, raw, present), False
 
 
 def _are_utf8(offsets: NDArray[np.int32], raw: NDArray[np.uint8]) -> bool:

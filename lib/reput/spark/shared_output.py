@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from reput.errors import OutputError
 from reput.format import names
@@ -88,19 +87,6 @@ class SharedOutput:
             _write(self._directory / left.name, left.text, None)
             _left[self.nonce] = left
         return left
-
-    def show_first(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Call :meth:`show` before the first of a task's batches; for ``DataFrame.mapInArrow``.
-
-        Raises:
-            OutputError: the error names this host.
-        """
-        try:
-            self.show()
-        except OutputError as error:
-            error.host = socket.gethostname()
-            raise
-        yield from batches
 
     def see(self, host: str, left: Left) -> None:
         """On the driver: read what a worker left.

@@ -1,7 +1,9 @@
-"""Where a table of messages and its log part; which days are clustered."""
+"""Where a table of messages and its log part; which files are merged, and which are removed."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -9,23 +11,33 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
+from deltalake.schema import PrimitiveType
 
-from reput.catalog import beside, run, standing
-from reput.catalog.appending import Appending
-from reput.catalog.compaction import MOST_FILES, Clustered, due
+from reput.catalog import beside, compaction, rows, run, standing
+from reput.catalog.appending import Appending, remove_unnamed
+from reput.catalog.compaction import LARGE, MANY, MOST_ROWS, SMALL, due
 from reput.catalog.options import Cataloged, CatalogOptions
+from reput.catalog.rows import columns
 from reput.catalog.run import Catalog
 from reput.catalog.standing import Standing, stand
 from reput.catalog.table import APPLICATION, DAY, KNOWN_BY, File, Table, known_by
 from reput.cli.output import cataloged_apart
 from reput.config.settings import StoreSettings
-from reput.errors import LogWentBackError, OutputError, SettingsError, StoreError, StoreInUseError
+from reput.errors import (
+    LogWentBackError,
+    OutputError,
+    SegmentGoneError,
+    SettingsError,
+    StoreError,
+    StoreInUseError,
+)
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.job.options import RebuildOptions
@@ -33,6 +45,7 @@ from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
 from reput.query.log import LogReader
 from reput.source import messages
+from reput.store.lock import OutputLock
 from tests.golden.store import unpack
 from tests.stores import LogWriter
 
@@ -462,35 +475,69 @@ def test_a_table_whose_file_is_gone_is_told_as_such(held: _Held) -> None:
         table.between(0, 1000)
 
 
-def _file(name: str, day: int | None, size: int) -> File:
-    return File(name, None if day is None else date(2026, 11, day), size, 1, None)
+def _file(number: int, day: int | None, size: int) -> File:
+    return File(f"{number}", None if day is None else date(2026, 11, day), size, 1, number)
 
 
-def test_a_day_is_clustered_when_it_pays() -> None:
-    new = [_file("a", 1, 100)]
-    assert list(due(new, frozenset())) == [date(2026, 11, 1)]
-    assert list(due(new, frozenset("a"), _FIRST)) == []
-    assert list(due([*new, _file("b", 1, 49)], frozenset("a"), _FIRST)) == []
-    assert list(due([*new, _file("b", 1, 50)], frozenset("a"))) == [date(2026, 11, 1)]
-    many = [_file(f"b{number}", 1, 0) for number in range(MOST_FILES)]
-    assert list(due([*new, *many[1:]], frozenset("a"), _FIRST)) == []
-    assert list(due([*new, *many], frozenset("a"))) == [date(2026, 11, 1)]
-    assert list(due([_file("n", None, 100)], frozenset())) == []
-    # A day that is over gets its rest clustered, and then never again.
-    over = [*new, _file("b", 1, 1), _file("c", 2, 100)]
-    assert list(due(over, frozenset("ac"), date(2026, 11, 2))) == [date(2026, 11, 1)]
+def _due(live: list[File], today: date | None = None) -> list[list[int]]:
+    return [[int(file.path) for file in group] for group in due(live, today)]
+
+
+def test_small_files_are_merged_when_there_are_many() -> None:
+    many = [_file(number, 1, 100) for number in range(MANY)]
+    assert _due(many[1:], _FIRST) == []
+    # In log order, whatever the order in which they are listed, and up to a size.
+    assert _due(many[::-1], _FIRST) == [list(range(MANY))]
+    large = [_file(number, 1, SMALL - 1) for number in range(MANY)]
+    assert [len(group) for group in due(large)] == [LARGE // (SMALL - 1)] * 4
+    rows = [replace(file, rows=MOST_ROWS // 8) for file in many]
+    assert [len(group) for group in due(rows)] == [8, 8]
+    # A larger one stays as it is, and so does one of which nobody knows where it lies in the log.
+    assert _due([*many[1:], _file(99, 1, SMALL)], _FIRST) == []
+    assert _due([*many[1:], replace(many[0], last=None)], _FIRST) == []
+    assert _due([_file(number, None, 100) for number in range(MANY)]) == [list(range(MANY))]
+
+
+def test_a_day_that_is_over_gets_its_rest_merged() -> None:
+    live = [_file(0, 1, 100), _file(1, 1, 100), _file(2, 2, 100), _file(3, 2, 100)]
+    assert _due(live, date(2026, 11, 2)) == [[0, 1]]
     # A message of tomorrow, by a clock that is wrong, doesn't make today be over.
-    assert list(due(over, frozenset("ac"), date(2026, 11, 1))) == []
+    assert _due(live, date(2026, 11, 1)) == []
+    # Never again.
+    assert _due([_file(1, 1, 200), *live[2:]], date(2026, 11, 2)) == []
 
 
-def test_what_is_clustered_is_noted_and_forgotten_with_its_file(tmp_path: Path) -> None:
-    a, b, c = (_file(name, 1, 1) for name in "abc")
-    Clustered(tmp_path).note([a], [a, b])
-    assert Clustered(tmp_path).files == {"b"}
-    Clustered(tmp_path).note([a, b], [a, c])
-    assert Clustered(tmp_path).files == {"c"}
-    (tmp_path / "clustered.json").write_text("{")
-    assert Clustered(tmp_path).files == frozenset()
+def _written(held: _Held, name: str) -> Path:
+    path = held.path / f"{DAY}=2026-11-22" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"PAR1")
+    return path
+
+
+def test_files_that_no_commit_came_to_name_are_removed(held: _Held) -> None:
+    """Those of the run that was killed, and no others."""
+    held.hold(0, 20, held.place(20))
+    (named,) = Table(held.path).files()
+    token = Path(named.path).name.split("-")[1]
+    mark = held.path / ".reput" / "catalog-files"
+    mark.parent.mkdir()
+    mark.write_text(token)
+    left = [_written(held, f"part-{token}-{number}.parquet") for number in range(2)]
+    other = _written(held, "part-0123456789abcdef-0.parquet")
+    remove_unnamed(Table(held.path))
+    assert not any(path.exists() for path in [*left, mark])
+    assert other.exists()
+    assert Table(held.path).between(0, 1 << 40).num_rows == 20
+    remove_unnamed(Table(held.path))  # without a mark, nothing is looked for
+
+
+def test_tasks_that_still_write_are_waited_for(held: _Held) -> None:
+    held.hold(0, 20, held.place(20))
+    with OutputLock(held.path).shared():
+        (held.path / ".reput" / "catalog-files").write_text("0123456789abcdef")
+        with pytest.raises(StoreInUseError, match="still write"):
+            remove_unnamed(Table(held.path), 0.1)
+    remove_unnamed(Table(held.path), 0.1)
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a\\b", "a\tb", "a\udcff", "s3://bucket/table"])
@@ -622,6 +669,160 @@ def test_a_run_whose_last_message_expires_compares_again(comparing: _Comparing) 
                 segment.path.unlink()
         with pytest.raises(StoreError, match="--allow-gap"):
             comparing.advance(catalog, 600)
+
+
+class _Here:
+    """Stands for a session: what would be a job's tasks is done here, one after the other.
+
+    Args:
+        before: is called before each job.
+    """
+
+    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        self._before = before
+        self.sparkContext, self.master, self.defaultParallelism = self, "local[1]", 1
+
+    def addJobTag(self, _: str) -> None:  # noqa: N802 - Spark's
+        pass
+
+    def cancelJobsWithTag(self, _: str) -> None:  # noqa: N802 - Spark's
+        pass
+
+    def parallelize(self, items: list[object], _: int) -> SimpleNamespace:
+        def mapped(function: Callable[[object], object]) -> SimpleNamespace:
+            def collect() -> list[object]:
+                self._before()
+                return [function(item) for item in items]
+
+            return SimpleNamespace(collect=collect)
+
+        return SimpleNamespace(map=mapped)
+
+
+def _options(held: _Held, **changed: object) -> CatalogOptions:
+    options = CatalogOptions(held.settings.root, held.path, held.settings.broker_conf, "5.3.3")
+    return replace(options, **changed)  # type: ignore[arg-type]
+
+
+def test_a_run_adds_what_the_log_holds(held: _Held) -> None:
+    said: list[tuple[int, int, int]] = []
+    options = _options(held, max_bytes_per_trigger=50_000)
+    done = run.catalog(options, _Here, lambda *one: said.append(one))  # type: ignore[arg-type]
+    assert done.messages == done.added == len(held.places)
+    assert done.commits > 5
+    assert said[-1] == (said[-1][2], len(held.places), done.end)
+    table = Table(held.path)
+    assert table.between(0, 1 << 40).column("physicalOffset").to_pylist() == held.places
+    again = run.catalog(options, _Here)  # type: ignore[arg-type]
+    assert (again.added, again.commits) == (0, 0)
+
+
+def test_files_are_passed_over_by_place_topic_and_time(held: _Held) -> None:
+    """By what the table's log says of them, which is Spark's to use as well."""
+    run.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+    delta = DeltaTable(str(held.path))
+    every = set(delta.file_uris())
+    assert len(every) > 8
+    held_rows = delta.to_pyarrow_table(columns=["topic", "storeTimestamp"])
+    last, late = (max(held_rows.column(name).to_pylist()) for name in ("topic", "storeTimestamp"))
+    for where in (f'"physicalOffset" < {held.place(20)}', f"\"storeTimestamp\" >= '{late.isoformat()}'"):
+        found = delta.file_uris(file_pruning_predicate=where)
+        assert 0 < len(found) < len(every), where
+    assert delta.file_uris(file_pruning_predicate=f"topic > '{last}'") == []
+
+
+def test_a_run_merges_small_files(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MANY", 8)
+    options = _options(held, max_bytes_per_trigger=20_000)
+    done = run.catalog(options, _Here)  # type: ignore[arg-type]
+    table = Table(held.path)
+    (file,) = table.files()
+    assert file.day is not None
+    assert done.clustered == (file.day.isoformat(),)
+    assert (table.cursor, table.messages) == (done.end, len(held.places))
+    assert table.between(0, 1 << 40).column("physicalOffset").to_pylist() == held.places
+    # What they replaced is there for those who read an earlier version, and the rows didn't change.
+    assert DeltaTable(str(held.path), version=done.commits - 1).to_pyarrow_table().num_rows == done.messages
+    entry = held.path / "_delta_log" / f"{table.version:020d}.json"
+    changes = [json.loads(line) for line in entry.read_text().splitlines()]
+    assert [one[kind]["dataChange"] for one in changes for kind in one.keys() & {"add", "remove"}] == [
+        False for _ in range(len(changes) - 1)
+    ]
+
+
+def test_a_table_that_somebody_changed_is_not_merged(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the column would be lost."""
+    monkeypatch.setattr(compaction, "MANY", 2)
+    held.hold(0, 300, held.place(300))
+    DeltaTable(str(held.path)).alter.add_columns([Field("mine", PrimitiveType("string"))])
+    monkeypatch.setattr(Table, "columns", (*columns(bodies=False), "mine", DAY))
+    done = run.catalog(_options(held, max_bytes_per_trigger=50_000), _Here)  # type: ignore[arg-type]
+    assert (done.messages, done.clustered) == (len(held.places), ())
+
+
+def test_rows_that_somebody_deletes_meanwhile_stay_deleted(
+    held: _Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was merged before that isn't put in their place, and doesn't stay."""
+    monkeypatch.setattr(compaction, "MANY", 2)
+    run.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+
+    jobs: list[str] = []
+
+    def delete() -> None:
+        jobs.append("adding" if not jobs else "merging")
+        if jobs[-1] == "merging":
+            DeltaTable(str(held.path)).delete(f'"physicalOffset" = {held.place(7)}')
+
+    spark = _Here(delete)
+    assert run.catalog(_options(held), lambda: spark).clustered == ()  # type: ignore[arg-type,return-value]
+    table = Table(held.path)
+    assert table.messages == len(held.places) - 1
+    live = {held.path / file.path for file in table.files()}
+    assert not {path for path in live if not path.exists()}
+    assert (held.path / ".reput" / "catalog-files").exists() is False
+
+
+def test_segments_that_expire_while_they_are_read_are_told(
+    held: _Held, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, *_ = discover(held.settings).segments
+    options = _options(held, optimize=False)
+    spark = _Here(lambda: first.path.unlink(missing_ok=True))
+    done = run.catalog(options, lambda: spark)  # type: ignore[arg-type,return-value]
+    assert done.expired == first.length
+    assert done.messages == sum(place >= first.length for place in held.places)
+    assert "has expired; messages from 0 to" in caplog.text
+
+
+def test_a_segment_that_is_gone_from_the_middle_is_an_error(held: _Held) -> None:
+    segment = discover(held.settings).segments[3]
+    spark = _Here(lambda: segment.path.unlink(missing_ok=True))
+    with pytest.raises(SegmentGoneError):
+        run.catalog(_options(held), lambda: spark)  # type: ignore[arg-type,return-value]
+    assert not (held.path / ".reput" / "catalog-files").exists()
+    assert list(held.path.glob("*=*/*.parquet")) == []
+
+
+def test_a_full_disk_leaves_the_table_as_it_is(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(rows.pq, "write_table", full)
+    with pytest.raises(OutputError, match="No space left"):
+        run.catalog(_options(held), _Here)  # type: ignore[arg-type]
+    assert Table(held.path).version == -1
+
+
+def test_a_file_that_is_damaged_is_not_merged(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MANY", 2)
+    run.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+    table = Table(held.path)
+    (held.path / table.files()[0].path).write_bytes(b"PAR1 and no more")
+    monkeypatch.setattr(run, "stand", lambda *_, **__: Standing(after=held.places[-1], begin=held.places[-1]))
+    with pytest.raises(OutputError, match="isn't what it was"):
+        run.catalog(_options(held), _Here)  # type: ignore[arg-type]
+    assert Table(held.path).version == table.version
 
 
 def test_two_runs_do_not_share_a_table(held: _Held) -> None:

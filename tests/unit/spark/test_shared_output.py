@@ -50,15 +50,6 @@ def test_a_worker_that_sees_another_directory_is_refused(tmp_path: Path) -> None
         assert list((tmp_path / "out").iterdir()) == [], "nothing was written there"
 
 
-def test_rows_are_not_written_where_the_driver_does_not_see_them(tmp_path: Path) -> None:
-    with shared_output(tmp_path / "table", None) as table:
-        (tmp_path / "table").rename(tmp_path / "elsewhere")
-        with pytest.raises(OutputError, match=f"^on host {HOST}: .*found nothing"):
-            next(table.show_first(iter([1, 2])))
-        (tmp_path / "elsewhere").rename(tmp_path / "table")
-        assert list(table.show_first(iter([1, 2]))) == [1, 2]
-
-
 def test_a_worker_that_reads_another_nonce_is_refused(tmp_path: Path) -> None:
     with shared_output(tmp_path, None) as output:
         left_in(tmp_path)[0].write_text("0123 elsewhere\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import traceback
 from collections.abc import Callable
@@ -15,7 +17,10 @@ from py4j.protocol import Py4JError
 from reput.catalog.appending import Appending
 from reput.catalog.options import CatalogOptions
 from reput.catalog.standing import Standing
+from reput.catalog.table import Table
+from reput.format.commitlog import Record
 from reput.spark.runner import SparkRunner
+from reput.store.lock import OutputLock
 from reput.stream import query_stop, rebuild_query, tail_query
 from reput.stream.query_stop import in_few_words
 from reput.stream.rebuild_query import run_available
@@ -59,9 +64,6 @@ class Query:
             f"{WORDS}.\n: org.apache.spark.SparkException: Job 3 cancelled part of cancelled job group"
         )
 
-    def save(self, _: str) -> None:
-        self.collect()
-
     def _run(self) -> None:
         try:
             self.batch(self, 0)
@@ -102,20 +104,49 @@ def test_a_rebuild_that_is_interrupted(query: Query, tmp_path: Path) -> None:
     assert WORDS not in query.told()
 
 
-@pytest.mark.usefixtures("_interrupted")
-def test_a_table_that_is_interrupted(query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was Ctrl-C, though the commit under way couldn't be made."""
-    monkeypatch.setattr("reput.source.register", lambda _: None)
-    monkeypatch.setattr(Appending, "_end_of", lambda *_: 10)
+class Context:
+    """A session's context, whose one job lasts until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.master, self.defaultParallelism = "local[2]", 2
+        self.begun, self.cancelled = threading.Event(), threading.Event()
+
+    def addJobTag(self, _: str) -> None:  # noqa: N802 - Spark's
+        pass
+
+    def cancelJobsWithTag(self, _: str) -> None:  # noqa: N802 - Spark's
+        self.cancelled.set()
+
+    def parallelize(self, *_: object) -> Context:
+        return self
+
+    map = parallelize
+
+    def collect(self) -> list[Any]:
+        self.begun.set()
+        self.cancelled.wait()
+        raise Py4JError(WORDS)
+
+
+def test_a_table_that_is_interrupted(tmp_path: Path) -> None:
+    """Tasks are cancelled, and nothing is committed."""
     writer = LogWriter(tmp_path / "store")
-    writer.preallocate(0)
-    table = SimpleNamespace(cursor=None, refresh=lambda: None)
+    writer.append(Record(b"T", b"x"))
     options = CatalogOptions(writer.root, tmp_path / "table")
-    adding = Appending(options, open_store(writer.root).settings, table)  # type: ignore[arg-type]
-    with pytest.raises(KeyboardInterrupt):
-        adding.append(query, Standing(0, -1), None)  # type: ignore[arg-type]
-    assert WORDS not in query.told()
-    assert adding.commits == 0
+    adding = Appending(options, open_store(writer.root).settings, Table(options.table))
+    context = Context()
+
+    def interrupt() -> None:
+        context.begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    spark = SimpleNamespace(sparkContext=context)
+    with OutputLock(options.table), pytest.raises(KeyboardInterrupt):
+        adding.append(lambda: spark, Standing(-1, 0), None)  # type: ignore[arg-type,return-value]
+    assert context.cancelled.is_set()
+    assert (adding.commits, Table(options.table).version) == (0, -1)
+    assert not (options.table / ".reput" / "catalog-files").exists()
 
 
 def test_a_tail_that_fails_in_a_batch(query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,249 @@
+"""The files of a table of messages: what a task writes, without Spark and without a commit.
+
+Rows go from the log to Parquet as Arrow columns. In a file they lie in order of topic, queueId, queueOffset
+and of the log, so that a reader passes over the row groups of other queues. A file is on disk before its name
+is handed on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from reput.catalog.table import BODY, DAY, File, Written
+from reput.config.settings import StoreSettings
+from reput.errors import OutputError, ReputError
+from reput.scan.rules import Part
+from reput.source import messages
+from reput.source.columns import MESSAGE_COLUMNS, arrow_schema
+from reput.source.filters import Range, Wanted
+from reput.store import files
+from reput.store.lock import OutputLock
+from reput.store.system_errors import unwritten
+
+#: Messages, and bytes of their records, in one file at most: their columns are in memory together.
+MOST_ROWS = 1 << 19
+MOST_BYTES = {False: 176 << 20, True: 96 << 20}
+"""By whether bodies are wanted."""
+#: In order of queues, so many rows are a few queues of one file.
+_ROWS_IN_GROUP = 1 << 16
+_NO_DAY = "__HIVE_DEFAULT_PARTITION__"
+_DAY_US = 86_400_000_000
+_ORDER = ("topic", "queueId", "queueOffset", "physicalOffset")
+#: Columns of few values; of the others Parquet would make a dictionary, and give it up.
+_FEW_VALUES = (
+    *("topic", "queueId", "bornHost", "storeHost", "sysFlag", "flag", "reconsumeTimes"),
+    *("preparedTransactionOffset", "tags", "properties.key_value.key"),
+)
+#: Columns whose least and greatest value nobody can use.
+_WITHOUT_STATISTICS = ("tags", "keys", "uniqKey", "properties", BODY)
+#: A longer text isn't put into a table's log.
+_LONGEST_STATISTIC = 256
+
+
+def columns(*, bodies: bool) -> tuple[str, ...]:
+    """The table's columns without the day."""
+    return tuple(name for name in MESSAGE_COLUMNS if bodies or name != BODY)
+
+
+def schema(*, bodies: bool) -> pa.Schema:
+    """The columns of a new table."""
+    return arrow_schema(columns(bodies=bodies), MESSAGE_COLUMNS).append(pa.field(DAY, pa.date32()))
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes files beside a table. Its functions are a task's work: they return an error that they raised.
+
+    Attributes:
+        table: the table's directory.
+        token: is in the name of every file, so that those which no commit came to name are found.
+        bodies: whether the table has them.
+        locks: tasks hold the table's lock for tasks; hosts' locks may not meet.
+    """
+
+    table: Path
+    token: str
+    bodies: bool
+    locks: bool
+
+    def guarded(self, work: Iterable[Written]) -> list[Written] | ReputError:
+        """Do some of this writer's work."""
+        try:
+            if not self.locks:
+                return list(work)
+            with OutputLock(self.table).shared():
+                return list(work)
+        except ReputError as error:
+            return error
+        except OSError as error:
+            return unwritten(error, self.table)
+        except pa.ArrowException as error:
+            return OutputError(
+                "a file of the table isn't what it was",
+                path=self.table,
+                found=str(error).partition("\n")[0],
+                next_step="Restore it to an earlier version, or begin another one in another directory",
+            )
+
+    def write(self, directory: str, rows: pa.Table) -> Written:
+        """Write rows, which are in order, to a file; on return it is on disk.
+
+        Args:
+            directory: of a day, relative to the table.
+            rows: at least one.
+        """
+        place = self.table / directory
+        files.make_dirs(place)
+        name = f"part-{self.token}-{secrets.token_hex(8)}.parquet"
+        found: list[Any] = []
+        with files.reporting("can't write the file", place / name):
+            with_statistics = [name for name in rows.column_names if name not in _WITHOUT_STATISTICS]
+            pq.write_table(
+                rows,
+                place / name,
+                row_group_size=_ROWS_IN_GROUP,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=list(_FEW_VALUES),
+                write_statistics=with_statistics,
+                write_page_index=True,
+                store_schema=False,
+                metadata_collector=found,
+            )
+            descriptor = os.open(place / name, os.O_RDONLY)
+            try:
+                files.fsync_file(descriptor)
+                size = os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
+        files.fsync_dir(place)
+        day = directory.partition("=")[2]
+        return Written(
+            path=f"{directory}/{name}",
+            day=None if day == _NO_DAY else day,
+            size=size,
+            rows=rows.num_rows,
+            statistics=json.dumps(_statistics(found[0])),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Adding:
+    """Writes the messages of a part of the log.
+
+    Attributes:
+        settings: the store's.
+        after: messages with a greater physicalOffset are wanted.
+    """
+
+    writer: Writer
+    settings: StoreSettings
+    after: int
+
+    def __call__(self, part: Part) -> list[Written] | ReputError:
+        """The files with the messages that begin in ``part``, or why there are none."""
+        return self.writer.guarded(self._written(part))
+
+    def _written(self, part: Part) -> Iterator[Written]:
+        bodies = self.writer.bodies
+        wanted = Wanted({"physicalOffset": Range(low=self.after + 1)}) if part.start <= self.after else None
+        for rows in messages.read(
+            part,
+            self.settings,
+            columns(bodies=bodies),
+            wanted,
+            seen=part.witness,
+            by_queue=(MOST_ROWS, MOST_BYTES[bodies]),
+        ):
+            for directory, of_day in _by_day(pa.Table.from_batches([rows])):
+                yield self.writer.write(directory, of_day)
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """Writes the rows of several files of one day into one."""
+
+    writer: Writer
+
+    def __call__(self, merged: list[File]) -> list[Written] | ReputError:
+        """One file, or why there is none."""
+        return self.writer.guarded(self._written(merged))
+
+    def _written(self, merged: list[File]) -> Iterator[Written]:
+        wanted = arrow_schema(columns(bodies=self.writer.bodies), MESSAGE_COLUMNS)
+        tables = []
+        for file in merged:
+            with files.reporting("can't read the file", self.writer.table / file.path):
+                # Spark writes times as INT96, without a zone.
+                rows = pq.ParquetFile(self.writer.table / file.path, coerce_int96_timestamp_unit="us").read(
+                    columns=wanted.names
+                )
+            tables.append(rows.select(wanted.names).cast(wanted))
+        rows = pa.concat_tables(tables).combine_chunks()
+        order = pc.sort_indices(rows, [(name, "ascending") for name in _ORDER])
+        yield self.writer.write(str(Path(merged[0].path).parent), rows.take(order))
+
+
+def _by_day(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each day in their order, and the directory for them."""
+    times = rows.column("storeTimestamp").chunk(0)
+    days = np.asarray(pc.fill_null(times.cast(pa.int64()), 0)) // _DAY_US
+    if times.null_count:
+        has_none = np.asarray(pc.is_null(times))
+        yield f"{DAY}={_NO_DAY}", rows.filter(pa.array(has_none))
+        rows, days = rows.filter(pa.array(~has_none)), days[~has_none]
+    found = np.unique(days)
+    for day in found.tolist():
+        of_day = rows if len(found) == 1 else rows.filter(pa.array(days == day))
+        yield f"{DAY}={np.datetime64(day, 'D')}", of_day
+
+
+def _statistics(found: Any) -> dict[str, object]:
+    """What Parquet's footer says of a file's columns, as Delta's log has it."""
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    unknown = set()
+    for group in map(found.row_group, range(found.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            name, known = column.path_in_schema, column.statistics
+            if known is None or not known.has_null_count:
+                continue
+            nulls[name] = nulls.get(name, 0) + known.null_count
+            if not known.has_min_max:
+                if known.null_count < group.num_rows:
+                    unknown.add(name)
+                continue
+            least[name] = min(least.get(name, known.min), known.min)
+            most[name] = max(most.get(name, known.max), known.max)
+    names = [
+        name for name in least if name not in unknown and _is_short(least[name]) and _is_short(most[name])
+    ]
+    return {
+        "numRecords": found.num_rows,
+        "minValues": {name: _in_json(least[name]) for name in names},
+        "maxValues": {name: _in_json(most[name]) for name in names},
+        "nullCount": nulls,
+    }
+
+
+def _is_short(value: object) -> bool:
+    return not isinstance(value, str) or len(value) <= _LONGEST_STATISTIC
+
+
+def _in_json(value: Any) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value
