@@ -12,6 +12,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, WrittenBy
 from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, at_most, settings_lines, warn_of_unknown
+from reput.config.stand_in import here
 from reput.spark.java import check_spark
 from reput.store.space import human
 from reput.words import counted
@@ -62,9 +63,10 @@ def verify_command(
     from reput.verify import VerifyOptions, verify, verify_against
 
     with Output(as_json, interrupted="nothing was changed") as output:
+        store = here(store, derived=True)
         options = VerifyOptions(
             store=store,
-            against=against,
+            against=None if against is None else here(against, derived=True),
             broker_conf=broker_conf,
             rocketmq_version=rocketmq_version,
             queues=tuple(queue or ()),

@@ -20,7 +20,7 @@ from reput.job.carry import carry_over, drop_carried
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
 from reput.job.summary import Summary, summarize
-from reput.log.segments import is_zero, likely_end, map_segment
+from reput.log.segments import is_zero, likely_end, open_segment
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.swap import Swap, new_stamp
@@ -239,7 +239,7 @@ def _is_done(plan: Plan) -> bool:
     last = log.segments[-1]
     if state.cursor < last.base:
         return False
-    rest = map_segment(last.path, last.length)[state.cursor - last.base : plan.end - last.base]
+    rest = open_segment(last.path, last.length).read(state.cursor - last.base, plan.end - last.base)
     if is_zero(rest):
         return True
     known = any(finding.kind == "torn-tail" and finding.offset == state.cursor for finding in state.findings)

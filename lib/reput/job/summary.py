@@ -119,7 +119,7 @@ def summarize(
     absent = _absent(plan.selection, state)
     carried = [(queue, queue.last) for queue in gone if isinstance(queue.last, LastFile)]
     return Summary(
-        store=str(plan.settings.root),
+        store=plan.settings.place,
         output=str(plan.settings.root if plan.in_place else plan.root),
         in_place=plan.in_place,
         rocketmq_version=plan.settings.dialect.name,

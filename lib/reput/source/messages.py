@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.format import javastring
-from reput.log.segments import map_segment
+from reput.log.segments import open_segment
 from reput.scan.frames import ENTRIES, Frames, FrameWalk, frames, gather
 from reput.scan.rules import Part
 from reput.source import arrow
@@ -52,16 +52,17 @@ def read(
         StoreError: the segment can't be read, or the planner has another one.
     """
     wanted, reads = wanted or Wanted(), reads or ReadStatistics()
-    data = map_segment(part.path, part.segment_length)
+    segment = open_segment(part.path, part.segment_length, keeps=False)
+    data = segment.data
     reads.files += 1
     if seen is not None:
         seen.check_mapped(data, part.base)
         reads.passed += seen.read
     stop = part.end - part.base
-    walk = FrameWalk.over(part, data, settings)
+    walk = FrameWalk.over(part, data, settings, arriving=segment.arriving)
     schema = arrow_schema(names, {**STORE_COLUMN, **MESSAGE_COLUMNS})
     out = frames(BATCH_ROWS)
-    store = str(settings.root)
+    store = settings.place
     walk.advance(part.start - part.base)
     at = min(walk.position, part.segment_length)
     reads.passed += at
