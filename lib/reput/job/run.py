@@ -20,7 +20,7 @@ from reput.job.carry import carry_over, drop_carried
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
 from reput.job.summary import Summary, summarize
-from reput.log.segments import is_zero, likely_end, open_segment
+from reput.log.segments import likely_end, open_segment
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.swap import Swap, new_stamp
@@ -239,8 +239,8 @@ def _is_done(plan: Plan) -> bool:
     last = log.segments[-1]
     if state.cursor < last.base:
         return False
-    rest = open_segment(last.path, last.length).read(state.cursor - last.base, plan.end - last.base)
-    if is_zero(rest):
+    rest = open_segment(last.path, last.length)
+    if rest.is_zero(state.cursor - last.base, plan.end - last.base):
         return True
     known = any(finding.kind == "torn-tail" and finding.offset == state.cursor for finding in state.findings)
     return known and LogEnd(plan.settings).find(log) <= state.cursor

@@ -238,6 +238,15 @@ class SegmentBytes:
         self.fetch(start, stop)
         return self.data[start:stop]
 
+    def is_zero(self, start: int, stop: int) -> bool:
+        """Whether positions [start, stop) hold nothing but zeros; what follows the first others isn't read.
+
+        Raises:
+            StoreError: they can't be read.
+        """
+        pieces = range(start, stop, _LOOK_AT)
+        return not any(self.read(at, min(at + _LOOK_AT, stop)).any() for at in pieces)
+
     def fetch(self, start: int, stop: int) -> None:
         """Have positions [start, stop) in :attr:`data`, as far as the segment goes.
 
@@ -338,11 +347,7 @@ def is_zero(data: NDArray[np.uint8]) -> bool:
 def _is_unwritten(segment: Segment) -> bool:
     """Whether a segment holds nothing but zeros; those of a file's holes aren't read."""
     data = open_segment(segment.path, segment.length)
-    return not any(
-        data.read(at, min(at + _LOOK_AT, end)).any()
-        for start, end in written_ranges(segment)
-        for at in range(start, end, _LOOK_AT)
-    )
+    return all(data.is_zero(start, end) for start, end in written_ranges(segment))
 
 
 def listed(directory: Path) -> list[os.DirEntry[str]]:
