@@ -13,6 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import obstore
+from obstore.store import S3Store
+
 from tests.compat.jars import cache_dir
 
 VERSION = "v1.8.0"
@@ -70,24 +73,26 @@ class Gateway:
 
     def upload(self, directory: Path, prefix: str, bucket: str = BUCKET) -> str:
         """Put all files of a directory into a bucket; returns their URL."""
-        import obstore
-        from obstore.store import S3Store
-
         (self.data / bucket).mkdir(exist_ok=True)
-        store = S3Store(
-            bucket,
-            config={
-                "access_key_id": KEY,
-                "secret_access_key": SECRET,
-                "endpoint": self.endpoint,
-                "region": "us-east-1",
-            },
-            client_options={"allow_http": True},
-        )
+        store = s3(self, bucket)
         for path in sorted(directory.rglob("*")):
             if path.is_file():
                 obstore.put(store, f"{prefix}/{path.relative_to(directory).as_posix()}", path)
         return f"s3://{bucket}/{prefix}"
+
+
+def s3(gateway: Gateway, bucket: str = BUCKET) -> S3Store:
+    """A client for a bucket."""
+    return S3Store(
+        bucket,
+        config={
+            "access_key_id": KEY,
+            "secret_access_key": SECRET,
+            "endpoint": gateway.endpoint,
+            "region": "us-east-1",
+        },
+        client_options={"allow_http": True},
+    )
 
 
 @contextmanager

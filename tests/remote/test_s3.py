@@ -16,7 +16,6 @@ from pathlib import Path
 
 import obstore
 import pytest
-from obstore.store import S3Store
 
 import reput
 from reput.config.settings import StoreSettings
@@ -32,7 +31,7 @@ from tests.golden.store import GoldenStore, unpack
 from tests.local import Store, rebuild_locally
 from tests.rebuilds import Command, Outcome, environment, run, start
 from tests.remote import gateway as servers
-from tests.remote.gateway import BUCKET, KEY, SECRET, Gateway, breaking
+from tests.remote.gateway import BUCKET, KEY, SECRET, Gateway, breaking, s3
 
 pytestmark = [
     pytest.mark.slow,  # the server is built, once per user
@@ -315,14 +314,6 @@ def test_a_bucket_that_vanishes(
     told = said(command("stats", url))
     assert f"{url}/commitlog/" in told
     assert "it isn't there" in told or "404" in told
-
-
-def s3(gateway: Gateway) -> S3Store:
-    return S3Store(
-        BUCKET,
-        config={"access_key_id": KEY, "secret_access_key": SECRET, "endpoint": gateway.endpoint},
-        client_options={"allow_http": True},
-    )
 
 
 @pytest.mark.parametrize("how", ["deleted", "changed", "shorter", "empty"])

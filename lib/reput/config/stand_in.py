@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -160,6 +160,24 @@ def _sweep() -> None:
                 shutil.rmtree(entry.path, ignore_errors=True)
             finally:
                 os.close(descriptor)
+
+
+def with_queues(store: RemoteStore, queues: Collection[str]) -> Path:
+    """Copy some queues whole; returns a directory that has them as the store does. It goes with the root.
+
+    Args:
+        queues: their directories, relative to the store.
+
+    Raises:
+        StoreError: they can't be read.
+        OutputError: there is no room for the copies.
+    """
+    directory = store.root.parent / "queues"
+    wanted = [file for file in client_of(store.url).list() if file.name.rpartition("/")[0] in queues]
+    check_free(store.root, sum(file.size for file in wanted), f"copies of files of {store.url}")
+    directory.mkdir(exist_ok=True)
+    _copy(store.url, [(file, directory / file.name) for file in wanted])
+    return directory
 
 
 def _is_plain(name: str) -> bool:

@@ -286,6 +286,9 @@ def open_segment(path: str | Path, length: int, *, keeps: bool = True) -> Segmen
     store = remote_store(path)
     if store is None:
         return SegmentBytes(map_segment(path, length))
+    copy = store.copy_of(path)
+    if copy is not None and copy.exists():
+        return SegmentBytes(map_segment(copy, length))
     from reput.remote.segment import RemoteSegment
 
     elsewhere = RemoteSegment(store, path, length, keeps=keeps)

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from reput.remote.client import RANGE
 from reput.remote.store import RemoteStore, client_of
 
+#: No request is for less: a look at records one by one would be a request for each.
+_LEAST = 256 << 10
 #: Ranges that are read ahead.
 _AHEAD = 2
 #: Memory is given back in multiples of this: a large page of most processors.
@@ -58,7 +60,8 @@ class RemoteSegment:
         Raises:
             StoreError: it can't be read, or isn't what was planned with.
         """
-        wanted = self._missing(max(start, 0), min(stop, len(self.data)))
+        start, stop = max(start, 0) // _LEAST * _LEAST, -(-stop // _LEAST) * _LEAST
+        wanted = self._missing(start, min(stop, len(self.data)))
         for span in wanted:
             for piece in _pieces(*span):
                 self._begin(piece)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from reput.errors import StoreError
+from reput.format import names
 from reput.remote import client
 from reput.remote.client import RemoteFile
 
 #: Left beside the directory, so that another process on this host knows what it stands for.
 MANIFEST = "remote.json"
 STORE, EVIDENCE = "store", "evidence"
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -30,18 +33,31 @@ class RemoteStore:
         url: without a slash at its end.
         root: the local directory that stands for it; its name is this run's own.
         files: those of the commit log, and all others of which ``root`` has no copy.
+        copies: the store here that gets a copy of each segment; None if none does.
     """
 
     url: str
     root: Path
     files: tuple[RemoteFile, ...]
+    copies: Path | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.url, str(self.root), tuple(map(tuple, self.files)))
+        copies = None if self.copies is None else str(self.copies)
+        return _restored, (self.url, str(self.root), tuple(map(tuple, self.files)), copies)
 
     def register(self) -> RemoteStore:
-        """Make this process read paths below :attr:`root` from here; returns itself."""
-        return _known.setdefault(str(self.root), self)
+        """Make this process read paths below :attr:`root` from here; returns what it reads by.
+
+        That is another one where that one has :attr:`copies`, of which not all processes of a run know.
+        """
+        found = _known.get(str(self.root))
+        if found is None or found.copies is None:
+            found = _known[str(self.root)] = self
+        return found
+
+    def copy_of(self, path: str | Path) -> Path | None:
+        """Where the copy of a segment is, or will be; None if segments aren't copied."""
+        return None if self.copies is None else self.copies / names.COMMIT_LOG / Path(path).name
 
     def leave(self, home: Path) -> None:
         """Leave in the directory above :attr:`root` what it stands for, for other processes of this host."""
@@ -108,6 +124,29 @@ def left_in(home: Path) -> RemoteStore:
     return _restored(*json.loads((home / MANIFEST).read_text(encoding="utf-8")))
 
 
+def copying_mark(directory: Path) -> Path:
+    """The file that is in a restored store while more copies of segments may come."""
+    return directory / names.REPUT / "copying"
+
+
+def await_copy(path: str | Path) -> None:
+    """Wait until the copy of a segment is there; does nothing for a segment that isn't copied.
+
+    Raises:
+        StoreError: it won't come; the run's own error says why.
+    """
+    store = remote_store(path)
+    copy = None if store is None else store.copy_of(path)
+    if store is None or store.copies is None or copy is None:
+        return
+    mark = copying_mark(store.copies)
+    while not copy.exists():
+        # The last copy gets its name before the mark goes.
+        if not mark.exists() and not copy.exists():
+            raise StoreError("the segment was not copied", path=copy, found="copying has ended")
+        time.sleep(_POLL_SECONDS)
+
+
 def is_elsewhere(path: str | Path) -> bool:
     """Whether a local path stands for something elsewhere."""
     return remote_store(path) is not None
@@ -152,8 +191,9 @@ def client_of(url: str) -> client.Client:
     return _clients[pid, url]
 
 
-def _restored(url: str, root: str, files: Iterable[Iterable[Any]]) -> RemoteStore:
-    return RemoteStore(url, Path(root), tuple(RemoteFile(*one) for one in files)).register()
+def _restored(url: str, root: str, files: Iterable[Iterable[Any]], copies: str | None = None) -> RemoteStore:
+    found = tuple(RemoteFile(*one) for one in files)
+    return RemoteStore(url, Path(root), found, None if copies is None else Path(copies)).register()
 
 
 @lru_cache(maxsize=8)

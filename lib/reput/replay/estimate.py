@@ -54,6 +54,7 @@ def estimate(
     sampled = messages = keys = batched = 0
     for segment in log.segments[::step][:_SAMPLED_SEGMENTS]:
         opened = open_segment(segment.path, segment.length)
+        opened.fetch(0, _SAMPLED_BYTES)
         data = opened.data.data
         position = 0
         while position < min(_SAMPLED_BYTES, len(data)):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from reput.log.segments import SegmentBytes, map_segment, open_segment
 from reput.remote import is_elsewhere
+from reput.remote.store import await_copy
 from reput.replay.chain import ScannedPart
 from reput.replay.key_spill import Spill
 from reput.replay.queue_spill import QueueSpill
@@ -90,6 +91,7 @@ def _opened(part: Part) -> SegmentBytes:
     Raises:
         StoreError: it can't be read, or the driver sees another one.
     """
+    await_copy(part.path)
     segment = open_segment(part.path, part.segment_length, keeps=False)
     if part.witness is not None:
         part.witness.check_mapped(segment.data, part.base)
