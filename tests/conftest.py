@@ -78,6 +78,7 @@ LONG_FILES = (
     "compat/test_rebuilt_store.py",
     "spark/test_catalog.py",
     "compat/test_broker.py",
+    "remote/test_s3.py",
     "fuzz/test_fuzz.py",
     "compat/test_ordered_queues.py",
     "torture/test_faults.py",

@@ -25,8 +25,8 @@ from tests.rebuilds import Command, broker_conf, golden
 WITH_SPARK = {"rebuild", "rebuild-many", "tail", "verify", "verify-many", "catalog", "demo"}
 SPARK_WORDS = {"--apply", "--verify"}
 #: Need a store that was rebuilt in place, or an export, or minutes: ``test_undo.py``, ``test_resend_cli.py``,
-#: ``test_packed.py``.
-ELSEWHERE = {"undo", "resend", "pack"}
+#: ``test_packed.py``; or a store elsewhere: ``tests/remote``.
+ELSEWHERE = {"undo", "resend", "pack", "restore"}
 
 
 def leaves(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

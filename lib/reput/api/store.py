@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.settings import StoreSettings
+from reput.config.stand_in import here
 from reput.errors import SettingsError, StoreError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Store:
     :meth:`check` and :meth:`plan`, which refuse it.
 
     Args:
-        path: its directory.
+        path: its directory, or its URL (docs/remote.md).
         broker_conf: the broker's own configuration file; None for what the store shows.
         rocketmq_version: that wrote it, or is going to start on it; None for what the store shows.
     """
@@ -62,7 +63,7 @@ class Store:
         Raises:
             ReputError: there is no store, or it can't be read, or what was given contradicts itself.
         """
-        return StoreSettings.load(self.path, self.broker_conf, self.rocketmq_version, dledger=True)
+        return StoreSettings.load(self._root, self.broker_conf, self.rocketmq_version, dledger=True)
 
     def check(self) -> Check:
         """What would keep a broker from starting, and what is wrong to be seen without the log.
@@ -163,7 +164,7 @@ class Store:
         from reput.dump.commitlog import MOST_OFFSET, Block, Reader
         from reput.dump.damage import Damage
 
-        place = places.log_place(self.path, self.broker_conf, self.rocketmq_version)
+        place = places.log_place(self._root, self.broker_conf, self.rocketmq_version)
         last = MOST_OFFSET if end is None else end
         reader = Reader(place.settings, entries=place.log.entries, wanted=wanted, start=start, end=last)
         left = limit
@@ -234,13 +235,17 @@ class Store:
 
         check_spark()
         options = VerifyOptions(
-            self.path,
+            self._root,
             broker_conf=self.broker_conf,
             rocketmq_version=self.rocketmq_version,
             queues=tuple(queues),
             index=index,
         )
         return verify(options, _starter(spark))
+
+    @cached_property
+    def _root(self) -> Path:
+        return here(self.path, derived=True)
 
     def _plain_settings(self) -> StoreSettings:
         return StoreSettings.load(self.path, self.broker_conf, self.rocketmq_version)
@@ -260,7 +265,7 @@ def open(  # noqa: A001 - reput.open, as gzip.open
     from reput.store.reading import check_store
 
     store = Store(path, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
-    check_store(store.path.absolute())
+    check_store(store._root.absolute())
     _ = store.settings
     return store
 
@@ -295,7 +300,7 @@ def rebuild(
 
     check_spark()
     options = RebuildOptions(
-        Path(path),
+        here(Path(path), derived=False),
         Path(out),
         broker_conf=None if broker_conf is None else Path(broker_conf),
         rocketmq_version=rocketmq_version,

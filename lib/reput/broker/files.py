@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from reput.broker.problem import Problem
 from reput.config.dialect import Recovery
 from reput.errors import StoreError
+from reput.remote import remote_store
 from reput.store.listing import entries_in
 
 # What Long.parseLong takes, of ASCII.
@@ -94,6 +95,11 @@ def in_order(directory: Path) -> list[Entry]:
             except FileNotFoundError:
                 continue  # gone just now, or a link to nothing
             result.append(Entry(directory / entry.name, stat.S_ISDIR(facts.st_mode), facts.st_size))
+        elsewhere = remote_store(directory)
+        if elsewhere is not None:
+            for file in elsewhere.files_in(directory):
+                result.append(Entry(directory / file.name.rpartition("/")[2], False, file.size))
+            result.sort(key=lambda entry: entry.path.name)
         return result
     except OSError as error:
         raise StoreError(

@@ -24,7 +24,7 @@ from reput.format import dledger
 from reput.format.commitlog import BLANK_LENGTH
 from reput.log.end import LogEnd
 from reput.log.parts import cut
-from reput.log.segments import CommitLog, Segment, discover, map_segment
+from reput.log.segments import CommitLog, Segment, discover, map_segment, open_segment
 from reput.query.log import LogReader
 from reput.scan.reference import frame
 from reput.scan.status import Status
@@ -202,8 +202,11 @@ def _is_blank(settings: StoreSettings, log: CommitLog, place: int) -> bool:
     segment = log.segment_at(place)
     if segment is None or place >= segment.base + segment.length:
         return False
-    data = map_segment(segment.path, segment.length).data
-    found = frame(data, segment.base, place - segment.base, settings.dialect.topic_length_v2, log.entries)
+    opened = open_segment(segment.path, segment.length)
+    opened.fetch_frame(place - segment.base)
+    found = frame(
+        opened.data.data, segment.base, place - segment.base, settings.dialect.topic_length_v2, log.entries
+    )
     return found is Status.BLANK
 
 

@@ -46,6 +46,7 @@ from reput.cli.output import (
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
 from reput.cli.times import use_zone
+from reput.config.stand_in import here
 from reput.errors import SettingsError
 from reput.spark.java import check_spark
 from reput.unforeseen import TRACEBACK
@@ -165,6 +166,7 @@ def rebuild_command(
     from reput.job import RebuildOptions, rebuild
 
     with Output(as_json) as output:
+        store = store if in_place else here(store, derived=False)
         if in_place == (out is not None):
             raise SettingsError(
                 "where the output goes is not clear",

@@ -16,7 +16,11 @@ from reput.errors import SettingsError
 BROKER_CONF_VARIABLE, VERSION_VARIABLE = "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION"
 
 Store = Annotated[
-    Path, typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/.")
+    Path,
+    typer.Argument(
+        metavar="STORE",
+        help="The store: the directory that holds commitlog/; where it is only read, also a URL.",
+    ),
 ]
 BrokerConf = Annotated[
     Path | None,

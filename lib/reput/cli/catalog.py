@@ -12,6 +12,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, size
 from reput.cli.commands import TABLES
 from reput.cli.output import Output, ProgressDisplay, cataloged_apart, settings_lines
+from reput.config.stand_in import here
 from reput.spark.java import check_spark
 from reput.words import counted
 
@@ -61,6 +62,7 @@ def catalog_command(
     from reput.catalog.run import catalog
 
     with Output(as_json, interrupted="the same command goes on from the last commit") as output:
+        store = here(store, derived=False)
         options = CatalogOptions(
             store=store,
             table=table,

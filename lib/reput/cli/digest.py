@@ -12,6 +12,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy
 from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, at_most, fact_lines, settings_lines
+from reput.config.stand_in import here
 from reput.errors import SettingsError
 from reput.store.space import human
 from reput.words import counted
@@ -56,6 +57,7 @@ def digest_command(
     from reput.dump.digest import Compared, compare, write
 
     with Output(as_json, interrupted="nothing was written") as output:
+        store = here(store, derived=True)
         if (out is None) == (against is None):
             raise SettingsError(
                 "what to do with the digests is not clear",

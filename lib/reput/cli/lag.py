@@ -16,6 +16,7 @@ from reput.cli.commands import LOOK
 from reput.cli.completing import groups
 from reput.cli.output import Output, age, settings_lines, step_lines, table
 from reput.cli.times import moment
+from reput.config.stand_in import here
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def lag_command(
     its end, or its queue is missing. 2: refused or failed.
     """
     with Output(as_json, interrupted="nothing was changed") as output:
+        store = here(store, derived=True)
         opened = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
         report = opened.lag(group=group, topic=topic, offsets=offsets)
         if corrected is not None:

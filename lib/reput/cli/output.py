@@ -24,6 +24,7 @@ from reput.catalog.options import Cataloged
 from reput.cli.crash import INTERRUPTED, REFUSED
 from reput.config.evidence import Basis
 from reput.errors import Fact, ReputError
+from reput.remote import with_urls
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
 from reput.unforeseen import unforeseen
@@ -186,7 +187,7 @@ def told(message: object) -> None:
 
 
 def _tamed(text: str) -> str:
-    return visible(text, _MEANT)
+    return visible(with_urls(text), _MEANT)
 
 
 def settings_lines(basis: Basis, *, files: bool = True) -> list[str]:

@@ -16,6 +16,7 @@ from reput.cli.completing import queues, topics
 from reput.cli.output import Output, inline, settings_told, told
 from reput.cli.times import held_times, moment, time_of
 from reput.config.settings import StoreSettings
+from reput.config.stand_in import here
 from reput.errors import SettingsError, StoreError
 from reput.store import files
 from reput.store.nearest import nearest_queue
@@ -149,6 +150,7 @@ def query_command(
     from reput.query.keys import MOST_OFFSETS
 
     with Output(as_json, interrupted="nothing was changed") as output:
+        store = here(store, derived=True)
         _one_of(offset=offset, id=message_id, key=key, queue=queue)
         _only_with("--queue", queue, at=at, tags=tags, time=when, boundary=boundary)
         _only_with("--key", key, index_type=index_type, since=begin, until=end, to=up_to)

@@ -15,7 +15,9 @@ from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, inline
 from reput.cli.times import zone, zone_name
 from reput.config.settings import StoreSettings
+from reput.config.stand_in import here
 from reput.errors import SettingsError
+from reput.remote import with_urls
 from reput.spark.java import check_spark
 from reput.store.space import human
 from reput.words import counted
@@ -91,6 +93,7 @@ def report_command(
     from reput.report.units import Zone
 
     with Output(as_json, interrupted="no page was written") as said:
+        store = here(store, derived=True)
         _refuse_unclear(output, master, with_verify=with_verify, as_json=as_json)
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         target = None if output is None else check_target(output, settings, force=force)
@@ -101,7 +104,7 @@ def report_command(
         page = b""
         if target is not None:
             page = render(facts, rows, Zone(zone(), zone_name()))
-            write_page(target, page)
+            write_page(target, with_urls(page.decode()).encode())
     said.show(facts, _lines(facts, output, len(page)))
 
 

@@ -14,6 +14,7 @@ from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, age, settings_lines, table
 from reput.cli.times import asked_times, held_times, moment, second, time_of, zone_name
 from reput.config.settings import StoreSettings
+from reput.config.stand_in import here
 from reput.store.nearest import nearest_queue
 from reput.store.space import human
 from reput.words import counted
@@ -71,6 +72,7 @@ def stats_command(
     from reput.statistics import By, Span, count
 
     with Output(as_json, interrupted="nothing was changed") as output:
+        store = here(store, derived=False)
         span = Span(start, end, time_of("--since", since), time_of("--until", until))
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
         with ProgressDisplay("counting") as display:

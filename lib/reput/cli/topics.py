@@ -13,6 +13,7 @@ from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, TimeZone, 
 from reput.cli.commands import LOOK
 from reput.cli.output import Output, at_most, listed, settings_lines, step_lines, table
 from reput.cli.times import second, zone_name
+from reput.config.stand_in import here
 from reput.store.nearest import nearest_queue
 from reput.words import counted
 
@@ -55,6 +56,7 @@ def topics_command(
     Exit code 0: listed. 1: a queue's files can't be read. 2: refused or failed.
     """
     with Output(as_json, interrupted="nothing was changed") as output:
+        store = here(store, derived=True)
         found = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version).topics(topic)
         meant = None
         if topic is not None and not found.topics:

@@ -19,6 +19,7 @@ from reput.cli.output import (
     step_lines,
     warn_of_unknown,
 )
+from reput.config.stand_in import here
 from reput.spark.java import check_spark
 from reput.store.space import human
 from reput.words import counted
@@ -69,9 +70,10 @@ def verify_command(
     from reput.verify import VerifyOptions, verify, verify_against
 
     with Output(as_json, interrupted="nothing was changed") as output:
+        store = here(store, derived=True)
         options = VerifyOptions(
             store=store,
-            against=against,
+            against=None if against is None else here(against, derived=True),
             broker_conf=broker_conf,
             rocketmq_version=rocketmq_version,
             queues=tuple(queue or ()),

@@ -13,6 +13,7 @@ from pathlib import Path
 from reput.config.broker_conf import JAVA_WHITE, BrokerConf
 from reput.config.java_properties import Property
 from reput.errors import SettingsError
+from reput.remote import remote_store
 from reput.store.listing import names_seen
 
 #: DLedgerCommitLog takes what follows the first character for a number.
@@ -50,7 +51,7 @@ def commit_log_dirs(root: Path, conf: BrokerConf, group: DLedgerSettings | None)
     dirs = _dirs(root, conf, "storePathCommitLog", root / "commitlog", several, alone=group is None)
     if group is None:
         return dirs
-    return tuple(dict.fromkeys((*group.dirs, *(path for path in dirs if names_seen(path, 1)))))
+    return tuple(dict.fromkeys((*group.dirs, *(path for path in dirs if _has_names(path)))))
 
 
 def _dirs(
@@ -156,7 +157,7 @@ def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: Broke
     """
     if any(path.is_relative_to(root) or _same(path, own) for path in dirs):
         return
-    copied = names_seen(own, 1)
+    copied = _has_names(own)
     conf_root = _conf_root(conf)
     if conf_root is not None and _same(conf_root, root):
         return
@@ -171,6 +172,11 @@ def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: Broke
             "Give reput a copy of the file that says which: with storePathRootDir set to the store that you "
             f"named for the first, without {entry.key} for the second.",
         )
+
+
+def _has_names(directory: Path) -> bool:
+    elsewhere = remote_store(directory)
+    return bool(names_seen(directory, 1) if elsewhere is None else elsewhere.files_in(directory))
 
 
 def _is_dir(path: Path) -> bool:

@@ -25,6 +25,8 @@ from reput.format.commitlog import MAX_MESSAGE_SIZE, MOST_BEYOND_BODY
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import file_length
 from reput.next_command import next_command
+from reput.remote import RemoteStore, known, with_urls
+from reput.remote.place import check_here
 
 _LONG_MAX = 2**63 - 1
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -112,6 +114,7 @@ class StoreSettings:
         release: the release as it was given, None when none was.
         max_message_size: ``maxMessageSize`` in bytes.
         basis: what was assumed, and what the store says against what was given.
+        remote: where the store lies, if ``root`` only stands for it.
         recovery: how the broker starts.
         filters: whether and how bit maps are calculated for consumers that filter by SQL92.
         dledger: set if DLedger writes the commit log (``enableDLegerCommitLog``).
@@ -136,6 +139,12 @@ class StoreSettings:
     release: str | None = None
     max_message_size: int = MAX_MESSAGE_SIZE
     basis: Basis = field(default=Basis(), compare=False)
+    remote: RemoteStore | None = field(default=None, compare=False)
+
+    @property
+    def place(self) -> str:
+        """The store's directory, or its URL."""
+        return str(self.root) if self.remote is None else self.remote.url
 
     @property
     def directories(self) -> tuple[Path, ...]:
@@ -146,7 +155,7 @@ class StoreSettings:
         """A command about this store, with the settings that it was read with, for people to run next."""
         return next_command(
             name,
-            self.root,
+            self.place,
             *options,
             broker_conf=self.broker_conf,
             rocketmq_version=self.release,
@@ -184,7 +193,12 @@ class StoreSettings:
 
     @property
     def config_files(self) -> tuple[Path, ...]:
-        """The files below config/ that tasks read; each may be missing."""
+        """The files below config/ that tasks read; each may be missing.
+
+        Topics are read by those of a tail, which no store elsewhere has.
+        """
+        if self.remote is not None:
+            return (self.consumer_filter_json,) if self.has_bit_maps else ()
         return self.topics_json, self.consumer_filter_json
 
     @property
@@ -234,11 +248,13 @@ class StoreSettings:
                 be told where the commit log is, or what is to be written isn't what the store shows.
             UnsupportedError: the store uses a feature that reput doesn't derive.
         """
+        check_here(store)
         rules = dialect(version)
         root = absolute(store)
+        remote = known(root)
         conf_path = None if broker_conf is None else absolute(broker_conf)
         conf = BrokerConf({} if conf_path is None else read(conf_path), conf_path, rules)
-        evidence = look(root, _log_dirs(root, conf))
+        evidence = look(root if remote is None else remote.evidence_root, _log_dirs(root, conf))
         if version is None:
             conf = BrokerConf(conf.entries, conf_path, evidence.release.assumed)
         refuse_unsupported(conf, dledger=dledger)
@@ -303,20 +319,21 @@ class StoreSettings:
             release=version,
             max_message_size=conf.integer("maxMessageSize", MAX_MESSAGE_SIZE, least=0),
             basis=basis,
+            remote=remote,
         )
 
     def describe(self) -> dict[str, object]:
         """The settings as a JSON-ready mapping, for people and reports."""
         return {
-            "store": str(self.root),
+            "store": self.place,
             "broker_conf": None if self.broker_conf is None else str(self.broker_conf),
             "rocketmq_version": self.dialect.name,
             "rocketmq_releases": list(self.dialect.versions),
-            "commit_log_dirs": [str(path) for path in self.commit_log_dirs],
+            "commit_log_dirs": [with_urls(str(path)) for path in self.commit_log_dirs],
             "segment_size": self.segment_size,
             **self._deciding(),
             "fingerprint": self.fingerprint(),
-            **({} if self.dledger is None else {"dledger": str(self.dledger.home)}),
+            **({} if self.dledger is None else {"dledger": with_urls(str(self.dledger.home))}),
             **self.recovery.deciding(),
             **self._filters(),
         }

@@ -20,7 +20,7 @@ from reput.dump.damage import Damage
 from reput.dump.wanted import Wanted
 from reput.errors import Finding
 from reput.format import commitlog, dledger
-from reput.log.segments import CommitLog, Segment, map_segment, written_ranges
+from reput.log.segments import CommitLog, Segment, SegmentBytes, open_segment, written_ranges
 from reput.log.walk import first_time
 from reput.query.message import Message
 from reput.scan import output
@@ -96,15 +96,20 @@ class _Scan:
 
     Attributes:
         part: from where the scan begins to where only a hole of the file follows.
-        data: uint8[bytes], the segment.
+        segment: its bytes.
         walk: gives the columns.
         tail: physical offset after the last record or damage.
     """
 
     part: Part
-    data: NDArray[np.uint8]
+    segment: SegmentBytes
     walk: FrameWalk
     tail: int
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """uint8[bytes], the segment."""
+        return self.segment.data
 
 
 class Reader:
@@ -189,7 +194,9 @@ class Reader:
             return
         outcome = PartOutcome()
         seen = 0
-        for chunk in scan_part(scan.part, scan.data, self._rules, self._table, self._out, outcome):
+        for chunk in scan_part(
+            scan.part, scan.data, self._rules, self._table, self._out, outcome, scan.segment.arriving
+        ):
             stop = int(chunk.counts[output.LAST_POSITION]) + 1
             findings, seen = outcome.findings[seen:], len(outcome.findings)
             yield from self._events(scan, stop, findings)
@@ -211,7 +218,7 @@ class Reader:
 
     def _begin(self, segment: Segment, segment_size: int, *, last: bool, exact: int | None) -> _Scan | None:
         first = 0 if exact is None else exact - segment.base
-        walk, data, part = self.walk(segment, segment_size, last=last, position=first)
+        walk, opened, part = self.walk(segment, segment_size, last=last, position=first)
         walk.timestamp = 0 if exact is None else self.timestamp
         # A record is asked for by its own place, which lies behind its entry's header.
         header = dledger.HEADER_LENGTH if self._entries else 0
@@ -220,11 +227,11 @@ class Reader:
             return None  # past its BLANK
         # What is damaged around ``start`` is said, too: the scan begins where the last record before it ends.
         begin = segment.base + walk.end
-        return _Scan(replace(part, start=begin, after_timestamp=walk.timestamp), data, walk, begin)
+        return _Scan(replace(part, start=begin, after_timestamp=walk.timestamp), opened, walk, begin)
 
     def walk(
         self, segment: Segment, segment_size: int, *, last: bool, position: int = 0
-    ) -> tuple[FrameWalk, NDArray[np.uint8], Part]:
+    ) -> tuple[FrameWalk, SegmentBytes, Part]:
         """A walk over the records of a segment.
 
         Args:
@@ -234,20 +241,26 @@ class Reader:
             position: where a record begins, or the entry that it stands in.
 
         Returns:
-            The walk; the segment's bytes, uint8[bytes]; what it goes over, up to where only a hole of the
-            file follows.
+            The walk; the segment's bytes; what it goes over, up to where only a hole of the file follows.
 
         Raises:
             SegmentGoneError, StoreError: it can't be read.
         """
-        data = map_segment(segment.path, segment.length)
+        opened = open_segment(segment.path, segment.length)
         limit = max((end for _, end in written_ranges(segment)), default=0)
         base = segment.base
         part = Part(
-            str(segment.path), base, len(data), segment_size, base + position, base + limit, last=last
+            str(segment.path), base, segment.length, segment_size, base + position, base + limit, last=last
         )
-        walk = FrameWalk.over(part, data, self._settings, position=position, entries=self._entries)
-        return walk, data, part
+        walk = FrameWalk.over(
+            part,
+            opened.data,
+            self._settings,
+            position=position,
+            entries=self._entries,
+            arriving=opened.arriving,
+        )
+        return walk, opened, part
 
     def places(
         self, segment: Segment, segment_size: int, position: int
@@ -262,12 +275,12 @@ class Reader:
         Raises:
             SegmentGoneError, StoreError: it can't be read.
         """
-        walk, data, part = self.walk(segment, segment_size, last=True, position=position)
+        walk, opened, part = self.walk(segment, segment_size, last=True, position=position)
         found = self._frames
         places: list[tuple[int, int]] = []
         for count in walk.blocks(part.end - part.base, found):
             places += zip(found.position[:count].tolist(), found.size[:count].tolist(), strict=True)
-        return data, places
+        return opened.data, places
 
     def _events(self, scan: _Scan, stop: int, findings: list[Finding]) -> Iterator[Event]:
         """Records up to the physical offset ``stop``, and between them what was found."""

@@ -22,7 +22,7 @@ from reput.dump.places import LogPlace, log_place
 from reput.errors import Fact, ReputError, SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.log.segments import map_segment
+from reput.log.segments import open_segment
 from reput.query.queue import QueueView
 from reput.store import files
 from reput.words import SCHEMA_VERSION, counted
@@ -187,7 +187,7 @@ class Compared:
 def _store(settings: StoreSettings) -> dict[str, object]:
     basis = settings.basis
     return {
-        "store": str(settings.root),
+        "store": settings.place,
         "rocketmq_version": basis.rocketmq_version,
         "settings": basis.to_dict(),
     }
@@ -222,8 +222,8 @@ class _Bytes:
                 continue
             if low != start:
                 return None
-            data = map_segment(segment.path, segment.length)[low - segment.base : high - segment.base]
-            found.update(data.data)
+            opened = open_segment(segment.path, segment.length)
+            found.update(opened.read(low - segment.base, high - segment.base).data)
             start = high
         return found.hexdigest() if start == end else None
 
@@ -369,7 +369,7 @@ def _head(here: _Bytes) -> str:
     facts = {
         "schema_version": SCHEMA_VERSION,
         "type": "store",
-        "store": str(here.settings.root),
+        "store": here.settings.place,
         "start": here.start,
         "end": here.end,
         "queues": [list(queue) for queue in here.queues()],

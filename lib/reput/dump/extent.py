@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from reput.dump.commitlog import Reader
 from reput.dump.index import IndexPlace, read_header
 from reput.dump.places import LogPlace
 from reput.dump.wanted import Wanted
-from reput.log.segments import Segment
+from reput.log.segments import Segment, SegmentBytes
 from reput.scan.frames import FrameWalk
 from reput.scan.rules import Part
 
@@ -53,11 +50,11 @@ def of_log(place: LogPlace) -> LogExtent:
 
 def _last(place: LogPlace, segment: Segment) -> tuple[int, int] | None:
     """Of a segment's last record the end, a physical offset, and its storeTimestamp, ms."""
-    walk, data, part = _walk(place, segment)
+    walk, opened, part = _walk(place, segment)
     walk.advance(part.end - part.base)
     if walk.last_record < 0:
         return None
-    size = int.from_bytes(data[walk.last_record : walk.last_record + 4].tobytes(), "big")
+    size = int.from_bytes(opened.data[walk.last_record : walk.last_record + 4].tobytes(), "big")
     return segment.base + walk.last_record + size, walk.timestamp
 
 
@@ -69,7 +66,7 @@ def _first(place: LogPlace, segment: Segment) -> int | None:
     return walk.timestamp if walk.last_record >= 0 else None
 
 
-def _walk(place: LogPlace, segment: Segment) -> tuple[FrameWalk, NDArray[np.uint8], Part]:
+def _walk(place: LogPlace, segment: Segment) -> tuple[FrameWalk, SegmentBytes, Part]:
     reader = Reader(place.settings, entries=place.log.entries, wanted=Wanted())
     return reader.walk(segment, place.log.segment_size, last=True)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from reput.broker.files import in_order
 from reput.config.log_places import absolute
 from reput.config.settings import StoreSettings
+from reput.config.stand_in import here
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.log.segments import (
@@ -76,7 +77,7 @@ def log_place(
         StoreError: it is missing, or a file's place in the log can't be told.
         SettingsError, UnsupportedError: see :meth:`StoreSettings.load`.
     """
-    path = _looked_at(path, "commitlog", broker_conf, version)
+    path = _looked_at(here(path, derived=False), "commitlog", broker_conf, version)
     if path.is_file():
         settings = _alone(StoreSettings.load(path.parent, broker_conf, version, dledger=True), path.parent)
         log = _one_segment(path, settings)
@@ -249,7 +250,7 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
         StoreError: it is missing, or a file's place in its queue can't be told.
         UnsupportedError: these are files of another sort.
     """
-    path = _looked_at(path, "consumequeue")
+    path = _looked_at(here(path, derived=True), "consumequeue")
     if _is_ext(path):
         raise UnsupportedError(
             "these are what units point to, no units", path=path, next_step=_with_their_units(path)
@@ -367,7 +368,7 @@ def checkpoint_file(path: Path) -> Path:
     Raises:
         StoreError: it is missing.
     """
-    path = absolute(path)
+    path = absolute(here(path, derived=False))
     inner = path / names.CHECKPOINT if path.is_dir() else path
     file = _looked_at(inner, "checkpoint")
     if not file.is_file():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from reput.config.evidence import Basis
 from reput.config.settings import StoreSettings
+from reput.config.stand_in import here
 from reput.dump.commitlog import MOST_OFFSET, Block, Reader
 from reput.dump.damage import Damage
 from reput.dump.places import LogPlace, log_place
@@ -124,7 +125,7 @@ class Exported:
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
         return {
-            "store": str(self.settings.root),
+            "store": self.settings.place,
             "rocketmq_version": self.basis.rocketmq_version,
             "settings": self.basis.to_dict(),
             "out": None if self.out is None else str(self.out),
@@ -158,7 +159,8 @@ def export(options: ExportOptions, show: Callable[[int, int, int], None] = lambd
     """
     if options.finding is not None:
         check_kind(options.finding)
-    place = log_place(options.store, options.broker_conf, options.version)
+    store = here(options.store, derived=options.finding is not None)
+    place = log_place(store, options.broker_conf, options.version)
     settings = place.settings
     result = Exported(settings, options)
     _check_out(options, place)

@@ -1,4 +1,4 @@
-"""Queues that a store rebuilt in place has, but whose messages have all expired from its log.
+"""Queues that a store rebuilt in place, or restored, has, but whose messages have all expired from its log.
 
 A broker keeps the last file of such a queue. It is copied into the rebuilt store as it is, so that consumers'
 offsets stay valid; so is its last file in consumequeue_ext, so that addresses continue where they were.
@@ -67,14 +67,14 @@ def gone_queues(plan: Plan, store: Path) -> Iterator[Gone]:
                 yield Gone(topic, queue_id, last, is_batch)
 
 
-def carry_over(plan: Plan) -> None:
-    """Copy the last files of such queues into the staged output, flushed.
+def carry_over(plan: Plan, store: Path) -> None:
+    """Copy the last files of such queues of ``store`` into the output, flushed.
 
     Raises:
         OutputError: one can't be read or written.
     """
     recovery = plan.settings.recovery
-    for gone in gone_queues(plan, plan.settings.root):
+    for gone in gone_queues(plan, store):
         if isinstance(gone.last, str):
             continue
         queue = gone.topic, gone.queue_id
@@ -84,7 +84,7 @@ def carry_over(plan: Plan) -> None:
             continue
         _put(plan, names.queue_directory(plan.root, *queue), gone.last, plan.settings.consume_queue_file_size)
         if recovery.queue_ext:
-            found = names.queue_ext_directory(plan.settings.root, *queue)
+            found = names.queue_ext_directory(store, *queue)
             ext = last_ext_file(found, recovery.queue_ext_file_size)
             if ext is not None:
                 last = LastFile(ext[0], ext[1], 0, 0, gone.last.modified)
@@ -114,6 +114,20 @@ def drop_carried(plan: Plan) -> None:
                 files.remove_tree(directory)
                 if not any(directory.parent.iterdir()):
                     files.remove_tree(directory.parent)
+
+
+def missing_queues(plan: Plan, store: Path) -> set[str]:
+    """The directories, relative to ``store``, of queues that the journal doesn't name; by their names alone.
+
+    Raises:
+        OutputError: they can't be listed.
+    """
+    return {
+        path.relative_to(store).as_posix()
+        for root in names.QUEUES
+        for topic, queue_id, path in _queues(store / root)
+        if (topic, queue_id) not in plan.journal.state.queues
+    }
 
 
 def _queues(root: Path) -> list[tuple[str, int, Path]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError
 from reput.format import names
+from reput.remote.place import check_here
 from reput.store import files
 from reput.store.outside import check_outside, refuse_links
 from reput.store.space import existing_parent
@@ -19,6 +20,7 @@ def output_root(out: Path, settings: StoreSettings) -> Path:
     Raises:
         OutputError: it may not.
     """
+    check_here(out)
     root = Path(os.path.abspath(out))
     with files.reporting("the output can't be looked at", out):
         if root.exists() and root.samefile(settings.root):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.errors import SettingsError
+from reput.remote.place import check_here
 
 _ON_HOST = re.compile(r"(?P<host>\[[^\]/]*\]|[^/:]*):(?P<path>.*)", re.DOTALL)
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?", re.ASCII)
@@ -41,6 +42,8 @@ class Place:
         Raises:
             SettingsError: the host or its path can't be understood.
         """
+        if "://" in word:
+            check_here(word)
         found = _ON_HOST.fullmatch(word)
         if found is None:
             return cls(Path(word))

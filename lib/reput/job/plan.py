@@ -176,7 +176,7 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
         check_utf8(root)
     else:
         root = output_root(options.out, settings)
-    opening = Opening(str(settings.root), fingerprint(decided), log.start, decided)
+    opening = Opening(settings.place, fingerprint(decided), log.start, decided)
     return Intended(settings, log, known, selection, filters, guess, opening, root)
 
 

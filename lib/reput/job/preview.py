@@ -121,7 +121,7 @@ def preview(options: RebuildOptions) -> Preview:
     elif not pending:
         check_free(root, run.estimate.output_bytes, "the rebuild")
     return Preview(
-        store=str(settings.root),
+        store=settings.place,
         output=str(settings.root if in_place else root),
         in_place=in_place,
         rocketmq_version=settings.dialect.name,

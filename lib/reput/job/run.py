@@ -20,7 +20,7 @@ from reput.job.carry import carry_over, drop_carried
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
 from reput.job.summary import Summary, summarize
-from reput.log.segments import is_zero, likely_end, map_segment
+from reput.log.segments import likely_end, open_segment
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.swap import Swap, new_stamp
@@ -112,8 +112,13 @@ def stage(
     start_spark: Callable[[], SparkSession],
     listener: Callable[[Progress, int], None],
     announce: Callable[[str], None] = _silently,
+    carried_from: Callable[[], Path] | None = None,
 ) -> dict[str, float]:
-    """Do :func:`write` for a plan in place, so that what it wrote can replace the store's files.
+    """Do :func:`write`, so that what it wrote can take the place of a store's files.
+
+    Args:
+        carried_from: gives the store with the last files of queues that the log has no message of; the plan's
+            own where there is none. It is called when the log was read.
 
     Raises:
         ReputError: a batch failed, or some of what was written is missing.
@@ -123,7 +128,7 @@ def stage(
     drop_carried(plan)
     stages = write(plan, start_spark, listener, announce)
     audit(plan.target(flush_in_tasks=False), plan.journal.state)
-    carry_over(plan)
+    carry_over(plan, plan.settings.root if carried_from is None else carried_from())
     ledger = plan.root / names.LEDGER
     if ledger.exists() and plan.owner is not None:  # written by a library that doesn't set owners
         files.give_tree(ledger, plan.owner)
@@ -239,8 +244,8 @@ def _is_done(plan: Plan) -> bool:
     last = log.segments[-1]
     if state.cursor < last.base:
         return False
-    rest = map_segment(last.path, last.length)[state.cursor - last.base : plan.end - last.base]
-    if is_zero(rest):
+    rest = open_segment(last.path, last.length)
+    if rest.is_zero(state.cursor - last.base, plan.end - last.base):
         return True
     known = any(finding.kind == "torn-tail" and finding.offset == state.cursor for finding in state.findings)
     return known and LogEnd(plan.settings).find(log) <= state.cursor

@@ -109,17 +109,29 @@ class Summary:
 
 
 def summarize(
-    plan: Plan, before: State, seconds: float, kept: str | None, stages: dict[str, float]
+    plan: Plan,
+    before: State,
+    seconds: float,
+    kept: str | None,
+    stages: dict[str, float],
+    carried_from: Path | None = None,
 ) -> Summary:
-    """The summary of a run that has ended; ``before`` is the journal's state when it began."""
+    """The summary of a run that has ended.
+
+    Args:
+        before: the journal's state when it began.
+        carried_from: the store whose queues that the log has no message of were carried over; else ``kept``.
+    """
     state = plan.journal.state
     known = plan.known
     topics = {topic for topic, _ in state.queues} | set(state.without_unit)
-    gone = [] if kept is None else list(gone_queues(plan, Path(kept)))
+    if carried_from is None and kept is not None:
+        carried_from = Path(kept)
+    gone = [] if carried_from is None else list(gone_queues(plan, carried_from))
     absent = _absent(plan.selection, state)
     carried = [(queue, queue.last) for queue in gone if isinstance(queue.last, LastFile)]
     return Summary(
-        store=str(plan.settings.root),
+        store=plan.settings.place,
         output=str(plan.settings.root if plan.in_place else plan.root),
         in_place=plan.in_place,
         rocketmq_version=plan.settings.dialect.name,

@@ -9,6 +9,7 @@ from pathlib import Path
 from reput.errors import OutputError
 from reput.format import names
 from reput.job.output_directory import discard_if_swapped, staging_of
+from reput.remote.place import check_here
 from reput.store import files, swap
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
@@ -47,6 +48,7 @@ def undo(store: Path, kept: Path | None = None) -> Undone:
     Raises:
         ReputError: refused, with nothing changed: a broker runs, or has run since; there is nothing to undo.
     """
+    check_here(store)
     root = Path(os.path.abspath(store))
     check_store(root)
     if not swap.is_pending(root):

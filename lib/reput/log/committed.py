@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -20,10 +21,13 @@ from reput.config import java_properties
 from reput.config.log_places import DLedgerSettings
 from reput.errors import StoreError
 from reput.format import dledger
+from reput.remote import remote_store
 from reput.store.reading import extents
 
 CHECKPOINT = "checkpoint"  # DLedgerMmapFileStore.CHECK_POINT_FILE
 _COMMITTED = "committedIndex"  # COMMITTED_INDEX_KEY
+#: Positions [start, stop) of a segment.
+_Read = Callable[[int, int], bytes]
 #: How many bytes are looked at together.
 _LOOK_AT = 1 << 20
 #: Where the byte of an entry's magic stands that isn't zero.
@@ -62,9 +66,15 @@ def end_of(segments: Sequence[tuple[str, int, int]], index: int) -> int | None:
         StoreError: a segment can't be read.
     """
     for path, base, length in reversed(segments):
+        elsewhere = remote_store(path)
         try:
-            with open(path, "rb", buffering=0) as file:
-                found = _end_in(file.fileno(), length, base, index)
+            if elsewhere is not None:
+                found = _end_in(partial(elsewhere.read, path), [(0, length)], length, base, index)
+            else:
+                with open(path, "rb", buffering=0) as file:
+                    found = _end_in(
+                        _reader(file.fileno()), extents(file.fileno(), 0, length), length, base, index
+                    )
         except OSError as error:
             raise StoreError(
                 "the segment can't be read",
@@ -78,18 +88,23 @@ def end_of(segments: Sequence[tuple[str, int, int]], index: int) -> int | None:
     return None
 
 
-def _end_in(descriptor: int, length: int, base: int, index: int) -> int | None:
-    head = os.pread(descriptor, min(dledger.HEADER_LENGTH, length), 0)
+def _reader(descriptor: int) -> _Read:
+    return lambda start, stop: os.pread(descriptor, stop - start, start)
+
+
+def _end_in(
+    read: _Read, written: Iterable[tuple[int, int]], length: int, base: int, index: int
+) -> int | None:
+    head = read(0, min(dledger.HEADER_LENGTH, length))
     first = dledger.entry_index(head, 0, base)
     if first is not None and first > index + 1:
         return None
-    for at, stop in extents(descriptor, 0, length):
+    for at, stop in written:
         for start in range(at, stop, _LOOK_AT):
             # The magic's zeros may lie in a hole before, and a header reaches into the next piece.
             begin = max(start - _ONE_AT, 0)
             end = min(start + _LOOK_AT, stop)
-            count = min(end + dledger.HEADER_LENGTH, length) - begin
-            data = os.pread(descriptor, count, begin)
+            data = read(begin, min(end + dledger.HEADER_LENGTH, length))
             for position in candidates(data, end - begin, index + 1):
                 if dledger.entry_index(data, position, base + begin) == index + 1:
                     return base + begin + position

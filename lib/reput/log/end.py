@@ -19,7 +19,7 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import store_timestamp
 from reput.log.parts import part_of
-from reput.log.segments import CommitLog, Segment, map_segment
+from reput.log.segments import CommitLog, Segment, open_segment
 from reput.log.written import Records
 from reput.scan.frames import FrameWalk
 from reput.store.lock import is_broker_running
@@ -65,7 +65,8 @@ def of_any_release(settings: StoreSettings, log: CommitLog) -> LastMessage:
     settings = replace(settings, dialect=dialect(None))
     for segment in reversed(log.segments):
         part = part_of(log, segment, segment.base, segment.base + segment.length)
-        walk = FrameWalk.over(part, map_segment(segment.path, segment.length), settings)
+        opened = open_segment(segment.path, segment.length, keeps=False)
+        walk = FrameWalk.over(part, opened.data, settings, arriving=opened.arriving)
         walk.advance(segment.length)
         if walk.end:
             return LastMessage(segment.base + walk.end, walk.timestamp)
@@ -107,10 +108,12 @@ class LogEnd:
         return log.start
 
     def _walk(self, segment: Segment, log: CommitLog, known: _Known | None) -> FrameWalk:
-        data = map_segment(segment.path, segment.length)
-        view = data.data
-        if known is not None and not _is_there(known, view):
-            known = None
+        opened = open_segment(segment.path, segment.length, keeps=False)
+        data, view = opened.data, opened.data.data
+        if known is not None:
+            opened.fetch_frame(known.last_record)
+            if not _is_there(known, view):
+                known = None
 
         records = Records(
             data, segment.base, topic_length_v2=self._v2, property_crc_only=self._property_crc_only
@@ -140,6 +143,7 @@ class LogEnd:
             entries=self._entries,
             largest_record=self._settings.largest_record,
             growing=lambda: is_broker_running(self._settings.root),
+            arriving=opened.arriving,
         )
         walk.advance(len(data))
         last = walk.last_record if walk.last_record >= 0 else known.last_record if known else -1

@@ -15,17 +15,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
-from reput.format import names
+from reput.format import dledger, names
 from reput.log import committed
+from reput.remote import remote_store
 from reput.store.reading import unreadable, written
 
+if TYPE_CHECKING:
+    from reput.remote.segment import RemoteSegment
+
 _LOOK_AT = 1 << 20
+#: More than the fixed fields of what begins at a place; most records have less than the second number, and
+#: of a store elsewhere as much is read where one begins.
+_HEAD, _FRAME = 256, 1 << 16
 #: No segment begins behind it: a mapped file has up to 2 GiB, and offsets are longs.
 MAX_BASE = (1 << 63) - (1 << 31)
 
@@ -194,24 +202,110 @@ def likely_end(log: CommitLog) -> int:
         StoreError: the segment can't be read.
     """
     last = log.segments[-1]
-    data = map_segment(last.path, last.length)
+    segment = open_segment(last.path, last.length)
     written, beyond = 0, -(-last.length // _LOOK_AT)
     while written < beyond:
         middle = (written + beyond) // 2
-        if data[middle * _LOOK_AT : (middle + 1) * _LOOK_AT].any():
+        if segment.read(middle * _LOOK_AT, (middle + 1) * _LOOK_AT).any():
             written = middle + 1
         else:
             beyond = middle
     return last.base + min(written * _LOOK_AT, last.length)
 
 
-def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
-    """The first ``length`` bytes of a segment as a read-only uint8 array over its pages.
+class SegmentBytes:
+    """The first bytes of a segment, over its pages; of a store elsewhere, those that were asked for.
+
+    Args:
+        data: uint8[length], read-only.
+        elsewhere: where they are read, None for a file here.
+
+    Attributes:
+        data: as it was given. Of a store elsewhere only what was fetched is there, all else is zeros.
+        arriving: what fetches it there, None for a file here.
+    """
+
+    def __init__(self, data: NDArray[np.uint8], elsewhere: RemoteSegment | None = None) -> None:
+        self.data = data
+        self.arriving = elsewhere
+
+    def read(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """Positions [start, stop), as far as the segment goes.
+
+        Raises:
+            StoreError: they can't be read.
+        """
+        self.fetch(start, stop)
+        return self.data[start:stop]
+
+    def is_zero(self, start: int, stop: int) -> bool:
+        """Whether positions [start, stop) hold nothing but zeros; what follows the first others isn't read.
+
+        Raises:
+            StoreError: they can't be read.
+        """
+        pieces = range(start, stop, _LOOK_AT)
+        return not any(self.read(at, min(at + _LOOK_AT, stop)).any() for at in pieces)
+
+    def fetch(self, start: int, stop: int) -> None:
+        """Have positions [start, stop) in :attr:`data`, as far as the segment goes.
+
+        Raises:
+            StoreError: they can't be read.
+        """
+        if self.arriving is not None:
+            self.arriving.fetch(start, stop)
+
+    def fetch_frame(self, position: int) -> None:
+        """Have what stands at ``position`` in :attr:`data`: as many bytes as its size says, and some more.
+
+        Raises:
+            StoreError: they can't be read.
+        """
+        if self.arriving is None:
+            return
+        if not self.arriving.has(position, position + _HEAD):
+            self.fetch(position, position + _FRAME)
+        if 0 <= position <= len(self.data) - dledger.HEADER_LENGTH:
+            size = dledger.frame_size(self.data.data, position)
+            end = position + min(max(size, 0), len(self.data)) + _HEAD
+            if not self.arriving.has(position, end):
+                self.fetch(position, end)
+
+
+def open_segment(path: str | Path, length: int, *, keeps: bool = True) -> SegmentBytes:
+    """The first ``length`` bytes of a segment.
+
+    Args:
+        keeps: of a store elsewhere, what was read stays in memory when a scan has passed it.
 
     Raises:
         SegmentGoneError: the file isn't there any more.
         StoreError: the file can't be read, or is shorter than it was.
     """
+    store = remote_store(path)
+    if store is None:
+        return SegmentBytes(map_segment(path, length))
+    copy = store.copy_of(path)
+    if copy is not None and copy.exists():
+        return SegmentBytes(map_segment(copy, length))
+    from reput.remote.segment import RemoteSegment
+
+    elsewhere = RemoteSegment(store, path, length, keeps=keeps)
+    return SegmentBytes(elsewhere.data, elsewhere)
+
+
+def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
+    """The first ``length`` bytes of a segment as a read-only uint8 array over its pages.
+
+    Of a store elsewhere they are all read, and kept in memory while the array is used.
+
+    Raises:
+        SegmentGoneError: the file isn't there any more.
+        StoreError: the file can't be read, or is shorter than it was.
+    """
+    if remote_store(path) is not None:
+        return open_segment(path, length).read(0, length)
     try:
         with open(path, "rb") as file:
             if not length:
@@ -243,6 +337,8 @@ def written_ranges(segment: Segment) -> list[tuple[int, int]]:
         SegmentGoneError: the file isn't there any more.
         StoreError: it can't be read.
     """
+    if remote_store(segment.path) is not None:
+        return [(0, segment.length)]
     return written("the segment", segment.path, 0, segment.length)
 
 
@@ -253,8 +349,8 @@ def is_zero(data: NDArray[np.uint8]) -> bool:
 
 def _is_unwritten(segment: Segment) -> bool:
     """Whether a segment holds nothing but zeros; those of a file's holes aren't read."""
-    data = map_segment(segment.path, segment.length)
-    return all(is_zero(data[start:end]) for start, end in written_ranges(segment))
+    data = open_segment(segment.path, segment.length)
+    return all(data.is_zero(start, end) for start, end in written_ranges(segment))
 
 
 def listed(directory: Path) -> list[os.DirEntry[str]]:
@@ -278,6 +374,13 @@ def listed(directory: Path) -> list[os.DirEntry[str]]:
 
 def _files(settings: StoreSettings) -> Iterator[Segment]:
     for directory in settings.commit_log_dirs:
+        elsewhere = remote_store(directory)
+        if elsewhere is not None:
+            for file in elsewhere.files_in(directory):
+                base = names.parse_offset_name(name := file.name.rpartition("/")[2])
+                if base is not None and base <= MAX_BASE:
+                    yield Segment(directory / name, base, file.size)
+            continue
         for entry in listed(directory):
             base = names.parse_offset_name(entry.name)
             if base is None or base > MAX_BASE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from reput.format.commitlog import store_timestamp
-from reput.log.segments import Segment, map_segment
+from reput.log.segments import Segment, open_segment
 from reput.scan.reference import Frame, frame
 from reput.scan.status import Status
 
@@ -47,7 +47,9 @@ def first_time(segment: Segment, *, topic_length_v2: bool, entries: bool) -> int
     Raises:
         SegmentGoneError, StoreError: the segment can't be read.
     """
-    view = map_segment(segment.path, segment.length).data
+    opened = open_segment(segment.path, segment.length)
+    opened.fetch_frame(0)
+    view = opened.data.data
     found = frame(view, segment.base, 0, topic_length_v2, entries)
     return store_timestamp(view, found.record) if isinstance(found, Frame) else None
 

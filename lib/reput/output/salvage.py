@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from reput.errors import Finding
 from reput.format import names
-from reput.log.segments import CommitLog, is_zero, map_segment
+from reput.log.segments import CommitLog, is_zero, open_segment
 from reput.replay.state import HIDDEN, KEPT, Salvaged
 from reput.replay.target import Target
 from reput.store import files
@@ -53,7 +53,8 @@ def keep_ranges(
         end = min(finding.end, segment.base + segment.length)
         if end <= finding.offset:
             continue
-        data = map_segment(segment.path, segment.length)[finding.offset - segment.base : end - segment.base]
+        opened = open_segment(segment.path, segment.length)
+        data = opened.read(finding.offset - segment.base, end - segment.base)
         name = None
         if not is_zero(data):
             name = f"{names.offset_name(finding.offset)}-{end - finding.offset}"

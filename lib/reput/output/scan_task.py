@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.units import UnitColumns, by_queue, joined, pack_columns
-from reput.log.segments import map_segment
 from reput.output.attempt import attempt_directory
 from reput.output.queues.queue_files import QueueFiles
 from reput.replay.key_spill import SpillWriter
@@ -69,8 +68,8 @@ def scan(target: Target, part: Part, floors: Floors) -> PartResult:
         placing = _Placing(target.selection, queue_files, floors)
         setting_aside = _SettingAside(target, part, waiting)
 
-        def take(table: QueueTable, chunk: output.OutputArrays) -> None:
-            ordered = setting_aside.add(table, chunk)
+        def take(table: QueueTable, chunk: output.OutputArrays, data: NDArray[np.uint8]) -> None:
+            ordered = setting_aside.add(table, chunk, data)
             if not target.queue_ext:
                 placing.add(table, chunk, ordered)
             spill.add(chunk)
@@ -94,8 +93,12 @@ class _SettingAside:
         self._waiting = waiting
         self._topics: list[bool] = []  # by the table's numbers: whether a topic's queues are such
 
-    def add(self, table: QueueTable, chunk: output.OutputArrays) -> set[int]:
-        """Take a chunk, which is used before this returns; returns the numbers of such queues."""
+    def add(self, table: QueueTable, chunk: output.OutputArrays, data: NDArray[np.uint8]) -> set[int]:
+        """Take a chunk, which is used before this returns; returns the numbers of such queues.
+
+        Args:
+            data: the part's segment.
+        """
         target, part = self._target, self._part
         for name in table.topic_names[len(self._topics) :]:
             self._topics.append(target.is_ordered(name.decode("utf-8", "replace")))
@@ -107,7 +110,6 @@ class _SettingAside:
         units = np.diff(starts)
         order = order[np.repeat(is_ordered, units)]
         position, offset = chunk.unit_position[order], chunk.unit_offset[order]
-        data = map_segment(part.path, part.segment_length)
         fields = record_fields(data, position - part.base, offset, chunk.unit_queue[order], table)
         rows = np.zeros(len(order), ROW)
         rows["offset"], rows["position"] = offset, position

@@ -11,7 +11,7 @@ from zlib import crc32
 from reput.errors import Finding, OutputError
 from reput.format import commitlog
 from reput.format.commitlog import BLANK_LENGTH
-from reput.log.segments import CommitLog, Segment, map_segment
+from reput.log.segments import CommitLog, Segment, map_segment, open_segment
 from reput.log.walk_kernel import walk
 from reput.output.journal.journal import Journal
 from reput.output.retention import still_gone
@@ -43,7 +43,9 @@ def record_mark(log: CommitLog, position: int, end: int) -> str:
     segment = log.segment_at(position)
     if segment is None or position < 0:
         return ""
-    data = map_segment(segment.path, segment.length)
+    opened = open_segment(segment.path, segment.length)
+    opened.fetch_frame(position - segment.base)
+    data = opened.data
     found = frame(data.data, segment.base, position - segment.base, topic_length_v2=True)
     if not isinstance(found, Frame):
         return ""
@@ -184,5 +186,7 @@ def stands(log: CommitLog, read: Batch | State) -> bool:
 
 
 def _store_timestamp(segment: Segment, position: int) -> int:
-    data = map_segment(segment.path, segment.length)
+    opened = open_segment(segment.path, segment.length)
+    opened.fetch_frame(position - segment.base)
+    data = opened.data
     return commitlog.decode(data.data, position - segment.base).store_timestamp

@@ -36,6 +36,7 @@ from reput.output.queues.queue_files import QueueFiles
 from reput.output.rollback import roll_back
 from reput.output.salvage import bounded, keep_ranges
 from reput.output.step_back import record_mark
+from reput.remote import with_urls
 from reput.replay.part_result import PartResult
 from reput.replay.placing import QueueOutcome
 from reput.replay.runner import InlineRunner, Runner
@@ -284,11 +285,14 @@ class BatchWriter:
             queues=queues.changed(),
             index=list(scan.changed_index.items()),
             findings=[
-                # A last segment that is cut short behind its last record ends where the parts do.
-                *self._log_findings(state.cursor, max(scan.end, scan.parts[-1].end)),
-                *chain.findings,
-                *(finding for outcome in outcomes for finding in outcome.findings),
-                *unplaceable,
+                replace(finding, path=with_urls(finding.path))  # the run's own directory goes, the URL stays
+                for finding in (
+                    # A last segment that is cut short behind its last record ends where the parts do.
+                    *self._log_findings(state.cursor, max(scan.end, scan.parts[-1].end)),
+                    *chain.findings,
+                    *(finding for outcome in outcomes for finding in outcome.findings),
+                    *unplaceable,
+                )
             ],
             without_unit=without_unit,
             breaks=chain.breaks,

@@ -18,7 +18,7 @@ from reput.broker.record import Kind, judge
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import commitlog, names
-from reput.log.segments import UNCOMMITTED, Segment, discover, map_segment
+from reput.log.segments import UNCOMMITTED, Segment, SegmentBytes, discover, open_segment
 from reput.query.message import Message
 
 # Both magics of messages begin with it.
@@ -42,7 +42,7 @@ class LogReader:
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
         self._dialect = settings.dialect
-        self._maps: dict[int, NDArray[np.uint8]] = {}
+        self._opened: dict[int, SegmentBytes] = {}
         self._discover()
         self.start = self._segments[0].base
 
@@ -116,8 +116,8 @@ class LogReader:
         segment = self._segment(offset)
         if segment is None:
             return None
-        data = self._map(segment)
         position = offset - segment.base
+        data = self._frame(segment, position)
         judged = judge(data, position, self._dialect, check_crc=False)
         if judged.kind is not Kind.MESSAGE or judged.physical_offset != offset:
             return None
@@ -134,7 +134,7 @@ class LogReader:
         if segment is None:
             raise StoreError("the message has expired meanwhile", offset=offset)
         at = offset - segment.base
-        return self._map(segment)[at : at + message.size].tobytes()
+        return self._open(segment).read(at, at + message.size).tobytes()
 
     def before(self, offset: int) -> Message | None:
         """The last message that begins before a physical offset, within the three segments before it.
@@ -147,7 +147,7 @@ class LogReader:
             high = min(offset - segment.base, segment.length)
             while high > 0:
                 low = max(high - _PIECE, 0)
-                for position in _magics(self._map(segment), low, high, backwards=True):
+                for position in _magics(self._open(segment), low, high, backwards=True):
                     message = self.message(segment.base + position)
                     if message is not None:
                         return message
@@ -165,7 +165,7 @@ class LogReader:
             low = max(offset + 1 - segment.base, 0)
             while low < segment.length:
                 high = min(low + _PIECE, segment.length)
-                for position in _magics(self._map(segment), low, high):
+                for position in _magics(self._open(segment), low, high):
                     message = self.message(segment.base + position)
                     if message is not None:
                         return message
@@ -189,12 +189,12 @@ class LogReader:
         segment = self._segment(offset)
         if segment is None:
             return -1
-        view, position = self._map(segment).data, offset - segment.base
-        return commitlog.store_timestamp(view, position)
+        position = offset - segment.base
+        return commitlog.store_timestamp(self._frame(segment, position).data, position)
 
     def _stands_at(self, segment: Segment, offset: int) -> bool:
         at = offset - segment.base + commitlog.PHYSICAL_OFFSET
-        data = self._map(segment)
+        data = self._frame(segment, offset - segment.base)
         return at + 8 <= len(data) and struct.unpack_from(">q", data.data, at)[0] == offset
 
     def _segment(self, offset: int) -> Segment | None:
@@ -211,17 +211,23 @@ class LogReader:
         name = names.offset_name(self._bases[-1] + self._size)
         return any((directory / name).exists() for directory in self._settings.commit_log_dirs)
 
-    def _map(self, segment: Segment) -> NDArray[np.uint8]:
-        data = self._maps.get(segment.base)
-        if data is None:
-            data = self._maps[segment.base] = map_segment(segment.path, segment.length)
-        return data
+    def _frame(self, segment: Segment, position: int) -> NDArray[np.uint8]:
+        """A segment, with what stands at a position."""
+        opened = self._open(segment)
+        opened.fetch_frame(position)
+        return opened.data
+
+    def _open(self, segment: Segment) -> SegmentBytes:
+        opened = self._opened.get(segment.base)
+        if opened is None:
+            opened = self._opened[segment.base] = open_segment(segment.path, segment.length)
+        return opened
 
 
-def _magics(data: NDArray[np.uint8], low: int, high: int, *, backwards: bool = False) -> Iterator[int]:
+def _magics(segment: SegmentBytes, low: int, high: int, *, backwards: bool = False) -> Iterator[int]:
     """Positions in [low, high) where a message may begin, by the magic behind its size; also backwards."""
     first, end = commitlog.MAGIC, high - low + commitlog.MAGIC + len(_MAGIC) - 1
-    piece = data[low : low + end].tobytes()
+    piece = segment.read(low, low + end).tobytes()
     while (at := (piece.rfind if backwards else piece.find)(_MAGIC, first, end)) >= 0:
         yield low + at - commitlog.MAGIC
         if backwards:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reput.errors import Finding
-from reput.log.segments import map_segment
+from reput.log.segments import open_segment
 from reput.scan.part import PartOutcome, wrong_end
 from reput.scan.rules import Part
 from reput.scan.status import Status
@@ -129,7 +129,10 @@ class Chain:
         if self._status is Status.BLANK or self.cursor >= end:
             self.cursor = end
             return
-        data = map_segment(part.path, part.segment_length)
+        segment = open_segment(part.path, part.segment_length)
+        # All of what is wrong is told by what stands at the cursor.
+        segment.fetch_frame(self.cursor - part.base)
+        data = segment.data
         finding = wrong_end(
             part, data, self.cursor, self._status, rest_is_zero=self._rest_is_zero, entries=self._entries
         )

@@ -11,7 +11,7 @@ from reput.format import batchconsumequeue, properties
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
-from reput.log.segments import CommitLog, map_segment
+from reput.log.segments import CommitLog, open_segment
 from reput.replay.unit_spill import ROW
 from reput.scan.reference import Frame, frame
 
@@ -53,9 +53,12 @@ def estimate(
     step = max(len(log.segments) // _SAMPLED_SEGMENTS, 1)
     sampled = messages = keys = batched = 0
     for segment in log.segments[::step][:_SAMPLED_SEGMENTS]:
-        data = map_segment(segment.path, segment.length).data
+        opened = open_segment(segment.path, segment.length)
+        opened.fetch(0, _SAMPLED_BYTES)
+        data = opened.data.data
         position = 0
         while position < min(_SAMPLED_BYTES, len(data)):
+            opened.fetch_frame(position)
             record = frame(data, segment.base, position, settings.dialect.topic_length_v2, settings.entries)
             if not isinstance(record, Frame):
                 break

@@ -11,7 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.log.segments import map_segment
+from reput.log.segments import SegmentBytes, map_segment, open_segment
+from reput.remote import is_elsewhere
+from reput.remote.store import await_copy
 from reput.replay.chain import ScannedPart
 from reput.replay.key_spill import Spill
 from reput.replay.queue_spill import QueueSpill
@@ -76,35 +78,37 @@ def witnessed(runner: Runner, part: Part) -> Part:
     Raises:
         StoreError: the segment can't be read.
     """
-    if runner.is_local:
-        return part
+    if runner.is_local or is_elsewhere(part.path):
+        return part  # what lies elsewhere is pinned
     data = map_segment(part.path, part.segment_length)
     seen = witness.witness(part.path, data, part.start - part.base, part.end - part.base)
     return replace(part, witness=seen)
 
 
-def _mapped(part: Part) -> NDArray[np.uint8]:
+def _opened(part: Part) -> SegmentBytes:
     """The part's segment, checked to be what the driver sees.
 
     Raises:
         StoreError: it can't be read, or the driver sees another one.
     """
-    data = map_segment(part.path, part.segment_length)
+    await_copy(part.path)
+    segment = open_segment(part.path, part.segment_length, keeps=False)
     if part.witness is not None:
-        part.witness.check_mapped(data, part.base)
-    return data
+        part.witness.check_mapped(segment.data, part.base)
+    return segment
 
 
 def pass_over(
     target: Target,
     part: Part,
-    take: Callable[[QueueTable, output.OutputArrays], None],
+    take: Callable[[QueueTable, output.OutputArrays, NDArray[np.uint8]], None],
     finish: Callable[[QueueTable], None] = lambda _table: None,
 ) -> PartResult:
     """Scan ``part`` and pass on what is found in it, chunk by chunk; nothing is written.
 
     Args:
-        take: gets the table and a chunk, both to be used before it returns.
+        take: gets the table, a chunk and the segment, uint8[segment_length], all to be used before it
+            returns. Of a segment elsewhere the chunk's records are there.
         finish: gets the table after the last chunk.
 
     Returns:
@@ -114,12 +118,12 @@ def pass_over(
         StoreError: the segment can't be read.
     """
     started = time.perf_counter()
-    data = _mapped(part)
+    segment = _opened(part)
     table = target.table()
     out = _output()
     outcome = PartOutcome()
-    for chunk in scan_part(part, data, target.rules(), table, out, outcome):
-        take(table, chunk)
+    for chunk in scan_part(part, segment.data, target.rules(), table, out, outcome, segment.arriving):
+        take(table, chunk, segment.data)
     finish(table)
     counts = out.counts
     return PartResult(
@@ -172,9 +176,10 @@ def collect(
     pieces: dict[tuple[str, int], list[QueueRows]] = {queue: [] for queue in wanted}
     scan_rules = target.rules()._replace(index_keys=False, index_tags=False)
     for part in parts:
-        data = _mapped(part)
+        segment = _opened(part)
         table = target.table()
-        for chunk in scan_part(part, data, scan_rules, table, _output(), PartOutcome()):
+        outcome = PartOutcome()
+        for chunk in scan_part(part, segment.data, scan_rules, table, _output(), outcome, segment.arriving):
             used = int(chunk.counts[output.UNITS])
             unit_queue = chunk.unit_queue[:used]
             for number in np.unique(unit_queue).tolist():

@@ -124,7 +124,7 @@ def gather(
     refuse_half_replaced(settings.root)
     say("looking at the store")
     facts = Facts(
-        store=str(settings.root),
+        store=settings.place,
         broker_conf=None if settings.broker_conf is None else str(settings.broker_conf),
         rocketmq_version=settings.dialect.name,
         basis=settings.basis,

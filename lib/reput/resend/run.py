@@ -13,6 +13,7 @@ from pathlib import Path
 from reput.dump.damage import Damage
 from reput.errors import Finding, SettingsError
 from reput.export.apart import Apart, Counted, LeftOut
+from reput.remote.place import check_here
 from reput.resend.client import Client
 from reput.resend.jars import client_jars
 from reput.resend.keys import access_keys
@@ -135,6 +136,7 @@ def resend(options: ResendOptions, show: Callable[[int], None] = lambda _: None)
         ReputError: nothing can be sent, or a broker doesn't take what is sent; what it has taken is in the
             position.
     """
+    check_here(options.source)
     _check(options)
     is_store = options.source.is_dir()
     source: Source = (

@@ -59,6 +59,7 @@ from reput.scan.load import copy_u64, i32, i64, u8, u32, u64
 from reput.scan.part import is_blank_but_for_its_magic
 from reput.scan.rules import Part
 from reput.scan.status import Status
+from reput.scan.visible import Arriving, Visible
 
 #: A property takes at least four bytes of at most 32767.
 _MOST_ENTRIES = 8_192
@@ -402,6 +403,7 @@ class FrameWalk:
         entries: records may be in DLedger's entries.
         largest_record: bytes that no record exceeds.
         growing: whether a broker is writing the segment; called where there is damage.
+        arriving: fills ``data`` while it is walked over; None where all of it is there.
 
     Attributes:
         position: where it continues.
@@ -427,11 +429,13 @@ class FrameWalk:
         entries: bool = False,
         largest_record: int = commitlog.LARGEST_RECORD,
         growing: Callable[[], bool] = lambda: False,
+        arriving: Arriving | None = None,
     ) -> None:
         self._data = data
         self._base = base
         self._segment_size = segment_size
         self._limit = min(limit, len(data))
+        self._visible = Visible(data, arriving, self._limit, largest_record)
         self._last = last
         self._v2 = topic_length_v2
         self._entries = entries or None
@@ -455,6 +459,7 @@ class FrameWalk:
         *,
         position: int = 0,
         entries: bool | None = None,
+        arriving: Arriving | None = None,
     ) -> Self:
         """A walk from a part's segment's first byte up to the part's end, by the store's settings.
 
@@ -465,6 +470,7 @@ class FrameWalk:
             timestamp: storeTimestamp of the record before the segment, ms.
             position: where a frame begins, to begin with it instead.
             entries: records may be in DLedger's entries; None for what the settings say.
+            arriving: fills ``data`` while it is walked over; None where all of it is there.
         """
         view = data.data
 
@@ -483,6 +489,7 @@ class FrameWalk:
             timestamp=timestamp,
             entries=settings.entries if entries is None else entries,
             largest_record=settings.largest_record,
+            arriving=arriving,
         )
 
     def advance(self, stop: int, out: Frames | None = None, most_bytes: int = 0) -> bool:
@@ -493,12 +500,18 @@ class FrameWalk:
         """
         stop = min(stop, self._limit)
         while self.position < stop:
-            start, data, base = self.position, self._data, self._base
+            start, base = self.position, self._base
             if out is None:
-                found = _pass_over(data, base, start, stop, self._v2, self._entries)
+                self._pass()
+            data, visible = self._visible.at(start)
+            end = min(stop, visible)
+            if out is None:
+                found = _pass_over(data, base, start, end, self._v2, self._entries)
             else:
-                found = _collect(data, base, start, stop, self._v2, self._entries, out, most_bytes)
+                found = _collect(data, base, start, end, self._v2, self._entries, out, most_bytes)
             status, self.position, followed, last_frame, last, previous = (int(value) for value in found)
+            if not followed and status != Status.FULL:
+                status, followed = self._look_ahead(status, is_end=self.position >= stop)
             if last >= 0 and not followed and not self._is_whole(last):
                 status, self.position, last = Status.BAD_CRC, last_frame, previous
                 if out is not None:
@@ -506,11 +519,11 @@ class FrameWalk:
             if last >= 0:
                 self.end = self.position
                 self.last_record = last
-                self.timestamp = commitlog.store_timestamp(data.data, last)
+                self.timestamp = commitlog.store_timestamp(self._data.data, last)
             if status == Status.FULL:
                 return True
             if status == Status.BLANK or is_blank_but_for_its_magic(
-                data,
+                self._data,
                 self.position,
                 self._segment_size,
                 Status(status),
@@ -522,6 +535,22 @@ class FrameWalk:
                 self.position = self._next(self.position, Status(status))
         return False
 
+    def _pass(self) -> None:
+        self._visible.passed(self.position if self.last_record < 0 else self.last_record)
+
+    def _look_ahead(self, status: int, *, is_end: bool) -> tuple[int, int]:
+        """What stands at the position, and whether it is whole, once all is there that can tell.
+
+        Args:
+            is_end: the walk stops here, whatever that is.
+        """
+        followed, seen = 0, status
+        while not followed and self._visible.more(self.position, Status(seen)):
+            data, _ = self._visible.at(self.position)
+            found = _pass_over(data, self._base, self.position, self.position + 1, self._v2, self._entries)
+            seen, followed = int(found[0]), int(found[3] >= 0 or found[2])
+        return status if is_end else seen, followed
+
     def blocks(self, stop: int, out: Frames, most_bytes: int = BLOCK_BYTES) -> Iterator[int]:
         """Go to the first record at or after ``stop``, with those before it in ``out``, block by block.
 
@@ -531,6 +560,7 @@ class FrameWalk:
         more = True
         while more:
             out.counts.fill(0)
+            self._pass()
             more = self.advance(stop, out, most_bytes)
             yield int(out.counts[ROWS])
 

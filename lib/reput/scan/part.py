@@ -22,6 +22,7 @@ from reput.scan.output import OutputArrays
 from reput.scan.rules import Part, Rules
 from reput.scan.status import Remark, Status
 from reput.scan.table import QueueTable
+from reput.scan.visible import Arriving, Visible
 
 
 @dataclass(slots=True)
@@ -106,10 +107,14 @@ def scan_part(
     table: QueueTable,
     out: OutputArrays,
     outcome: PartOutcome,
+    arriving: Arriving | None = None,
 ) -> Iterator[OutputArrays]:
     """Scan a part; yields ``out`` whenever there is something in it, to be used before the next one.
 
     ``data`` is the segment, uint8[segment_length]. ``outcome`` is complete when the iterator ends.
+
+    Args:
+        arriving: fills ``data`` while it is scanned; None where all of it is there.
     """
     v2, entries = rules.topic_length_v2, bool(rules.entries)
     outcome.entries = entries
@@ -118,8 +123,9 @@ def scan_part(
     out.counts.fill(0)
     out.counts[output.LAST_TIMESTAMP] = part.after_timestamp
     outcome.end = part.start
+    visible = Visible(data, arriving, stop_at, rules.largest_record)
     if not part.exact:
-        found = kernel.find_record(data, part.base, position, stop_at, v2, entries)
+        found = visible.find(part.base, position, v2, entries)
         if found < 0:
             outcome.rest_is_zero = kernel.first_written(data, position, stop_at) == stop_at
             return
@@ -128,7 +134,9 @@ def scan_part(
     accept = -1
     while position < stop_at:
         begun_at, taken = position, int(out.counts[output.MESSAGES])
-        status, position = kernel.scan(data, part.base, position, stop_at, rules, table, out, accept=accept)
+        visible.passed(position)
+        seen, end_at = visible.at(position)
+        status, position = kernel.scan(seen, part.base, position, end_at, rules, table, out, accept=accept)
         accept = -1
         if out.counts[output.MESSAGES] > taken:
             outcome.newest = int(out.counts[output.LAST_TIMESTAMP])
@@ -144,6 +152,9 @@ def scan_part(
         if status is Status.BLANK:
             position = part.segment_size
             break
+        if visible.more(position, status):
+            status = Status.END
+            continue
         if status is Status.UNWRITTEN and kernel.first_written(data, position, stop_at) == stop_at:
             outcome.rest_is_zero = True
             break

@@ -30,6 +30,7 @@ from reput.format.commitlog import store_timestamp
 from reput.log import walk
 from reput.log.parts import batch_end, cut, next_place
 from reput.log.segments import CommitLog, Segment, discover, map_segment
+from reput.remote import is_elsewhere
 from reput.scan.rules import Part
 from reput.scan.status import Status
 from reput.source import where
@@ -225,7 +226,10 @@ class _Plan:
                 start,
             )
         options = self._options
-        parts = list(cut(log, start, end, options.shared.part_bytes, options.start_offset))
+        part_bytes = options.shared.part_bytes
+        if self._settings.remote is not None and options.content == MESSAGES:
+            part_bytes = log.segment_size  # each part's reader goes over its segment from the first byte
+        parts = list(cut(log, start, end, part_bytes, options.start_offset))
         if kept is not None:
             paths = {str(segment.path) for segment in kept}
             parts = [part for part in parts if part.path in paths]
@@ -288,7 +292,7 @@ class _MessagePartition(InputPartition):
         store: which of several stores it is of.
         newest: the log's last segment, which doesn't expire.
         host: where the query is planned.
-        witness: of the part; None where its segment has expired since the log was listed.
+        witness: of the part; None where its segment has expired since the log was listed, or isn't a file.
     """
 
     def __init__(self, part: Part, newest: Segment, reads: ReadStatistics) -> None:
@@ -298,6 +302,8 @@ class _MessagePartition(InputPartition):
         self.newest = str(newest.path)
         self.host = socket.gethostname()
         self.witness: FileSeen | None = None
+        if is_elsewhere(part.path):
+            return  # pinned, and the same from everywhere
         with suppress(SegmentGoneError):
             data = map_segment(part.path, part.segment_length)
             start, stop = part.start - part.base, part.end - part.base

@@ -175,7 +175,7 @@ class FilteredReader(DataSourceReader):
         numbers = tuple(
             number
             for number, settings in enumerate(self._shared.stores)
-            if self.wanted.wants_text("store", str(settings.root))
+            if self.wanted.wants_text("store", settings.place)
         )
         return stores.each(numbers, make, skips=self._shared.skips)
 

@@ -71,7 +71,7 @@ def ranges(
             settings say.
     """
     check_store(settings.root, expected="a directory with index/", next_step="Check the path")
-    if wanted.is_nothing or not wanted.wants_text("store", str(settings.root)):
+    if wanted.is_nothing or not wanted.wants_text("store", settings.place):
         return
     found = [
         entry
@@ -94,7 +94,7 @@ def ranges(
             for at in range(FIRST_ORDINAL, header.index_count, most):
                 yield EntryRange(
                     path=str(entry.path),
-                    store=str(settings.root),
+                    store=settings.place,
                     slots=slots,
                     begin_timestamp=header.begin_timestamp,
                     first=at,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.format import javastring
-from reput.log.segments import map_segment
+from reput.log.segments import open_segment
 from reput.scan.frames import ENTRIES, Frames, FrameWalk, Runs, frames, gather, gather_in_order
 from reput.scan.rules import Part
 from reput.source import arrow
@@ -57,17 +57,18 @@ def read(
         StoreError: the segment can't be read, or the planner has another one.
     """
     wanted, reads = wanted or Wanted(), reads or ReadStatistics()
-    data = map_segment(part.path, part.segment_length)
+    segment = open_segment(part.path, part.segment_length, keeps=False)
+    data = segment.data
     reads.files += 1
     if seen is not None:
         seen.check_mapped(data, part.base)
         reads.passed += seen.read
     stop = part.end - part.base
-    walk = FrameWalk.over(part, data, settings)
+    walk = FrameWalk.over(part, data, settings, arriving=segment.arriving)
     schema = arrow_schema(names, {**STORE_COLUMN, **MESSAGE_COLUMNS})
     most_rows, most_bytes = by_queue or (BATCH_ROWS, BATCH_BYTES)
     out = frames(most_rows)
-    store = str(settings.root)
+    store = settings.place
     walk.advance(part.start - part.base)
     at = min(walk.position, part.segment_length)
     reads.passed += at

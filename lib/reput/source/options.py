@@ -9,6 +9,7 @@ from pathlib import Path
 
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
+from reput.remote.place import check_here
 from reput.source import stores
 
 MESSAGES = "messages"
@@ -74,13 +75,19 @@ class Shared:
 
     @classmethod
     def parse(
-        cls, options: Mapping[str, str], names: tuple[str, ...] = (), *, dledger: bool = True
+        cls,
+        options: Mapping[str, str],
+        names: tuple[str, ...] = (),
+        *,
+        dledger: bool = True,
+        derived: bool = True,
     ) -> Shared:
         """The options of a ``.load()`` that all sources have; names in any case.
 
         Args:
             names: of the options that this source has besides.
             dledger: commit logs that DLedger writes will do.
+            derived: queues or index are read.
 
         Raises:
             SettingsError: a name isn't known, a value can't be used, or broker.conf can't be.
@@ -97,7 +104,7 @@ class Shared:
                 )
         report = values.get("readreport")
         return cls(
-            stores=stores.load(values, dledger=dledger),
+            stores=stores.load(values, dledger=dledger, derived=derived),
             skips=stores.skips(values),
             where=values.get("where"),
             push_filters=_switch(values, "pushFilters"),
@@ -144,7 +151,10 @@ class Options:
         """
         values = _lower(options)
         live = _switch(values, "live")
-        shared = Shared.parse(options, NAMES, dledger=not live)
+        shared = Shared.parse(options, NAMES, dledger=not live, derived=False)
+        for settings in shared.stores:
+            if live and settings.remote is not None:
+                check_here(settings.remote.url)
         content = values.get("content", MESSAGES).lower()
         if content not in (MESSAGES, PARTS):
             raise SettingsError(

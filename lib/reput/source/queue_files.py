@@ -78,12 +78,13 @@ def ranges(
             blanks and any(wanted.wants_text("kind", other) for other in (PRE_BLANK, HOLE, DAMAGED))
         )
         if wants_kind:
-            for queue in _queues(settings.root, directory, wanted, is_batch=kind == BATCH):
+            for queue in _queues(settings, directory, wanted, is_batch=kind == BATCH):
                 yield from _of_queue(queue, wanted, part_bytes, blanks, reads)
 
 
-def _queues(root: Path, name: str, wanted: Wanted, *, is_batch: bool) -> Iterator[UnitRange]:
+def _queues(settings: StoreSettings, name: str, wanted: Wanted, *, is_batch: bool) -> Iterator[UnitRange]:
     """A range of no units of each queue of a kind that can be wanted; its path is the queue's directory."""
+    root = settings.root
     for topic in in_order(root / name):
         text = os.fsencode(topic.path.name).decode("utf-8", "replace")
         if not topic.is_dir or not wanted.wants_text("topic", text):
@@ -99,7 +100,7 @@ def _queues(root: Path, name: str, wanted: Wanted, *, is_batch: bool) -> Iterato
                 continue
             yield UnitRange(
                 path=str(queue.path),
-                store=str(root),
+                store=settings.place,
                 topic=text,
                 queue_id=queue_id,
                 is_batch=is_batch,

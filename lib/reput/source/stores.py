@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from reput.config.settings import StoreSettings
+from reput.config.stand_in import here
 from reput.errors import ReputError, SettingsError
+from reput.remote import is_url
 from reput.unforeseen import TRACEBACK
 
 _LOG = logging.getLogger(__name__)
@@ -65,12 +67,13 @@ def paths_of(options: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def load(options: Mapping[str, str], *, dledger: bool) -> tuple[StoreSettings, ...]:
+def load(options: Mapping[str, str], *, dledger: bool, derived: bool) -> tuple[StoreSettings, ...]:
     """The settings of every store that the options name; see :func:`each` for one that can't be used.
 
     Args:
         options: by their names in lower case.
         dledger: commit logs that DLedger writes will do.
+        derived: queues and index are read; of a store elsewhere they are copied.
 
     Raises:
         SettingsError, UnsupportedError: see :meth:`StoreSettings.load`.
@@ -79,7 +82,9 @@ def load(options: Mapping[str, str], *, dledger: bool) -> tuple[StoreSettings, .
 
     def settings(path: Path) -> StoreSettings:
         own = Path(conf.replace(STORE, str(path))) if conf else None
-        return StoreSettings.load(path, own, version, dledger=dledger)
+        # Spark asks in several processes, one after the other, and tasks read when these are gone.
+        root = here(path, derived=derived, shared=True)
+        return StoreSettings.load(root, own, version, dledger=dledger)
 
     return tuple(found for _, found in each(paths_of(options), settings, skips=skips(options)))
 
@@ -137,6 +142,9 @@ def _texts(options: Mapping[str, str]) -> Iterator[str]:
 
 
 def _matching(text: str) -> Iterator[Path]:
+    if is_url(text) and "," not in text:
+        yield Path(text)
+        return
     if "," in text and not Path(text).is_dir():
         for part in text.split(","):
             if part.strip():

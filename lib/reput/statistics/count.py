@@ -23,7 +23,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import javastring
 from reput.log.parts import part_of
-from reput.log.segments import CommitLog, Segment, discover, map_segment
+from reput.log.segments import CommitLog, Segment, discover, open_segment
 from reput.scan.frames import Frames, FrameWalk, frames
 from reput.statistics import tally as sums
 from reput.statistics.report import By, Gap, Group, Statistics
@@ -200,15 +200,15 @@ def _count(
     number: int,
     stopped: Event,
 ) -> _Counted:
-    data = map_segment(segment.path, segment.length)
+    opened = open_segment(segment.path, segment.length, keeps=False)
     begin = max(span[0] - segment.base, 0)
     stop = min(segment.length, span[1] - segment.base)
     part = part_of(log, segment, segment.base + begin, segment.base + stop)
-    walk = FrameWalk.over(part, data, settings)
+    walk = FrameWalk.over(part, opened.data, settings, arriving=opened.arriving)
     if begin:
         walk.advance(begin)
     for _rows in walk.blocks(stop, worker.block):
-        worker.tally.add(data, segment.base, worker.block)
+        worker.tally.add(opened.data, segment.base, worker.block)
         done[number] = min(max(walk.position, begin), stop) - begin
         if stopped.is_set():
             break

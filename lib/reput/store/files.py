@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reput.errors import OutputError
+from reput.remote.place import check_here
 from reput.store.space import human
 from reput.store.system import System
 from reput.store.system_errors import output_error
@@ -310,6 +311,7 @@ def new_file(path: Path, root: Path | None = None, *, force: bool = False) -> Pa
     Raises:
         OutputError: it lies in the store, or is there.
     """
+    check_here(path)
     path = Path(os.path.abspath(path))
     if root is not None and path.is_relative_to(root):
         raise OutputError("nothing is written into a store", path=path, next_step="Name a file elsewhere")

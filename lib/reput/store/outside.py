@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from reput.errors import OutputError
+from reput.remote.place import check_here
 from reput.store import files
 
 
@@ -74,6 +75,7 @@ def check_outside(what: str, path: Path, places: Iterable[Path], next_step: str)
     Raises:
         OutputError: it lies in one of them, or is one of them.
     """
+    check_here(path)
     target = Path(os.path.realpath(path))
     for directory in places:
         if lies_in(target, directory):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from reput.errors import SegmentGoneError, StoreError
 from reput.format import names
+from reput.remote.place import check_here
 
 
 def unreadable(what: str, path: str | PathLike[str], error: OSError) -> StoreError:
@@ -96,7 +97,9 @@ def check_store(
 
     Raises:
         StoreError: it isn't, it is, or it can't be looked at.
+        UnsupportedError: it is a URL.
     """
+    check_here(root)
     try:
         is_store, is_file = root.is_dir(), root.exists()
     except OSError as error:

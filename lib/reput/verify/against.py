@@ -291,8 +291,8 @@ def compare_pair(
         }
     )
     report = Report(
-        store=str(pair.first.root),
-        against=str(pair.second.root),
+        store=pair.first.place,
+        against=pair.second.place,
         rocketmq_version=pair.first.dialect.name,
         start=pair.start,
         end=pair.end,

@@ -13,7 +13,7 @@ from reput.format import commitlog, javastring, names
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.format.consumequeue import PHYSICAL_OFFSET, SIZE, TAGS_CODE, UNIT_LENGTH
 from reput.format.consumequeueext import FIRST_ADDRESS, MAX_ADDRESS
-from reput.log.segments import map_segment
+from reput.log.segments import open_segment
 from reput.replay.selection import is_known
 from reput.replay.state import QueueState
 from reput.scan.reference import Frame, frame
@@ -276,9 +276,11 @@ class Explainer:
         if segment is None:
             return None
         try:
-            view = map_segment(segment.path, segment.length).data
+            opened = open_segment(segment.path, segment.length)
+            opened.fetch_frame(position - segment.base)
         except StoreError:
             return None
+        view = opened.data.data
         found = frame(view, segment.base, position - segment.base, self.plan.settings.dialect.topic_length_v2)
         if not isinstance(found, Frame):
             return None

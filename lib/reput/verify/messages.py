@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reput.build.units import by_queue
 from reput.errors import Finding
 from reput.format.batchconsumequeue import NOT_COMPACTED
-from reput.log.segments import map_segment
+from reput.log.segments import open_segment
 from reput.replay.part_result import QueueRows
 from reput.scan.fields import RecordFields, fields_of_queue, record_fields
 from reput.scan.output import OutputArrays
@@ -28,14 +28,13 @@ class ChunkFields:
 
     Args:
         part: of the chunk.
-        table, chunk: as the scan hands them over.
+        table, chunk, data: as the scan hands them over.
     """
 
-    def __init__(self, part: Part, table: QueueTable, chunk: OutputArrays) -> None:
+    def __init__(self, part: Part, table: QueueTable, chunk: OutputArrays, data: NDArray[np.uint8]) -> None:
         self._part = part
         self._chunk = chunk
         self._order, self._starts = by_queue(chunk, int(table.queue_count[0]))
-        data = map_segment(part.path, part.segment_length)
         self._fields: RecordFields = record_fields(
             data,
             chunk.unit_position[self._order] - part.base,
@@ -85,8 +84,12 @@ def records_of(parts: Sequence[Part], queue: _Queue, rows: QueueRows) -> OfMessa
     for part in parts:
         chosen = slice(*np.searchsorted(rows.position, [part.start, part.end]).tolist())
         if chosen.start < chosen.stop:
-            data = map_segment(part.path, part.segment_length)
+            segment = open_segment(part.path, part.segment_length)
             positions = rows.position[chosen] - part.base
-            fields = fields_of_queue(data, positions, rows.offset[chosen], queue[0].encode(), queue[1])
+            segment.fetch(int(positions[0]), int(positions[-1]))
+            segment.fetch_frame(int(positions[-1]))
+            fields = fields_of_queue(
+                segment.data, positions, rows.offset[chosen], queue[0].encode(), queue[1]
+            )
             own[chosen], timestamp[chosen] = fields.own, fields.timestamp
     return OfMessages(own, timestamp)

@@ -105,7 +105,7 @@ def of_other_settings(plan: Plan) -> Report:
     ]
     text = "log, queues and index: by settings that aren't the files', all of them differ"
     return Report(
-        store=str(plan.settings.root),
+        store=plan.settings.place,
         against=None,
         rocketmq_version=plan.settings.dialect.name,
         start=plan.log.start,
@@ -199,7 +199,7 @@ class _Verification:
             findings += self._check_checkpoint()
         other_version = explainer.other_version if self._index.other_tags else None
         return Report(
-            store=str(plan.settings.root),
+            store=plan.settings.place,
             against=None,
             rocketmq_version=plan.settings.dialect.name,
             start=plan.log.start,

@@ -194,10 +194,10 @@ class PartTask:
         settings = self.target.settings
         with Readers(settings) as readers:
 
-            def take(table: QueueTable, chunk: OutputArrays) -> None:
+            def take(table: QueueTable, chunk: OutputArrays, data: NDArray[np.uint8]) -> None:
                 spill.add(chunk)
-                self._compare(table, chunk, readers, queues)
-                bad.extend(self._take_batch(table, chunk, batch))
+                self._compare(table, chunk, data, readers, queues)
+                bad.extend(self._take_batch(table, chunk, data, batch))
 
             result = pass_over(self.target, self.part, take)
         file_size = settings.recovery.batch_queue_file_size
@@ -217,10 +217,15 @@ class PartTask:
         return done
 
     def _compare(
-        self, table: QueueTable, chunk: OutputArrays, readers: Readers, found: dict[_Queue, Compared]
+        self,
+        table: QueueTable,
+        chunk: OutputArrays,
+        data: NDArray[np.uint8],
+        readers: Readers,
+        found: dict[_Queue, Compared],
     ) -> None:
         queues, fields = table.queues, None
-        for number, first, data in pack(chunk, int(table.queue_count[0])).runs():
+        for number, first, units in pack(chunk, int(table.queue_count[0])).runs():
             if queues.irregular[number]:
                 continue  # compared in log order later, by one task for the whole batch
             queue = _name(table, number)
@@ -228,13 +233,17 @@ class PartTask:
                 continue
             messages = None
             if self.queue_ext:
-                fields = fields or ChunkFields(self.part, table, chunk)
+                fields = fields or ChunkFields(self.part, table, chunk, data)
                 messages = fields.records(number)
-            compared = compare_places(readers, queue, first, data, messages)
+            compared = compare_places(readers, queue, first, units, messages)
             found.setdefault(queue, Compared()).add(compared)
 
     def _take_batch(
-        self, table: QueueTable, chunk: OutputArrays, batch: dict[_Queue, list[NDArray[Any]]]
+        self,
+        table: QueueTable,
+        chunk: OutputArrays,
+        data: NDArray[np.uint8],
+        batch: dict[_Queue, list[NDArray[Any]]],
     ) -> Iterator[Finding]:
         """Keep what batch queues have to have; what gets no unit there."""
         selection, fields = self.target.selection, None
@@ -244,7 +253,7 @@ class PartTask:
         for number in here.tolist():
             queue = _name(table, number)
             if selection.is_batch(queue[0]) and selection.wants_queue(*queue):
-                fields = fields or ChunkFields(self.part, table, chunk)
+                fields = fields or ChunkFields(self.part, table, chunk, data)
                 units, findings = fields.batch_units(number, queue)
                 batch.setdefault(queue, []).append(units)
                 yield from findings
@@ -259,7 +268,7 @@ class PartTask:
         dialect = replace(settings.dialect, index_tags=not settings.dialect.index_tags)
         other = replace(self.target, settings=replace(settings, dialect=dialect))
         spill = SpillWriter(None)
-        pass_over(other, self.part, lambda _table, chunk: spill.add(chunk))
+        pass_over(other, self.part, lambda _table, chunk, _data: spill.add(chunk))
         return self._compare_entries(spill, runs).wrong * 4 < compared.wrong
 
 

@@ -16,6 +16,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import Finding, OutputError, ReputError, counts
 from reput.format import names
 from reput.output.journal.journal import read_state
+from reput.remote.place import check_here
 from reput.replay.state import Opening
 from reput.store.lock import Holder, output_holder
 from reput.watch import table
@@ -144,6 +145,7 @@ def output_at(directory: Path) -> Path:
     Raises:
         OutputError: the directory isn't one.
     """
+    check_here(directory)
     root = Path(os.path.abspath(directory))
     if not has_begun(root):
         raise OutputError(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from reput.errors import StoreInUseError
 from reput.format import names
+from reput.remote.place import check_here
 from reput.store import files
 from reput.store.lock import Holder, output_holder
 from reput.store.outside import refuse_links
@@ -48,6 +49,7 @@ def stop(directory: Path, timeout: float = 90.0) -> Stopped:
         StoreInUseError: the tail has not stopped in time.
     """
     # A tail that waits for the log's first segment has no output yet, and stops all the same.
+    check_here(directory)
     root = Path(os.path.abspath(directory))
     refuse_links(root, [names.REPUT])
     holder = _holder(root)

@@ -14,6 +14,7 @@ from reput.cli.dump.text import index_line
 from reput.cli.output import settings_told
 from reput.config.log_places import absolute
 from reput.config.settings import StoreSettings
+from reput.config.stand_in import here
 from reput.dump.damage import Damage
 from reput.errors import SettingsError
 
@@ -67,6 +68,7 @@ def index_command(
         begin, stop = times_of(since, until)
         from reput.dump import index, places
 
+        path = here(path, derived=True)
         root = absolute(path)
         alone = root if root.is_dir() else root.parent
         settings = StoreSettings.load(

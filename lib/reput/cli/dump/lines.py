@@ -18,6 +18,7 @@ from reput.cli.dump.text import damage_line
 from reput.cli.output import Output, inline, let_go_of_stdout, told, unwritten
 from reput.dump.damage import Damage
 from reput.errors import ReputError
+from reput.remote import with_urls
 from reput.store.reading import unreadable
 from reput.words import SCHEMA_VERSION
 
@@ -67,7 +68,7 @@ class Lines:
         waiting, self._waiting = self._waiting, []
         try:
             if waiting:
-                sys.stdout.write("\n".join(waiting) + "\n")
+                sys.stdout.write(with_urls("\n".join(waiting)) + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
             raise

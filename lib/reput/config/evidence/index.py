@@ -15,10 +15,11 @@ import os
 import stat
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from reput.config.evidence.log import LogRecords
 from reput.config.evidence.sizes import Sizes
@@ -26,6 +27,8 @@ from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.store.listing import names_in
 from reput.store.reading import extents, reading
+
+_File = TypeVar("_File")
 
 WHAT = "index file"
 SETTINGS = ("maxHashSlotNum", "maxIndexNum")
@@ -124,6 +127,14 @@ def index_files(root: Path, log: LogRecords) -> IndexEvidence:
             if oldest is not None and oldest.has_tags in (None, newest.has_tags):
                 oldest = None
     return IndexEvidence(sizes, newest, oldest, tuple(unread))
+
+
+def telling(files: Sequence[_File]) -> list[_File]:
+    """Of a store's index files, in order, those that are worth being copied so that they tell.
+
+    The newest may just have been begun; the oldest may be of another release. Of the others lengths count.
+    """
+    return list(dict.fromkeys([*files[:1], *files[-2:]]))
 
 
 def _sizes(counts: Counter[tuple[int, int]], lengths: Counter[int], files: int) -> Sizes:

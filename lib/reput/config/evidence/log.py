@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from reput.format import commitlog, indexfile, javastring, names, properties
+from reput.remote import remote_store
 from reput.store.listing import names_seen
 from reput.store.reading import reading
 
@@ -58,7 +60,7 @@ class LogRecords:
         found = [
             (names.parse_offset_name(name), directory / name)
             for directory in directories
-            for name in names_seen(directory)
+            for name in _names_in(directory)
         ]
         self._segments = sorted((base, path) for base, path in found if base is not None)
 
@@ -73,8 +75,9 @@ class LogRecords:
         if not self._segments:
             return 0
         base, path = self._segments[-1]
+        elsewhere = remote_store(path)
         try:
-            return base + path.stat().st_size
+            return base + (path.stat().st_size if elsewhere is None else elsewhere.file_at(path).size)
         except (OSError, ValueError):
             return base
 
@@ -87,15 +90,25 @@ class LogRecords:
         if place < 0:
             return None
         base, path = self._segments[place]
+        elsewhere = remote_store(path)
         try:
+            if elsewhere is not None:
+                return _record(partial(elsewhere.read, path), offset - base, offset)
             with reading(path) as descriptor:
-                return _record(descriptor, offset - base, offset)
+                return _record(
+                    lambda start, stop: os.pread(descriptor, stop - start, start), offset - base, offset
+                )
         except (OSError, ValueError, OverflowError, struct.error, IndexError):
             return None
 
 
-def _record(descriptor: int, position: int, offset: int) -> LogRecord | None:
-    head = os.pread(descriptor, _HEAD, position)
+def _names_in(directory: Path) -> list[str]:
+    elsewhere = remote_store(directory)
+    return names_seen(directory) if elsewhere is None else elsewhere.names_in(directory)
+
+
+def _record(read: Callable[[int, int], bytes], position: int, offset: int) -> LogRecord | None:
+    head = read(position, position + _HEAD)
     size, magic = struct.unpack_from(">iI", head)
     (place,) = struct.unpack_from(">q", head, commitlog.PHYSICAL_OFFSET)
     queue_id, sys_flag = (
@@ -109,7 +122,7 @@ def _record(descriptor: int, position: int, offset: int) -> LogRecord | None:
     rest = size - behind_body
     if not 3 <= rest <= _MOST_BEHIND_BODY:
         return None
-    data = os.pread(descriptor, rest, position + behind_body)
+    data = read(position + behind_body, position + behind_body + rest)
     topic_at = 1 if magic == commitlog.MAGIC_V1 else 2
     topic_end = topic_at + int.from_bytes(data[:topic_at], "big")
     (length,) = struct.unpack_from(">h", data, topic_end)

@@ -73,17 +73,21 @@ def switches(root: Path, log: LogRecords) -> Switches:
 
 def _some_queues(directory: Path) -> Iterator[tuple[str, int, Path]]:
     """A queue of each of some topics, light ones and others."""
-    topics = names_seen(directory, _MOST_NAMES)
-    prefix = commitlog.LMQ_PREFIX.decode()
-    light = [topic for topic in topics if topic.startswith(prefix)]
-    others = [topic for topic in topics if not topic.startswith(prefix)]
-    for topic in (*_spread(light), *_spread(others)):
+    for topic in chosen(names_seen(directory, _MOST_NAMES)):
         queues = sorted(
             (int(name) for name in names_seen(directory / topic, _MOST_NAMES) if names.is_queue_id(name)),
             reverse=True,
         )
         if queues:
             yield topic, queues[0], directory / topic / str(queues[0])
+
+
+def chosen(topics: list[str]) -> list[str]:
+    """The topics of which a queue is looked at, that with the highest id."""
+    prefix = commitlog.LMQ_PREFIX.decode()
+    light = [topic for topic in topics if topic.startswith(prefix)]
+    others = [topic for topic in topics if not topic.startswith(prefix)]
+    return [*_spread(light), *_spread(others)]
 
 
 def _spread(found: list[str]) -> list[str]:

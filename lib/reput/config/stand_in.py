@@ -1,0 +1,246 @@
+"""The directory of this host that stands for a store elsewhere."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from reput.config.evidence.index import telling
+from reput.config.evidence.units import chosen
+from reput.errors import OutputError, StoreError
+from reput.format import names
+from reput.remote.client import RANGE, RemoteFile
+from reput.remote.place import is_url, url_of
+from reput.remote.store import EVIDENCE, STORE, RemoteStore, client_of, left_in
+from reput.store.space import check_free
+
+#: What a broker derives: copied whole where a command reads it, else some of it, as evidence.
+_DERIVED = frozenset({*names.QUEUES, names.INDEX})
+_AT_ONCE = 8
+_PREFIX = "reput-remote-"
+#: Nobody needs a directory any more that is older, unless a process holds it.
+_OLD_SECONDS = 86_400
+
+
+def here(store: Path, *, derived: bool, shared: bool = False) -> Path:
+    """A STORE's directory on this host; of one elsewhere, one that stands for it.
+
+    Args:
+        store: its directory, or its URL.
+        derived, shared: as for :func:`opened`.
+
+    Raises:
+        ReputError: as for :func:`opened`.
+    """
+    return opened(store, derived=derived, shared=shared).root if is_url(store) else store
+
+
+def opened(place: str | Path, *, derived: bool, shared: bool = False) -> RemoteStore:
+    """List a store elsewhere, and make the directory that stands for it.
+
+    Segments stay where they are. Copied are the store's own small files, those of config/, and DLedger's
+    checkpoint; of what a broker has derived, all or what :mod:`reput.config.evidence` looks at.
+
+    Args:
+        place: its URL.
+        derived: queues and index are wanted, too; else only what shows the store's settings.
+        shared: processes that come later read there, too, and another one may have made it already; it goes
+            when it is a day old. Else it goes when this process ends.
+
+    Raises:
+        SettingsError: it is no such URL, or what reads it isn't installed.
+        StoreError: it can't be read, or there is no store.
+        OutputError: there is no room for the copies.
+    """
+    url = url_of(place)
+    files = sorted(file for file in client_of(url).list() if _is_plain(file.name))
+    _check_is_store(url, files)
+    try:
+        _sweep()
+        if not shared:
+            home = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            _hold(home)
+            return _made(url, files, home, home, derived=derived)
+        key = json.dumps([url, derived, os.getuid(), files]).encode()
+        home = Path(tempfile.gettempdir(), _PREFIX + hashlib.sha256(key).hexdigest()[:32])
+        if home.is_dir() and home.lstat().st_uid == os.getuid():
+            os.utime(home)
+            return left_in(home)
+        making = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        try:
+            made = _made(url, files, making, home, derived=derived)
+            with suppress(OSError):  # another process was faster
+                making.rename(home)
+            return made
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+    except OSError as error:
+        raise OutputError(
+            "what was read elsewhere can't be kept for the run",
+            path=error.filename or tempfile.gettempdir(),
+            found=error.strerror or str(error),
+            next_step="Make room, or let TMPDIR name a directory with room",
+        ) from error
+
+
+def _check_is_store(url: str, files: list[RemoteFile]) -> None:
+    if not files:
+        raise StoreError(
+            "there is no store here",
+            path=url,
+            expected="a store, with commitlog/",
+            found="nothing whose name begins so",
+            next_step="Check the STORE argument",
+        )
+    if any(names.parse_offset_name(file.name) is not None for file in files):
+        raise StoreError(
+            "this is a commit log, not a store",
+            path=url,
+            expected="a store, with commitlog/",
+            found="segments",
+            next_step=f"Give the store that holds it: {url.rpartition('/')[0]}",
+        )
+
+
+def _made(url: str, files: list[RemoteFile], making: Path, home: Path, *, derived: bool) -> RemoteStore:
+    """Fill a directory, and know the store by it.
+
+    Args:
+        making: the directory.
+        home: what it will be called.
+    """
+    made = [file for file in files if file.name.partition("/")[0] in _DERIVED]
+    copied = [file for file in files if _is_small(file)] + (made if derived else [])
+    sample = [] if derived else list(_sample(made))
+    check_free(making, sum(file.size for file in (*copied, *sample)), f"copies of files of {url}")
+    root, evidence = making / STORE, making / EVIDENCE
+    left = set(files) - set(made)
+    for directory in {file.name.rpartition("/")[0] for file in left} | {names.COMMIT_LOG}:
+        (root / directory).mkdir(parents=True, exist_ok=True)
+    _copy(url, [(file, root / file.name) for file in copied])
+    if made and not derived:
+        _stand_in(made, evidence)
+        for entry in root.iterdir():
+            (evidence / entry.name).symlink_to(Path("..", STORE, entry.name))
+        _copy(url, [(file, evidence / file.name) for file in sample])
+    store = RemoteStore(url, home / STORE, tuple(sorted(left - set(copied))))
+    store.leave(making)
+    return store.register()
+
+
+def _hold(home: Path) -> None:
+    """Keep a directory until this process ends, and no longer."""
+    descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)  # let go of when the process ends, however it does
+    atexit.register(_removed, home, os.getpid())
+
+
+def _sweep() -> None:
+    """Remove what killed processes and earlier Spark sessions of this user left."""
+    for entry in os.scandir(tempfile.gettempdir()):
+        with suppress(OSError):  # somebody else is removing it
+            if not entry.name.startswith(_PREFIX) or entry.is_symlink() or not entry.is_dir():
+                continue
+            facts = entry.stat()
+            if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < _OLD_SECONDS:
+                continue
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(entry.path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def with_queues(store: RemoteStore, queues: Collection[str]) -> Path:
+    """Copy some queues whole; returns a directory that has them as the store does. It goes with the root.
+
+    Args:
+        queues: their directories, relative to the store.
+
+    Raises:
+        StoreError: they can't be read.
+        OutputError: there is no room for the copies.
+    """
+    directory = store.root.parent / "queues"
+    wanted = [file for file in client_of(store.url).list() if file.name.rpartition("/")[0] in queues]
+    check_free(store.root, sum(file.size for file in wanted), f"copies of files of {store.url}")
+    directory.mkdir(exist_ok=True)
+    _copy(store.url, [(file, directory / file.name) for file in wanted])
+    return directory
+
+
+def _is_plain(name: str) -> bool:
+    """Whether it could be a file's: a broker has written no other."""
+    parts = name.split("/")
+    return "\0" not in name and all(part not in ("", ".", "..") for part in parts)
+
+
+def _is_small(file: RemoteFile) -> bool:
+    """Whether a file is one of the store's own, of config/, or beside what DLedger writes."""
+    first, _, rest = file.name.partition("/")
+    return (
+        (not rest and file.size <= RANGE)
+        or first == names.CONFIG
+        or (first.startswith("dledger-") and "/" not in rest)
+    )
+
+
+def _sample(made: list[RemoteFile]) -> Iterator[RemoteFile]:
+    """What evidence opens of what a broker has derived; of the rest, lengths count."""
+    queues: dict[str, dict[str, dict[int, list[RemoteFile]]]] = {}
+    index = []
+    for file in made:
+        match file.name.split("/"):
+            case [names.INDEX, _]:
+                index.append(file)
+            case [kind, topic, queue, name] if names.is_queue_id(queue):
+                if names.parse_offset_name(name) is not None:
+                    queues.setdefault(kind, {}).setdefault(topic, {}).setdefault(int(queue), []).append(file)
+    for topics in queues.values():
+        for topic in chosen(sorted(topics)):
+            yield from topics[topic][max(topics[topic])][-2:]
+    yield from telling(index)
+
+
+def _stand_in(made: list[RemoteFile], evidence: Path) -> None:
+    """Files of the right lengths, without content."""
+    for file in made:
+        path = evidence / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as out:
+            out.truncate(file.size)
+
+
+def _copy(url: str, wanted: list[tuple[RemoteFile, Path]]) -> None:
+    """Copy files whole, some at once."""
+
+    def one(pair: tuple[RemoteFile, Path]) -> None:
+        file, path = pair
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as out:
+            for start in range(0, file.size, RANGE):
+                data = client_of(url).read(file, start, min(start + RANGE, file.size)).tobytes()
+                if data.count(0) < len(data):
+                    out.seek(start)
+                    out.write(data)
+            out.truncate(file.size)
+        os.utime(path, (file.changed_at, file.changed_at))
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(one, wanted))
+
+
+def _removed(home: Path, pid: int) -> None:
+    if os.getpid() == pid:
+        shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,343 @@
+"""Restoring a store from elsewhere: its segments are copied here, and queues and index made of the copies.
+
+One pass over the log: tasks scan a segment once its copy is flushed, while the next ones come. Settings are
+the store's own, as its files elsewhere show them (:mod:`reput.config.stand_in`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.config.stand_in import opened, with_queues
+from reput.errors import OutputError, SettingsError, UnsupportedError
+from reput.format import names
+from reput.job.carry import missing_queues
+from reput.job.copying import PARTIAL, SegmentCopies
+from reput.job.options import RebuildOptions
+from reput.job.plan import Intended, intended, prepare
+from reput.job.run import stage
+from reput.job.summary import Summary, summarize
+from reput.next_command import next_command
+from reput.remote import is_url
+from reput.remote.client import RemoteFile
+from reput.remote.store import RemoteStore
+from reput.store import files
+from reput.store.lock import StoreLock, check_store_free
+from reput.store.ownership import Owner
+from reput.store.space import check_free, free_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.output.writer import Progress
+
+_PLAN = "restore.json"
+#: Derived anew, or of no use to another broker.
+_MADE_HERE = frozenset({names.CHECKPOINT, names.LOCK, names.ABORT})
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The result of a restore; ``to_dict`` is what ``--json`` prints.
+
+    Attributes:
+        store: the URL where it was read.
+        output: the store here.
+        segments: copied by this run and earlier ones.
+        bytes: of these.
+        copied_bytes: of the segments that this run copied; of a dry run, would copy.
+        config_files: copied from config/.
+        left_out: files and directories of the store elsewhere that were neither copied nor made anew.
+        rebuilt: the result for queues and index; None for a dry run, and where all was done before.
+        next_steps: what to do with the store.
+        needed_bytes, free_bytes: of disk, for a dry run: what would be written, and what there is.
+    """
+
+    store: str
+    output: str
+    segments: int
+    bytes: int
+    copied_bytes: int
+    config_files: int
+    left_out: tuple[str, ...]
+    rebuilt: Summary | None = None
+    next_steps: tuple[str, ...] = ()
+    needed_bytes: int | None = None
+    free_bytes: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """As a rebuild's."""
+        return 0 if self.rebuilt is None else self.rebuilt.exit_code
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts as a JSON-ready mapping."""
+        rebuilt = self.rebuilt
+        facts = {name: getattr(self, name) for name in self.__slots__}
+        return {
+            **facts,
+            "left_out": list(self.left_out),
+            "next_steps": list(self.next_steps),
+            "findings": [] if rebuilt is None else [finding.to_dict() for finding in rebuilt.findings],
+            "rebuilt": None if rebuilt is None else rebuilt.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A restore that may begin."""
+
+    remote: RemoteStore
+    run: Intended
+    directory: Path
+    segments: list[RemoteFile]
+    config: list[Path]
+    left_out: tuple[str, ...]
+    begun: Mapping[str, object] | None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.begun is not None and self.begun["finished"] is True
+
+    @property
+    def missing(self) -> list[tuple[RemoteFile, Path]]:
+        """Segments of which there is no copy, and where it goes."""
+        copies = [(file, self.directory / names.COMMIT_LOG / Path(file.name).name) for file in self.segments]
+        return [(file, path) for file, path in copies if not path.exists()]
+
+    def result(self, copied: int, rebuilt: Summary | None = None) -> Restored:
+        return Restored(
+            store=self.remote.url,
+            output=str(self.directory),
+            segments=len(self.segments),
+            bytes=sum(file.size for file in self.segments),
+            copied_bytes=copied,
+            config_files=len(self.config),
+            left_out=self.left_out,
+            rebuilt=rebuilt,
+            next_steps=(self._check,),
+        )
+
+    @property
+    def _check(self) -> str:
+        """What shows how a broker will start on the store, before it does."""
+        settings = self.run.settings
+        return next_command(
+            "check", self.directory, broker_conf=settings.broker_conf, rocketmq_version=settings.release
+        )
+
+
+def restore(
+    place: str | Path,
+    options: RebuildOptions,
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
+    announce: Callable[[str], None] = lambda _text: None,
+) -> Restored:
+    """Copy a store from elsewhere, and make its queues, index and checkpoint.
+
+    Run again after whatever ended it, it continues: whole copies are kept, and so is what was derived.
+
+    Args:
+        place: the store's URL.
+        options: where to, and the settings; ``store`` isn't used.
+        start_spark, listener, announce: as for :func:`reput.job.rebuild`.
+
+    Raises:
+        ReputError: refused or failed. Nothing in the directory is an operator's; the same command continues.
+    """
+    planned = _plan(place, options)
+    if planned.is_finished:
+        return planned.result(0)
+    directory = planned.directory
+    _check_room(planned)
+    files.make_dirs(directory / names.REPUT)
+    files.make_dirs(directory / names.COMMIT_LOG)
+    with StoreLock(directory, Owner.default()):
+        # Another run may have ended between the look and the lock.
+        planned = replace(planned, begun=_begun(directory))
+        _check_begun(planned)
+        if planned.is_finished:
+            return planned.result(0)
+        missing = planned.missing
+        _note(planned, finished=False)
+        for path in planned.config:
+            target = directory / path.relative_to(planned.remote.root)
+            files.make_dirs(target.parent)
+            files.write_atomically(target, path.read_bytes())
+        copies = SegmentCopies(planned.remote.url, missing, directory)
+        remote = replace(planned.remote, copies=directory).register()
+        announce(f"copying {len(missing)} of {len(planned.segments)} segments from {remote.url}")
+        with copies:
+            done = _derive(remote, replace(options, store=remote.root), start_spark, listener, announce)
+        _note(planned, finished=True)
+    return planned.result(copies.copied, done)
+
+
+def _derive(
+    remote: RemoteStore,
+    options: RebuildOptions,
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[Progress, int], None],
+    announce: Callable[[str], None],
+) -> Summary:
+    """Make queues, index and checkpoint; the last files of queues without a message come from the store."""
+    started = time.perf_counter()
+    with prepare(options) as plan:
+        before = replace(plan.journal.state)
+        carried_from = cache(lambda: with_queues(remote, missing_queues(plan, remote.evidence_root)))
+        stages = stage(plan, start_spark, listener, announce, carried_from)
+        summary = summarize(plan, before, time.perf_counter() - started, None, stages, carried_from())
+    return replace(summary, store=remote.url)
+
+
+def preview_restore(place: str | Path, options: RebuildOptions) -> Restored:
+    """What :func:`restore` would do. Nothing is changed but for temporary files.
+
+    Raises:
+        ReputError: it would be refused.
+    """
+    planned = _plan(place, options)
+    copied = 0 if planned.is_finished else sum(file.size for file, _ in planned.missing)
+    needed = 0 if planned.is_finished else _check_room(planned)
+    return replace(planned.result(copied), needed_bytes=needed, free_bytes=free_bytes(planned.directory))
+
+
+def _plan(place: str | Path, options: RebuildOptions) -> _Planned:
+    if not is_url(place):
+        raise SettingsError(
+            "a restore reads a store elsewhere",
+            path=place,
+            expected="a URL, such as s3://BUCKET/PATH",
+            next_step="Copy what lies here, and run `reput rebuild --in-place` on the copy",
+        )
+    remote = opened(place, derived=False)
+    options = replace(options, store=remote.root)
+    run = intended(options)
+    if run.settings.dledger is not None:
+        raise UnsupportedError(
+            "a commit log that DLedger writes isn't restored",
+            path=remote.url,
+            found="enableDLegerCommitLog",
+            next_step="Let a new member of the group get it from the others",
+        )
+    directory = run.root
+    if directory.exists():
+        check_store_free(directory)
+    segments = [
+        file
+        for place in run.settings.commit_log_dirs
+        for file in remote.files_in(place)
+        if names.parse_offset_name(Path(file.name).name) is not None
+    ]
+    config = sorted(path for path in (remote.root / names.CONFIG).rglob("*") if path.is_file())
+    taken = {file.name for file in segments}
+    tops = {file.name.partition("/")[0] for file in remote.files if file.name not in taken}
+    tops |= {path.name for path in remote.root.iterdir() if path.is_file()}
+    begun = _begun(directory)
+    planned = _Planned(remote, run, directory, segments, config, tuple(sorted(tops - _MADE_HERE)), begun)
+    _check_begun(planned)
+    return planned
+
+
+def _begun(directory: Path) -> Mapping[str, object] | None:
+    """What an earlier run was about; None if there was none."""
+    path = directory / names.REPUT / _PLAN
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise OutputError(
+            "what an earlier restore noted can't be read",
+            path=path,
+            found=str(error),
+            next_step=f"Remove {directory}, and run the same command again",
+        ) from error
+    return found if isinstance(found, dict) else {}
+
+
+def _facts(planned: _Planned) -> dict[str, object]:
+    """What a run that continues has to find again."""
+    return {"url": planned.remote.url, "segments": [list(file) for file in planned.segments]}
+
+
+def _note(planned: _Planned, *, finished: bool) -> None:
+    data = json.dumps({**_facts(planned), "finished": finished})
+    files.write_atomically(planned.directory / names.REPUT / _PLAN, data.encode())
+
+
+def _check_begun(planned: _Planned) -> None:
+    """Refuse a directory that is another run's, or in use.
+
+    Raises:
+        OutputError: it is.
+    """
+    directory, begun = planned.directory, planned.begun
+    if begun is None:
+        if planned.run.journal.exists():
+            raise OutputError(
+                "this directory is the output of a rebuild",
+                path=directory,
+                expected="an empty directory, or one in which a restore began",
+                next_step="Choose another directory",
+            )
+        return
+    now = _facts(planned)
+    if begun.get("url") != now["url"]:
+        raise OutputError(
+            "a restore of another store began here",
+            path=directory,
+            expected=begun.get("url"),
+            found=now["url"],
+            next_step=f"Choose another directory, or remove {directory}",
+        )
+    if planned.is_finished:
+        return
+    changed = _first_difference(begun.get("segments"), planned.segments)
+    if changed is not None:
+        raise OutputError(
+            "the store has changed since the restore began",
+            path=f"{planned.remote.url}/{changed[0]}",
+            expected=changed[1],
+            found=changed[2],
+            next_step=f"Remove {directory}, and run the same command again",
+        )
+    if (directory / names.ABORT).exists():
+        raise OutputError(
+            "a broker was started on this directory before it was restored",
+            path=directory / names.ABORT,
+            next_step=f"Remove {directory}, and run the same command again",
+        )
+
+
+def _first_difference(then: object, now: Sequence[RemoteFile]) -> tuple[str, str, str] | None:
+    """Name, and what was and is of it, of the first segment that isn't what it was."""
+    before = {one[0]: f"{one[1]} bytes, {one[2]}" for one in then} if isinstance(then, list) else {}
+    after = {file.name: f"{file.size} bytes, {file.pin}" for file in now}
+    for name in sorted(before.keys() | after.keys()):
+        was, is_now = before.get(name, "none"), after.get(name, "none")
+        if was != is_now:
+            return name, was, is_now
+    return None
+
+
+def _check_room(planned: _Planned) -> int:
+    """Bytes that are still to be written, as far as can be told.
+
+    Raises:
+        OutputError: there is less room.
+    """
+    partial = [path.with_name(path.name + PARTIAL) for _, path in planned.missing]
+    there = sum(path.stat().st_blocks * 512 for path in partial if path.exists())
+    needed = sum(file.size for file, _ in planned.missing) - there
+    if not planned.run.journal.exists():
+        needed += planned.run.estimate.output_bytes
+    check_free(planned.directory, needed, "the restore")
+    return needed

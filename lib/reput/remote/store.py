@@ -1,0 +1,201 @@
+"""A store elsewhere, and the local directory that stands for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from reput.errors import StoreError
+from reput.format import names
+from reput.remote import client
+from reput.remote.client import RemoteFile
+
+#: Left beside the directory, so that another process on this host knows what it stands for.
+MANIFEST = "remote.json"
+STORE, EVIDENCE = "store", "evidence"
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class RemoteStore:
+    """A store elsewhere, as it was when it was listed.
+
+    Processes of one run know it by :meth:`register`, which unpickling calls, or by what lies beside its
+    directory.
+
+    Attributes:
+        url: without a slash at its end.
+        root: the local directory that stands for it; its name is this run's own.
+        files: those of the commit log, and all others of which ``root`` has no copy.
+        copies: the store here that gets a copy of each segment; None if none does.
+    """
+
+    url: str
+    root: Path
+    files: tuple[RemoteFile, ...]
+    copies: Path | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        copies = None if self.copies is None else str(self.copies)
+        return _restored, (self.url, str(self.root), tuple(map(tuple, self.files)), copies)
+
+    def register(self) -> RemoteStore:
+        """Make this process read paths below :attr:`root` from here; returns what it reads by.
+
+        That is another one where that one has :attr:`copies`, of which not all processes of a run know.
+        """
+        found = _known.get(str(self.root))
+        if found is None or found.copies is None:
+            found = _known[str(self.root)] = self
+        return found
+
+    def copy_of(self, path: str | Path) -> Path | None:
+        """Where the copy of a segment is, or will be; None if segments aren't copied."""
+        return None if self.copies is None else self.copies / names.COMMIT_LOG / Path(path).name
+
+    def leave(self, home: Path) -> None:
+        """Leave in the directory above :attr:`root` what it stands for, for other processes of this host."""
+        (home / MANIFEST).write_text(json.dumps([self.url, str(self.root), self.files]), encoding="utf-8")
+
+    @property
+    def evidence_root(self) -> Path:
+        """Where evidence of its settings is looked for: as :attr:`root`, with what a broker has derived."""
+        evidence = self.root.parent / EVIDENCE
+        return evidence if evidence.exists() else self.root
+
+    def file_at(self, path: str | Path) -> RemoteFile:
+        """The segment that a path below the root stands for.
+
+        Raises:
+            StoreError: there is none.
+        """
+        name = Path(path).relative_to(self.root).as_posix()
+        found = _by_name(self.files).get(name)
+        if found is None:
+            raise StoreError(
+                "there is no such segment",
+                path=f"{self.url}/{name}",
+                expected="one that was listed when the run was planned",
+                next_step="Check the STORE argument and storePathCommitLog in broker.conf",
+            )
+        return found
+
+    def names_in(self, directory: Path) -> list[str]:
+        """The names of :meth:`files_in`."""
+        return [file.name.rpartition("/")[2] for file in self.files_in(directory)]
+
+    def files_in(self, directory: Path) -> list[RemoteFile]:
+        """Those of :attr:`files` that lie in a directory below the root, by name."""
+        prefix = f"{directory.relative_to(self.root).as_posix()}/"
+        return sorted(
+            file
+            for file in self.files
+            if file.name.startswith(prefix) and "/" not in file.name[len(prefix) :]
+        )
+
+    def read(self, path: str | Path, start: int, stop: int) -> bytes:
+        """Bytes [start, stop) of a segment, as far as it goes.
+
+        Raises:
+            StoreError: they can't be read.
+        """
+        file = self.file_at(path)
+        stop = min(stop, file.size)
+        return bytes(client_of(self.url).read(file, start, stop)) if start < stop else b""
+
+
+def remote_store(path: str | Path) -> RemoteStore | None:
+    """The store elsewhere that a local path stands for, or lies in; None for what is here."""
+    text = os.fspath(path)
+    for root, store in _known.items():
+        if text.startswith(root) and text[len(root) : len(root) + 1] in ("", "/"):
+            return store
+    return None
+
+
+def left_in(home: Path) -> RemoteStore:
+    """The store that :meth:`RemoteStore.leave` was called for."""
+    return _restored(*json.loads((home / MANIFEST).read_text(encoding="utf-8")))
+
+
+def copying_mark(directory: Path) -> Path:
+    """The file that is in a restored store while more copies of segments may come."""
+    return directory / names.REPUT / "copying"
+
+
+def await_copy(path: str | Path) -> None:
+    """Wait until the copy of a segment is there; does nothing for a segment that isn't copied.
+
+    Raises:
+        StoreError: it won't come; the run's own error says why.
+    """
+    store = remote_store(path)
+    copy = None if store is None else store.copy_of(path)
+    if store is None or store.copies is None or copy is None:
+        return
+    mark = copying_mark(store.copies)
+    while not copy.exists():
+        # The last copy gets its name before the mark goes.
+        if not mark.exists() and not copy.exists():
+            raise StoreError("the segment was not copied", path=copy, found="copying has ended")
+        time.sleep(_POLL_SECONDS)
+
+
+def is_elsewhere(path: str | Path) -> bool:
+    """Whether a local path stands for something elsewhere."""
+    return remote_store(path) is not None
+
+
+def known(root: Path) -> RemoteStore | None:
+    """The store elsewhere that a directory stands for, made by this process or another on this host."""
+    store = remote_store(root)
+    if store is None and root.name == STORE and (root.parent / MANIFEST).exists():
+        store = left_in(root.parent)
+    return store
+
+
+def with_urls(text: str) -> str:
+    """A text for people and programs, with URLs for the directories that stand for them."""
+    for root, store in _known.items():
+        text = text.replace(str(store.root.parent / EVIDENCE), store.url).replace(root, store.url)
+    return text
+
+
+_known: dict[str, RemoteStore] = {}
+_clients: dict[tuple[int, str], client.Client] = {}
+
+
+def client_of(url: str) -> client.Client:
+    """This process's client of a store.
+
+    Raises:
+        StoreError: the process was forked from one that has read elsewhere. The clients' threads don't come
+            along, so that it would wait forever.
+        SettingsError: as for :func:`reput.remote.client.client`.
+    """
+    pid = os.getpid()
+    if any(owner != pid for owner, _ in _clients):
+        raise StoreError(
+            "a forked process can't read stores elsewhere after its parent did",
+            path=url,
+            next_step="Start the process anew (multiprocessing: spawn), or read before it is forked",
+        )
+    if (pid, url) not in _clients:
+        _clients[pid, url] = client.client(url)
+    return _clients[pid, url]
+
+
+def _restored(url: str, root: str, files: Iterable[Iterable[Any]], copies: str | None = None) -> RemoteStore:
+    found = tuple(RemoteFile(*one) for one in files)
+    return RemoteStore(url, Path(root), found, None if copies is None else Path(copies)).register()
+
+
+@lru_cache(maxsize=8)
+def _by_name(files: tuple[RemoteFile, ...]) -> dict[str, RemoteFile]:
+    return {file.name: file for file in files}

@@ -1,0 +1,76 @@
+"""A store in HDFS: what reads it says what it says of the same store here. One test, for the JVM's sake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reput.format import names
+from reput.store.compare import compare
+from tests.golden.store import unpack
+from tests.rebuilds import Command, environment, run
+from tests.remote.hdfs import hdfs, upload
+
+
+def test_no_name_node(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reput.remote.client._WAITS", (0.01,))
+    told = command("stats", "hdfs://127.0.0.1:9/store")
+    assert told.code == 2
+    assert "Connection refused (os error 111), 2 times. Check the network" in " ".join(told.stderr.split())
+    told = command("stats", "hdfs://no-such-name-service/store")
+    assert told.code == 2
+    assert "No NameNode hosts found" in told.stderr
+    assert "Check the URL" in told.stderr
+
+
+@pytest.mark.spark
+def test_a_store_in_hdfs(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hdfs_native import Client, WriteOptions
+
+    from reput.remote.segment import RemoteSegment
+
+    monkeypatch.setattr("reput.remote.client._WAITS", (0.01, 0.01))
+    store = unpack("5.3.3-mixed", tmp_path / "store")
+    store.write_topics_json()
+    with hdfs(tmp_path / "hdfs") as file_system:
+        url = upload(file_system, store.root, "/broker-a/store")
+
+        for words in (["dump", "commitlog", "STORE", "--stats"], ["topics", "STORE"]):
+            here, there = (
+                command(*[place if word == "STORE" else word for word in words])
+                for place in (store.root, url)
+            )
+            assert (there.code, here.code) == (0, 0), there.stderr
+            assert there.stdout.replace(url, "STORE") == here.stdout.replace(str(store.root), "STORE")
+
+        conf = store.write_broker_conf(tmp_path / "broker.conf")  # not before: one nearby is said
+        words = ["rebuild", url, "--out", tmp_path / "out", "--broker-conf", conf]
+        done = run(*words, "--rocketmq-version", store.version, env=environment())
+        assert done.code == 0, done.stderr
+        assert compare(store.root, tmp_path / "out").differences == ()
+
+        told = command("stats", f"{file_system}/nothing")
+        assert told.code == 2
+        assert f"{file_system}/nothing: it isn't there" in told.stderr
+
+        client = Client(file_system)
+        first = f"/broker-a/store/{names.COMMIT_LOG}/{names.offset_name(0)}"
+        began = RemoteSegment.__init__
+
+        def change(self: RemoteSegment, *arguments: object, **more: object) -> None:
+            monkeypatch.setattr(RemoteSegment, "__init__", began)
+            with client.create(first, WriteOptions(replication=1, overwrite=True)) as out:
+                out.write(b"another one")
+            began(self, *arguments, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(RemoteSegment, "__init__", change)
+        told = command("stats", url)
+        assert told.code == 2
+        assert f"{file_system}{first}: it has changed since the run was planned" in told.stderr.replace(
+            "\n", " "
+        )
+
+    told = command("stats", url)
+    assert told.code == 2
+    assert "Check the network and the server" in told.stderr

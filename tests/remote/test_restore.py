@@ -1,0 +1,323 @@
+"""``reput restore``: a store from an S3 server, whole whatever ends a run, and a broker that starts on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+
+from reput.config.stand_in import opened
+from reput.errors import StoreError
+from reput.format import names
+from reput.format.consumequeue import unit
+from reput.job.copying import PARTIAL, SegmentCopies
+from reput.output.journal.journal import read_state
+from reput.remote.client import RemoteFile
+from reput.remote.store import RemoteStore, await_copy
+from reput.store import files
+from reput.store.compare import compare
+from tests.compat.broker import Broker
+from tests.compat.conf import conf_text
+from tests.compat.message import Message
+from tests.compat.workloads import SMALL_FILES
+from tests.crash import Dying, died
+from tests.golden.store import GoldenStore
+from tests.rebuilds import Command, Outcome, broker_conf, environment, golden, run, start, tree
+from tests.remote import gateway as servers
+from tests.remote.gateway import BUCKET, SECRET, Gateway, breaking, s3
+
+pytestmark = [
+    pytest.mark.slow,  # the server is built, once per user
+    pytest.mark.skipif(servers.why_not() is not None, reason=f"NOT TESTED: {servers.why_not()}"),
+    pytest.mark.usefixtures("credentials"),
+]
+
+
+def uploaded(gateway: Gateway, name: str, tmp_path: Path) -> tuple[GoldenStore, str, list[str]]:
+    """A golden store here, its URL, and the options that go with it."""
+    store = golden(name, tmp_path)
+    store.write_topics_json()
+    url = gateway.upload(store.root, f"{tmp_path.name}/store")
+    return store, url, ["-c", str(broker_conf(store)), "--rocketmq-version", store.version]
+
+
+def assert_restored(store: GoldenStore, out: Path) -> None:
+    """Log, settings, and what is derived are the store's."""
+    found = compare(store.root, out)
+    assert found.differences == ()
+    assert found.queue_bytes > 0
+    for name in (names.COMMIT_LOG, names.CONFIG):
+        assert tree(out / name) == tree(store.root / name)
+    assert not (out / names.REPUT / "copying").exists()
+
+
+def said(done: Outcome) -> str:
+    assert done.code == 2, done.stdout + done.stderr
+    return done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["4.9.7-crash", "5.5.0-mixed"])
+def test_a_store_comes_whole(gateway: Gateway, name: str, tmp_path: Path) -> None:
+    store, url, conf = uploaded(gateway, name, tmp_path)
+    out = tmp_path / "restored"
+    words = ["restore", url, "--out", out, *conf, "--json"]
+    env = environment(**gateway.environment())
+    would = json.loads(run(*words, "--dry-run", env=env).stdout)
+    assert not out.exists()
+    done = run(*words, "--max-bytes-per-trigger", "100k", env=env)
+    assert done.code == 0, done.stderr
+    assert_restored(store, out)
+    facts = json.loads(done.stdout)
+    assert facts["copied_bytes"] == facts["bytes"] == would["copied_bytes"]
+    assert facts["rebuilt"]["batches"] > 1
+    assert facts["next_steps"][0].startswith(f"reput check {out} ")
+    kept = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
+    for hidden in (SECRET.encode(), b"reput-remote-"):
+        assert hidden not in kept + done.stdout.encode() + done.stderr.encode()
+
+    # Nothing is done again, whatever a broker has made of it since.
+    first = min((out / names.COMMIT_LOG).iterdir())
+    first.unlink()
+    again = run(*words, env=env)
+    assert (again.code, json.loads(again.stdout)["rebuilt"]) == (0, None)
+    assert not first.exists()
+
+
+@pytest.mark.spark
+def test_killed_again_and_again_it_continues(gateway: Gateway, tmp_path: Path) -> None:
+    store, url, conf = uploaded(gateway, "5.3.3-mixed", tmp_path)
+    out = tmp_path / "restored"
+    journal = out / names.REPUT / names.JOURNAL
+
+    def copies() -> int:
+        return sum(path.name.isdecimal() for path in (out / names.COMMIT_LOG).iterdir())
+
+    moments: list[Callable[[], object]] = [
+        lambda: any(path.name.endswith(PARTIAL) for path in (out / names.COMMIT_LOG).iterdir()),
+        lambda: journal.exists() and read_state(journal)[1].batches >= 2,
+    ]
+    with breaking(gateway) as slow:
+        slow.delay = 0.15
+        words = ["restore", url, "--out", out, *conf, "--max-bytes-per-trigger", "64k", "--json"]
+        env = environment(**{**gateway.environment(), "AWS_ENDPOINT_URL": slow.endpoint})
+        kept = 0
+        for moment in moments:
+            process = start(*words, env=env)
+            deadline = time.monotonic() + 120
+            while not _seen(moment):
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            assert copies() >= kept
+            kept = copies()
+        slow.delay = 0.0
+        done = run(*words, env=env)
+    assert done.code == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["copied_bytes"] < facts["bytes"]
+    assert facts["rebuilt"]["new_messages"] < facts["rebuilt"]["messages"]
+    assert_restored(store, out)
+
+
+def _seen(moment: Callable[[], object]) -> bool:
+    try:
+        return bool(moment())
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.spark
+def test_the_last_files_of_expired_queues_come_too(gateway: Gateway, tmp_path: Path) -> None:
+    """Without one the next queueOffset would be 0, and consumers' offsets past the queue's end."""
+    store = golden("5.3.3-lost-head", tmp_path)
+    start = store.manifest["log"]["start"]
+    last = store.root / names.CONSUME_QUEUE / "Expired" / "3" / names.offset_name(2000)
+    last.parent.mkdir(parents=True)
+    units = b"".join(unit(position, 100, 7) for position in range(start - 700, start, 100))
+    last.write_bytes(units.ljust(1000, b"\0"))
+    url, out = gateway.upload(store.root, f"{tmp_path.name}/store"), tmp_path / "restored"
+    conf = ["-c", broker_conf(store), "--rocketmq-version", store.version]
+    done = run("restore", url, "-o", out, *conf, "--json", env=environment(**gateway.environment()))
+    assert done.code == 0, done.stderr
+    assert json.loads(done.stdout)["rebuilt"]["carried_queues"] == ["Expired:3"]
+    assert tree(out / names.CONSUME_QUEUE) == tree(store.root / names.CONSUME_QUEUE)
+
+
+@pytest.mark.compat
+@pytest.mark.spark
+def test_a_broker_starts_on_it(gateway: Gateway, tmp_path: Path) -> None:
+    topics, config = ("Orders", "Payments"), {**SMALL_FILES, "timerWheelEnable": False}
+    root, out = tmp_path / "store", tmp_path / "restored"
+
+    def everything(broker: Broker) -> list[Any]:
+        found = [broker.query_by_key(topic, f"key{n}") for topic in topics for n in range(0, 60, 7)]
+        return [[broker.consume_all(topic) for topic in topics], found]
+
+    with Broker("5.5.0", root, config) as broker:
+        for topic in topics:
+            broker.create_topic(topic, 2)
+        broker.produce(
+            Message(topic, n % 2, f"{topic} {n}".encode(), keys=f"key{n} all", uniq_key=f"u{n}")
+            for n in range(300)
+            for topic in topics
+        )
+        broker.wait_dispatched()
+        before = everything(broker)
+    shutil.rmtree(root / names.INDEX)
+    url = gateway.upload(root, f"{tmp_path.name}/store")
+    (tmp_path / "broker.conf").write_text(conf_text(config), encoding="utf-8")
+    conf = ["-c", tmp_path / "broker.conf", "--rocketmq-version", "5.5.0"]
+    done = run("restore", url, "--out", out, *conf, env=environment(**gateway.environment()))
+    assert done.code == 0, done.stderr
+    shutil.rmtree(root)
+    with Broker("5.5.0", out, config) as broker:
+        assert everything(broker) == before
+        (sent,) = broker.produce([Message("Orders", 0, b"one more", keys="after", uniq_key="another")])
+        broker.wait_dispatched()
+        assert [one.unique_key for one in broker.query_by_key("Orders", "after")] == ["another"]
+        queue = [message for message in broker.consume_all("Orders") if message.queue_id == 0]
+        assert queue[-1].queue_offset == sent.queue_offset == len(queue) - 1
+
+
+def test_what_is_refused(
+    gateway: Gateway, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, url, conf = uploaded(gateway, "5.3.3-tiny", tmp_path)
+    out = tmp_path / "restored"
+
+    def refused(place: object = url, directory: Path = out) -> str:
+        return said(command("restore", place, "--out", directory, *conf, "--dry-run"))  # type: ignore[arg-type]
+
+    assert "expected a URL" in refused(store.root)
+    assert "there is no store here" in refused(f"s3://{BUCKET}/{tmp_path.name}/nothing")
+    (full := tmp_path / "full").mkdir()
+    (full / "file").touch()
+    assert "the output directory is not empty" in refused(directory=full)
+    monkeypatch.setattr("reput.store.space.free_bytes", lambda _path: 1 << 20)
+    assert "the restore" in refused()
+    assert not out.exists()
+
+
+def begun(gateway: Gateway, tmp_path: Path) -> tuple[str, list[str], Path, Path]:
+    """A restore that noted what it is about; returns URL, options, directory and the segment here."""
+    from reput.job import restore as job
+    from reput.job.options import RebuildOptions
+
+    store, url, conf = uploaded(gateway, "5.3.3-tiny", tmp_path)
+    out = tmp_path / "restored"
+    options = RebuildOptions(
+        store=Path(), out=out, broker_conf=broker_conf(store), rocketmq_version=store.version
+    )
+    planned = job._plan(url, options)
+    files.make_dirs(out / names.REPUT)
+    job._note(planned, finished=False)
+    return url, conf, out, min((store.root / names.COMMIT_LOG).iterdir())
+
+
+@pytest.mark.parametrize("how", ["changed", "grown", "gone"])
+def test_a_store_that_changes_between_two_runs(
+    gateway: Gateway, command: Command, how: str, tmp_path: Path
+) -> None:
+    url, conf, out, segment = begun(gateway, tmp_path)
+    key = f"{url.removeprefix(f's3://{BUCKET}/')}/commitlog/"
+    if how == "changed":
+        obstore.put(s3(gateway), key + segment.name, segment.read_bytes()[:-1] + b"\1")
+    elif how == "grown":
+        obstore.put(s3(gateway), f"{key}{segment.stat().st_size:020}", bytes(segment.stat().st_size))
+    else:
+        obstore.put(s3(gateway), f"{key}{1 << 40:020}", segment.read_bytes())
+        obstore.delete(s3(gateway), key + segment.name)
+    told = said(command("restore", url, "--out", out, *conf))
+    assert "the store has changed since the restore began" in told
+    assert url in told
+
+
+def test_a_directory_of_something_else(gateway: Gateway, command: Command, tmp_path: Path) -> None:
+    url, conf, out, _ = begun(gateway, tmp_path)
+    (out / names.ABORT).touch()
+    assert "a broker was started on this directory" in said(command("restore", url, "-o", out, *conf))
+    (out / names.ABORT).unlink()
+    note = out / names.REPUT / "restore.json"
+    note.write_text(note.read_text().replace(url, f"{url}-other"))
+    assert "a restore of another store began here" in said(command("restore", url, "-o", out, *conf))
+    note.write_text("{")
+    assert "can't be read" in said(command("restore", url, "-o", out, *conf))
+    note.unlink()
+    (out / names.REPUT / names.JOURNAL).touch()
+    assert "the output of a rebuild" in said(command("restore", url, "-o", out, *conf))
+
+
+@pytest.mark.spark
+def test_a_segment_that_cant_be_had_ends_the_run(gateway: Gateway, tmp_path: Path) -> None:
+    """Its tasks wait for a copy that won't come; the error is the server's."""
+    store, url, conf = uploaded(gateway, "5.3.3-mixed", tmp_path)
+    out, key = tmp_path / "restored", f"{tmp_path.name}/store/commitlog/{names.offset_name(4 * 65536)}"
+    held = (store.root / names.COMMIT_LOG / names.offset_name(4 * 65536)).read_bytes()
+    with breaking(gateway) as slow:
+        slow.delay = 0.15
+        env = environment(**{**gateway.environment(), "AWS_ENDPOINT_URL": slow.endpoint})
+        process = start("restore", url, "--out", out, *conf, "--json", env=env)
+        while not (out / names.REPUT / "restore.json").exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        obstore.delete(s3(gateway), key)
+        stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 2, stderr
+    assert json.loads(stdout)["path"] == f"s3://{BUCKET}/{key}"
+    assert "Traceback" not in stderr
+    obstore.put(s3(gateway), key, held)
+    done = run("restore", url, "--out", out, *conf, env=environment(**gateway.environment()))
+    assert done.code == 0, done.stderr
+    assert_restored(store, out)
+
+
+def remote_of(gateway: Gateway, tmp_path: Path) -> tuple[RemoteStore, list[RemoteFile], Path]:
+    store, url, _ = uploaded(gateway, "5.3.3-tiny", tmp_path)
+    remote = opened(url, derived=False)
+    return remote, remote.files_in(remote.root / names.COMMIT_LOG), store.root / names.COMMIT_LOG
+
+
+def test_a_copy_has_its_name_only_when_it_is_whole(
+    gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, segments, here = remote_of(gateway, tmp_path)
+    step = 0
+    while True:
+        step += 1
+        out = tmp_path / f"out{step}"
+        (out / names.REPUT).mkdir(parents=True)
+        wanted = [(one, out / names.COMMIT_LOG / Path(one.name).name) for one in segments]
+        copies = SegmentCopies(remote.url, wanted, out)
+        copies._running.touch()
+        with monkeypatch.context() as patched:
+            patched.setattr(files, "system", Dying(step))
+            ended = died(copies._run)
+        for _, path in wanted:
+            if path.exists():
+                assert path.read_bytes() == (here / path.name).read_bytes()
+        if not ended:
+            assert copies._error is None
+            assert all(path.exists() for _, path in wanted)
+            break
+    assert step > 5
+
+
+def test_waiting_ends_with_copying(gateway: Gateway, tmp_path: Path) -> None:
+    remote, segments, _ = remote_of(gateway, tmp_path)
+    out = tmp_path / "out"
+    (out / names.REPUT).mkdir(parents=True)
+    store = replace(remote, copies=out).register()
+    with pytest.raises(StoreError, match="copying has ended"):
+        await_copy(store.root / segments[0].name)
