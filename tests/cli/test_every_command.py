@@ -72,10 +72,10 @@ ON_SPARK = {
     "verify": "STORE CONF",
     "verify-many": "STORE CONF",
 }
-#: Needs a session with the jar of Delta Lake (``tests/spark/test_catalog.py``); its refusals are tried here.
-WITH_DELTA = {"catalog"}
 #: A packed environment takes minutes (``test_packed.py``); a tail ends when it is told to (``test_tail.py``).
-NOT_RUN = {"pack", "tail"}
+#: A store elsewhere needs a server (``tests/remote``).
+MADE_NEW = {"restore": "STORE --out NEW", "tail": "STORE --out NEW"}
+NOT_RUN = {"pack", *MADE_NEW}
 
 
 def test_every_command_is_run_here() -> None:
@@ -155,7 +155,7 @@ NO_STORE = {"demo", "pack"}
 def test_what_is_not_there_is_named(reput: Command, tmp_path: Path, command: str) -> None:
     """One line that names it, and the same as JSON."""
     nowhere = tmp_path / "nowhere"
-    template = {**RUNS, **ON_SPARK, "tail": "STORE --out NEW"}[command].replace(" CONF", "")
+    template = {**RUNS, **ON_SPARK, **MADE_NEW}[command].replace(" CONF", "")
     places = {**dict.fromkeys(("STORE", "OUTPUT", "EXPORT", "DIGEST"), nowhere), "NEW": tmp_path / "new"}
     words = [str(places.get(word, word)) for word in template.split()]
     said = reput("-q", *command.split(), *words)
@@ -176,13 +176,14 @@ def test_what_is_not_there_is_named(reput: Command, tmp_path: Path, command: str
 ALONE = {
     "dump commitlog", "dump checkpoint", "dump consumequeue", "dump index", "export", "digest", "doctor",
     "demo", "pack", "resend", "status", "stop", "rebuild-many", "verify-many",
+    "restore",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("command", sorted(set(ALL) - ALONE))
 def test_the_log_itself_is_no_store(reput: Command, store: GoldenStore, tmp_path: Path, command: str) -> None:
     log, new = store.root / names.COMMIT_LOG, tmp_path / "new"
-    template = {**RUNS, **ON_SPARK, "tail": "STORE --out NEW"}[command].replace(" CONF", "")
+    template = {**RUNS, **ON_SPARK, **MADE_NEW}[command].replace(" CONF", "")
     words = [str({"STORE": log, "NEW": new}.get(word, word)) for word in template.split()]
     said = reput("-q", *command.split(), *words)
     assert (said.code, said.stdout, new.exists()) == (2, "", False)
@@ -218,7 +219,7 @@ UNMOUNTED = {
 #: What isn't about the log of a store; and a tail, which waits for a log that isn't there yet.
 WITHOUT_LOG = {
     "dump checkpoint", "dump consumequeue", "dump index", "undo", "status", "stop", "resend", "demo", "pack",
-    "tail",
+    "restore", "tail",
 }  # fmt: skip
 
 
@@ -296,7 +297,7 @@ def test_what_takes_no_zone_prints_no_time(placed: Placed, command: str, reput: 
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("command", sorted(set(ON_SPARK) - WITH_DELTA))
+@pytest.mark.parametrize("command", sorted(ON_SPARK))
 def test_the_same_of_those_that_start_spark(
     placed: Placed,
     command: str,

@@ -18,6 +18,7 @@ import pytest
 from reput.cli.dump.lines import Lines
 from reput.format import names
 from reput.format.commitlog import BLANK_LENGTH, MIN_RECORD_LENGTH
+from reput.log import segments
 from reput.log.segments import map_segment
 from reput.query import QueryStore
 from reput.query.log import LogReader
@@ -215,9 +216,9 @@ def test_a_read_past_either_end_of_guarded_memory_is_a_crash(at_end: bool) -> No
 def test_all_that_reads_a_segment_gets_guarded_memory(specimen: Specimen) -> None:
     path = specimen.place / specimen.of(names.COMMIT_LOG)[0]
     with guarded_segments(at_end=True):
-        found = messages.__dict__["map_segment"](path, 100)
+        found = messages.__dict__["open_segment"](path, 100).data
         assert found.ctypes.data % os.sysconf("SC_PAGESIZE") == os.sysconf("SC_PAGESIZE") - 100
-    assert messages.__dict__["map_segment"] is map_segment
+    assert segments.map_segment is map_segment
     assert found.tobytes() == path.read_bytes()[:100]
 
 
