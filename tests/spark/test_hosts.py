@@ -103,7 +103,7 @@ from reput.source import read
 from reput.spark.sessions import session, spark_error
 
 asked = json.loads(Path(sys.argv[1]).read_text())
-spark = session("hosts", delta=True, settings={
+spark = session("hosts", settings={
     "spark.task.maxFailures": "1",
     # Both workers have a task: none is given out before both are there.
     "spark.cores.max": "2",
