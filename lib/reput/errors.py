@@ -123,6 +123,13 @@ class LogWentBackError(StoreError):
         return int(found[-1]) if found else None
 
 
+class RemoteStoreError(ReputError):
+    """A store elsewhere can't be read, or isn't what it was when the run was planned: that ends a run.
+
+    No :class:`StoreError`: what deals with one of a file here would take it for something that isn't there.
+    """
+
+
 class StoreInUseError(ReputError):
     """A broker, or another reput, holds the store or the output."""
 

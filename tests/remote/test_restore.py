@@ -16,13 +16,13 @@ import obstore
 import pytest
 
 from reput.config.stand_in import opened
-from reput.errors import StoreError
+from reput.errors import RemoteStoreError, StoreError
 from reput.format import names
 from reput.format.consumequeue import unit
 from reput.job.copying import PARTIAL, SegmentCopies
 from reput.output.journal.journal import read_state
 from reput.remote.client import RemoteFile
-from reput.remote.store import RemoteStore, await_copy
+from reput.remote.store import RemoteStore, await_copy, client_of
 from reput.store import files
 from reput.store.compare import compare
 from tests.compat.broker import Broker
@@ -85,6 +85,7 @@ def test_a_store_comes_whole(gateway: Gateway, name: str, tmp_path: Path) -> Non
     for hidden in (SECRET.encode(), b"reput-remote-"):
         assert hidden not in kept + done.stdout.encode() + done.stderr.encode()
 
+    assert not list((out / names.COMMIT_LOG).glob("*unfinished*"))
     # Nothing is done again, whatever a broker has made of it since.
     first = min((out / names.COMMIT_LOG).iterdir())
     first.unlink()
@@ -120,6 +121,7 @@ def test_killed_again_and_again_it_continues(gateway: Gateway, tmp_path: Path) -
                 time.sleep(0.01)
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+            assert "Don't start" in run("check", out, *conf).stdout, "nor will a broker"
             assert copies() >= kept
             kept = copies()
         slow.delay = 0.0
@@ -257,6 +259,33 @@ def test_a_directory_of_something_else(gateway: Gateway, command: Command, tmp_p
     note.unlink()
     (out / names.REPUT / names.JOURNAL).touch()
     assert "the output of a rebuild" in said(command("restore", url, "-o", out, *conf))
+    (out / names.REPUT / names.JOURNAL).unlink()
+    (out / names.COMMIT_LOG).mkdir()
+    (out / names.COMMIT_LOG / names.offset_name(0)).touch()
+    assert "this directory is a store" in said(command("restore", url, "-o", out, *conf))
+
+
+def test_what_a_broker_has_made_is_no_copy(gateway: Gateway, command: Command, tmp_path: Path) -> None:
+    url, conf, out, segment = begun(gateway, tmp_path)
+    (out / names.LOCK).write_bytes(b"lock")
+    assert "a broker was started on this directory" in said(command("restore", url, "-o", out, *conf))
+    (out / names.LOCK).unlink()
+    (out / names.COMMIT_LOG).mkdir()
+    (out / names.COMMIT_LOG / segment.name).write_bytes(b"short")
+    assert "this is no copy of the segment" in said(command("restore", url, "-o", out, *conf))
+
+
+def test_a_broker_conf_that_names_another_commit_log(
+    gateway: Gateway, command: Command, tmp_path: Path
+) -> None:
+    """As where log and queues are on disks of their own; what lies there on this host isn't looked at."""
+    _, url, conf = uploaded(gateway, "5.3.3-tiny", tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with Path(conf[1]).open("a") as file:
+        file.write(f"storePathRootDir=/data/store\nstorePathCommitLog={tmp_path / 'elsewhere'}\n")
+    would = command("restore", url, "-o", tmp_path / "out", *conf, "--dry-run", "--json")
+    assert would.code == 0, would.stderr
+    assert json.loads(would.stdout)["segments"] > 0
 
 
 @pytest.mark.spark
@@ -314,10 +343,45 @@ def test_a_copy_has_its_name_only_when_it_is_whole(
     assert step > 5
 
 
+def test_a_failed_copy_writes_into_no_other_file(
+    gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its descriptor's number may be another file's by the time that a late range comes."""
+    big = tmp_path / "big" / names.COMMIT_LOG / names.offset_name(0)
+    big.parent.mkdir(parents=True)
+    big.write_bytes(b"\1" * (32 << 20))
+    remote = opened(gateway.upload(big.parents[1], f"{tmp_path.name}/big"), derived=False)
+    (segment,) = remote.files_in(remote.root / names.COMMIT_LOG)
+    read, out, others = client_of(remote.url).read, tmp_path / "out", []
+    (out / names.REPUT).mkdir(parents=True)
+
+    def late(file: RemoteFile, start: int, stop: int) -> Any:
+        if not start:
+            raise StoreError("no such range")
+        time.sleep(0.3)
+        return read(file, start, stop)
+
+    monkeypatch.setattr(client_of(remote.url), "read", late)
+    copies = SegmentCopies(remote.url, [(segment, out / names.COMMIT_LOG / big.name)], out)
+
+    def run_beside() -> None:
+        with copies:
+            while copies._error is None:
+                time.sleep(0.01)
+            others.extend((tmp_path / f"other{number}").open("w+b") for number in range(8))
+            time.sleep(1)
+
+    with pytest.raises(StoreError):
+        run_beside()
+    assert [os.fstat(other.fileno()).st_size for other in others] == [0] * 8
+    for other in others:
+        other.close()
+
+
 def test_waiting_ends_with_copying(gateway: Gateway, tmp_path: Path) -> None:
     remote, segments, _ = remote_of(gateway, tmp_path)
     out = tmp_path / "out"
     (out / names.REPUT).mkdir(parents=True)
     store = replace(remote, copies=out).register()
-    with pytest.raises(StoreError, match="copying has ended"):
+    with pytest.raises(RemoteStoreError, match="copying has ended"):
         await_copy(store.root / segments[0].name)

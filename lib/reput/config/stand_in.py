@@ -21,13 +21,12 @@ from reput.errors import OutputError, StoreError
 from reput.format import names
 from reput.remote.client import RANGE, RemoteFile
 from reput.remote.place import is_url, url_of
-from reput.remote.store import EVIDENCE, STORE, RemoteStore, client_of, left_in
+from reput.remote.store import EVIDENCE, PREFIX, STORE, RemoteStore, client_of, left_in
 from reput.store.space import check_free
 
 #: What a broker derives: copied whole where a command reads it, else some of it, as evidence.
 _DERIVED = frozenset({*names.QUEUES, names.INDEX})
 _AT_ONCE = 8
-_PREFIX = "reput-remote-"
 #: Nobody needs a directory any more that is older, unless a process holds it.
 _OLD_SECONDS = 86_400
 
@@ -68,15 +67,15 @@ def opened(place: str | Path, *, derived: bool, shared: bool = False) -> RemoteS
     try:
         _sweep()
         if not shared:
-            home = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            home = Path(tempfile.mkdtemp(prefix=PREFIX))
             _hold(home)
             return _made(url, files, home, home, derived=derived)
         key = json.dumps([url, derived, os.getuid(), files]).encode()
-        home = Path(tempfile.gettempdir(), _PREFIX + hashlib.sha256(key).hexdigest()[:32])
+        home = Path(tempfile.gettempdir(), PREFIX + hashlib.sha256(key).hexdigest()[:32])
         if home.is_dir() and home.lstat().st_uid == os.getuid():
             os.utime(home)
             return left_in(home)
-        making = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        making = Path(tempfile.mkdtemp(prefix=PREFIX))
         try:
             made = _made(url, files, making, home, derived=derived)
             with suppress(OSError):  # another process was faster
@@ -149,7 +148,7 @@ def _sweep() -> None:
     """Remove what killed processes and earlier Spark sessions of this user left."""
     for entry in os.scandir(tempfile.gettempdir()):
         with suppress(OSError):  # somebody else is removing it
-            if not entry.name.startswith(_PREFIX) or entry.is_symlink() or not entry.is_dir():
+            if not entry.name.startswith(PREFIX) or entry.is_symlink() or not entry.is_dir():
                 continue
             facts = entry.stat()
             if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < _OLD_SECONDS:

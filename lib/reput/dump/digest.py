@@ -19,7 +19,7 @@ from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.dump.extent import of_log
 from reput.dump.places import LogPlace, log_place
-from reput.errors import Fact, ReputError, SettingsError
+from reput.errors import Fact, RemoteStoreError, ReputError, SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.log.segments import open_segment
@@ -296,6 +296,8 @@ def write(
                     done.not_read.append(_missing(Digest(*queue, low, high, "")))
                 else:
                     lines.append(_line(Digest(*queue, low, high, sha256)))
+        except RemoteStoreError:
+            raise
         except ReputError as error:
             done.not_read.append(str(error))
     done.ranges = len(lines) - 1
@@ -331,6 +333,8 @@ def compare(
             path, kind = names.queue_directory(here.settings.root, one.topic, queue_id), "queue-differs"
             try:
                 found = here.units(one.topic, queue_id, one.start, one.end)
+            except RemoteStoreError:
+                raise
             except ReputError as error:
                 done.not_read.append(str(error))
                 continue

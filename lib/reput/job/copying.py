@@ -67,10 +67,9 @@ class SegmentCopies:
 
     def _run(self) -> None:
         try:
-            with ThreadPoolExecutor(_AT_ONCE, "copying") as pool:
-                for file, path in self._wanted:
-                    if not self._stopping.is_set():
-                        self._copy(pool, file, path)
+            for file, path in self._wanted:
+                if not self._stopping.is_set():
+                    self._copy(file, path)
         except ReputError as error:
             self._error = error
         except Exception as error:  # noqa: BLE001 - in a thread nobody else would say it
@@ -79,10 +78,11 @@ class SegmentCopies:
             with suppress(OutputError):
                 files.remove_tree(self._running)
 
-    def _copy(self, pool: ThreadPoolExecutor, file: RemoteFile, path: Path) -> None:
+    def _copy(self, file: RemoteFile, path: Path) -> None:
         partial = path.with_name(path.name + PARTIAL)
         files.remove_tree(partial)
-        with files.opened(partial, file.size, None) as fd:
+        # The pool ends before the descriptor is closed: another file may get its number.
+        with files.opened(partial, file.size, None) as fd, ThreadPoolExecutor(_AT_ONCE, "copying") as pool:
 
             def copy(start: int) -> int:
                 if self._stopping.is_set():
@@ -93,8 +93,12 @@ class SegmentCopies:
                     files.pwrite_all(fd, data, start)
                 return stop - start
 
-            for length in pool.map(copy, range(0, file.size, RANGE)):
-                self.copied += length
+            try:
+                for length in pool.map(copy, range(0, file.size, RANGE)):
+                    self.copied += length
+            except BaseException:
+                self._stopping.set()
+                raise
             if self._stopping.is_set():
                 return
             files.fsync_file(fd)

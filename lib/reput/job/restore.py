@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from reput.output.writer import Progress
 
 _PLAN = "restore.json"
+#: No broker starts while this is in commitlog/: it has no segment's length.
+_BARRIER = "restore.unfinished"
 #: Derived anew, or of no use to another broker.
 _MADE_HERE = frozenset({names.CHECKPOINT, names.LOCK, names.ABORT})
 
@@ -107,9 +109,23 @@ class _Planned:
 
     @property
     def missing(self) -> list[tuple[RemoteFile, Path]]:
-        """Segments of which there is no copy, and where it goes."""
+        """Segments of which there is no copy, and where it goes.
+
+        Raises:
+            OutputError: something else is there.
+        """
         copies = [(file, self.directory / names.COMMIT_LOG / Path(file.name).name) for file in self.segments]
-        return [(file, path) for file, path in copies if not path.exists()]
+        missing = [(file, path) for file, path in copies if not path.exists()]
+        for file, path in copies:
+            if path.exists() and path.stat().st_size != file.size:
+                raise OutputError(
+                    "this is no copy of the segment",
+                    path=path,
+                    expected=f"{file.size} bytes, or no file",
+                    found=f"{path.stat().st_size} bytes",
+                    next_step=f"Remove {self.directory}, and run the same command again",
+                )
+        return missing
 
     def result(self, copied: int, rebuilt: Summary | None = None) -> Restored:
         return Restored(
@@ -153,9 +169,10 @@ def restore(
         ReputError: refused or failed. Nothing in the directory is an operator's; the same command continues.
     """
     planned = _plan(place, options)
+    directory, barrier = planned.directory, planned.directory / names.COMMIT_LOG / _BARRIER
     if planned.is_finished:
+        files.remove_tree(barrier)
         return planned.result(0)
-    directory = planned.directory
     _check_room(planned)
     files.make_dirs(directory / names.REPUT)
     files.make_dirs(directory / names.COMMIT_LOG)
@@ -167,6 +184,9 @@ def restore(
             return planned.result(0)
         missing = planned.missing
         _note(planned, finished=False)
+        with files.opened(barrier, 1, None) as fd:
+            files.fsync_file(fd)
+        files.fsync_dir(barrier.parent)
         for path in planned.config:
             target = directory / path.relative_to(planned.remote.root)
             files.make_dirs(target.parent)
@@ -177,6 +197,7 @@ def restore(
         with copies:
             done = _derive(remote, replace(options, store=remote.root), start_spark, listener, announce)
         _note(planned, finished=True)
+        files.remove_tree(barrier)
     return planned.result(copies.copied, done)
 
 
@@ -281,9 +302,10 @@ def _check_begun(planned: _Planned) -> None:
     """
     directory, begun = planned.directory, planned.begun
     if begun is None:
-        if planned.run.journal.exists():
+        log = directory / names.COMMIT_LOG
+        if planned.run.journal.exists() or (log.exists() and any(log.iterdir())):
             raise OutputError(
-                "this directory is the output of a rebuild",
+                "this directory is a store, or the output of a rebuild",
                 path=directory,
                 expected="an empty directory, or one in which a restore began",
                 next_step="Choose another directory",
@@ -298,23 +320,26 @@ def _check_begun(planned: _Planned) -> None:
             found=now["url"],
             next_step=f"Choose another directory, or remove {directory}",
         )
-    if planned.is_finished:
-        return
+    since = "it was restored" if planned.is_finished else "the restore began"
     changed = _first_difference(begun.get("segments"), planned.segments)
     if changed is not None:
         raise OutputError(
-            "the store has changed since the restore began",
+            f"the store has changed since {since}",
             path=f"{planned.remote.url}/{changed[0]}",
             expected=changed[1],
             found=changed[2],
-            next_step=f"Remove {directory}, and run the same command again",
+            next_step=f"Choose another directory, or remove {directory}, to restore what is there now",
         )
-    if (directory / names.ABORT).exists():
-        raise OutputError(
-            "a broker was started on this directory before it was restored",
-            path=directory / names.ABORT,
-            next_step=f"Remove {directory}, and run the same command again",
-        )
+    if planned.is_finished:
+        return
+    # A broker writes into its lock; reput doesn't.
+    for path, is_brokers in ((directory / names.ABORT, True), (directory / names.LOCK, False)):
+        if path.exists() and (is_brokers or path.stat().st_size):
+            raise OutputError(
+                "a broker was started on this directory before it was restored",
+                path=path,
+                next_step=f"Remove {directory}, and run the same command again",
+            )
 
 
 def _first_difference(then: object, now: Sequence[RemoteFile]) -> tuple[str, str, str] | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from reput.errors import ReputError, SettingsError, StoreError
+from reput.errors import RemoteStoreError, ReputError, SettingsError
 from reput.remote.place import HDFS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Client(Protocol):
         """All files.
 
         Raises:
-            StoreError: they can't be listed.
+            RemoteStoreError: they can't be listed.
         """
         ...
 
@@ -77,7 +77,7 @@ class Client(Protocol):
         """Bytes [start, stop) of a file.
 
         Raises:
-            StoreError: they can't be read, or the file isn't what it was when it was listed.
+            RemoteStoreError: they can't be read, or the file isn't what it was when it was listed.
         """
         ...
 
@@ -226,7 +226,7 @@ def _tried(place: str, attempt: Callable[[], _Found]) -> _Found:
         except ReputError:
             raise
         except FileNotFoundError:
-            raise StoreError(
+            raise RemoteStoreError(
                 "it isn't there",
                 path=place,
                 found="no such object, bucket or directory",
@@ -241,13 +241,13 @@ def _tried(place: str, attempt: Callable[[], _Found]) -> _Found:
     raise AssertionError  # the loop returns or raises
 
 
-def _failed(place: str, words: str, tries: int) -> StoreError:
+def _failed(place: str, words: str, tries: int) -> RemoteStoreError:
     step = "Check the network and the server, then run the same command again"
     if _SKEWED in words:
         step = "Set this host's clock: signatures hold for some minutes"
     elif tries == 1:
         step = "Check the URL, the credentials in the environment, and what they may read (docs/remote.md)"
-    return StoreError(
+    return RemoteStoreError(
         "it can't be read",
         path=place,
         found=words if tries == 1 else f"{words}, {tries} times",
@@ -257,7 +257,7 @@ def _failed(place: str, words: str, tries: int) -> StoreError:
 
 def _check_pin(place: str, file: RemoteFile, size: int, pin: str) -> None:
     if (size, pin) != (file.size, file.pin):
-        raise StoreError(
+        raise RemoteStoreError(
             "it has changed since the run was planned",
             path=place,
             expected=f"{file.size} bytes, {file.pin}",
@@ -273,7 +273,7 @@ def _in_few_words(error: Exception) -> str:
     told = [one[1].strip(" .") for one in (status, code, message) if one is not None]
     if told:
         return ": ".join(told)
-    first = text.split("\n\nDebug source", 1)[0].splitlines()[0] if text else type(error).__name__
+    first = next(iter(text.split("\n\nDebug source", 1)[0].splitlines()), "") or type(error).__name__
     return re.sub(r"\?\S*", "", first)[:300]  # an Azure token is in the query
 
 

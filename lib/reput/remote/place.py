@@ -47,23 +47,22 @@ def url_of(text: str | Path) -> str:
     url = _URL.sub(r"\1://", str(text), count=1).rstrip("/")
     try:
         parts = urlsplit(url)
-    except ValueError as error:
-        raise SettingsError(
-            "the URL of a store can't be understood", expected="s3://BUCKET/PATH", found=str(error)
-        ) from None
-    if parts.scheme.lower() not in SCHEMES:
-        raise SettingsError(
-            "no store can be read from here",
-            path=url if parts.password is None else None,
-            expected=f"a directory, or a URL of {', '.join(SCHEMES)}",
-            found=f"{parts.scheme}:",
-            next_step="Mount it, or copy the store",
-        )
+    except ValueError:  # says what was given, with a password in it
+        raise SettingsError("the URL of a store can't be understood", expected="s3://BUCKET/PATH") from None
+    # Before anything shows it: what stands behind ? may be a key.
     if parts.password is not None or _NOT_IN_URLS.search(url) is not None:
         raise SettingsError(
             "a URL of a store has no password, and none of ?, #, %, quotes, backslashes and blanks",
             expected=f"{parts.scheme}://BUCKET/PATH",
             next_step="Give credentials in the environment (docs/remote.md)",
+        )
+    if parts.scheme.lower() not in SCHEMES:
+        raise SettingsError(
+            "no store can be read from here",
+            path=url,
+            expected=f"a directory, or a URL of {', '.join(SCHEMES)}",
+            found=f"{parts.scheme}:",
+            next_step="Mount it, or copy the store",
         )
     if not parts.netloc:
         raise SettingsError(

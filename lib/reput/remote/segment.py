@@ -58,18 +58,27 @@ class RemoteSegment:
         """Have [start, stop) there, as far as the segment goes.
 
         Raises:
-            StoreError: it can't be read, or isn't what was planned with.
+            RemoteStoreError: it can't be read, or isn't what was planned with.
         """
         start, stop = max(start, 0) // _LEAST * _LEAST, -(-stop // _LEAST) * _LEAST
-        wanted = self._missing(start, min(stop, len(self.data)))
-        for span in wanted:
-            for piece in _pieces(*span):
-                self._begin(piece)
-        for piece in list(self._coming):
-            if not any(piece[0] < end and begin < piece[1] for begin, end in wanted):
-                continue
-            self._coming.pop(piece).result()
-            self._note(piece)
+        stop = min(stop, len(self.data))
+        try:
+            while missing := self._missing(start, stop):
+                for piece in [piece for span in missing for piece in _pieces(*span)]:
+                    if len(self._coming) <= _AHEAD:  # not all at once: what has failed is to end soon
+                        self._begin(piece)
+                awaited = [one for one in self._coming if one[0] < stop and start < one[1]]
+                self._take((awaited or [*self._coming])[0])
+        except BaseException:
+            for coming in self._coming.values():
+                coming.cancel()
+            self._coming.clear()
+            raise
+
+    def _take(self, piece: tuple[int, int]) -> None:
+        """Wait for a range that is coming."""
+        self._coming.pop(piece).result()
+        self._note(piece)
 
     def has(self, start: int, stop: int) -> bool:
         """Whether [start, stop) is there, as far as the segment goes."""
@@ -82,7 +91,7 @@ class RemoteSegment:
             The position up to which all is there from ``start`` on.
 
         Raises:
-            StoreError: as for :meth:`fetch`.
+            RemoteStoreError: as for :meth:`fetch`.
         """
         length = len(self.data)
         missing = self._missing(start, length)
@@ -104,6 +113,8 @@ class RemoteSegment:
     def _let_go(self, start: int, stop: int) -> None:
         """Give the memory of whole pages back."""
         start, stop = (at - at % _PAGE for at in (start, stop))
+        for piece in [one for one in self._coming if one[0] < stop]:
+            self._take(piece)  # else it would be noted as there when it isn't any more
         self._memory.madvise(mmap.MADV_DONTNEED, start, stop - start)
         self._fetched = [(max(begin, stop), end) for begin, end in self._fetched if end > stop]
 

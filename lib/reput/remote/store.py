@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from reput.errors import StoreError
+from reput.errors import RemoteStoreError
 from reput.format import names
 from reput.remote import client
 from reput.remote.client import RemoteFile
@@ -19,6 +19,8 @@ from reput.remote.client import RemoteFile
 #: Left beside the directory, so that another process on this host knows what it stands for.
 MANIFEST = "remote.json"
 STORE, EVIDENCE = "store", "evidence"
+#: How the name of the directory with these begins.
+PREFIX = "reput-remote-"
 _POLL_SECONDS = 0.02
 
 
@@ -73,12 +75,12 @@ class RemoteStore:
         """The segment that a path below the root stands for.
 
         Raises:
-            StoreError: there is none.
+            RemoteStoreError: there is none.
         """
         name = Path(path).relative_to(self.root).as_posix()
         found = _by_name(self.files).get(name)
         if found is None:
-            raise StoreError(
+            raise RemoteStoreError(
                 "there is no such segment",
                 path=f"{self.url}/{name}",
                 expected="one that was listed when the run was planned",
@@ -103,7 +105,7 @@ class RemoteStore:
         """Bytes [start, stop) of a segment, as far as it goes.
 
         Raises:
-            StoreError: they can't be read.
+            RemoteStoreError: they can't be read.
         """
         file = self.file_at(path)
         stop = min(stop, file.size)
@@ -133,7 +135,7 @@ def await_copy(path: str | Path) -> None:
     """Wait until the copy of a segment is there; does nothing for a segment that isn't copied.
 
     Raises:
-        StoreError: it won't come; the run's own error says why.
+        RemoteStoreError: it won't come; the run's own error says why.
     """
     store = remote_store(path)
     copy = None if store is None else store.copy_of(path)
@@ -143,7 +145,7 @@ def await_copy(path: str | Path) -> None:
     while not copy.exists():
         # The last copy gets its name before the mark goes.
         if not mark.exists() and not copy.exists():
-            raise StoreError("the segment was not copied", path=copy, found="copying has ended")
+            raise RemoteStoreError("the segment was not copied", path=copy, found="copying has ended")
         time.sleep(_POLL_SECONDS)
 
 
@@ -155,7 +157,8 @@ def is_elsewhere(path: str | Path) -> bool:
 def known(root: Path) -> RemoteStore | None:
     """The store elsewhere that a directory stands for, made by this process or another on this host."""
     store = remote_store(root)
-    if store is None and root.name == STORE and (root.parent / MANIFEST).exists():
+    is_made = root.name == STORE and root.parent.name.startswith(PREFIX)
+    if store is None and is_made and (root.parent / MANIFEST).exists():
         store = left_in(root.parent)
     return store
 
@@ -175,13 +178,13 @@ def client_of(url: str) -> client.Client:
     """This process's client of a store.
 
     Raises:
-        StoreError: the process was forked from one that has read elsewhere. The clients' threads don't come
-            along, so that it would wait forever.
+        RemoteStoreError: the process was forked from one that has read elsewhere. The clients' threads don't
+            come along, so that it would wait forever.
         SettingsError: as for :func:`reput.remote.client.client`.
     """
     pid = os.getpid()
     if any(owner != pid for owner, _ in _clients):
-        raise StoreError(
+        raise RemoteStoreError(
             "a forked process can't read stores elsewhere after its parent did",
             path=url,
             next_step="Start the process anew (multiprocessing: spawn), or read before it is forked",

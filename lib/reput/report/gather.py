@@ -16,7 +16,7 @@ import reput
 from reput.broker.files import Listing
 from reput.broker.snapshot import IndexEntry, Snapshot, take
 from reput.config.settings import StoreSettings
-from reput.errors import ReputError, StoreError
+from reput.errors import RemoteStoreError, ReputError, StoreError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.lag import Flag, LagReport, lag
@@ -199,6 +199,8 @@ class _Gathering:
         """What came of it; None, with a note, of a part that can't be read."""
         try:
             return work()
+        except RemoteStoreError:
+            raise
         except ReputError as error:
             self._facts.not_seen.append(f"{what}: {error}")
         except OSError as error:
@@ -250,6 +252,8 @@ class _Gathering:
             return
         try:
             check, found = checked(snapshot, _STARTS)
+        except RemoteStoreError:
+            raise
         except ReputError as error:
             self._check_failed(error)
             return
@@ -316,6 +320,8 @@ class _Gathering:
         self._say("verifying")
         try:
             report = verify()
+        except RemoteStoreError:
+            raise
         except ReputError as error:
             self._not_run(VERIFY, asks, f"it failed: {error}")
             self._facts.not_seen.append(f"what `reput verify` would say: {error}")

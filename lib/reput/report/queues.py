@@ -15,7 +15,7 @@ from reput.broker.problem import StartFailsError
 from reput.broker.queue import QueueModel
 from reput.broker.snapshot import Queue, Snapshot
 from reput.config.topics import batch_queue_topics
-from reput.errors import ReputError, SettingsError
+from reput.errors import RemoteStoreError, ReputError, SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.segments import CommitLog
@@ -128,6 +128,8 @@ class _Looking:
                     last_time = self._last_time(model)
             except IndexError:
                 problem = _ODD_FILES  # such as one that begins between two units
+            except RemoteStoreError:
+                raise
             except (OSError, ValueError, StartFailsError, ReputError) as error:
                 problem = str(error)
         if self.past is not None and most is not None:

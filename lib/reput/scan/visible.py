@@ -48,6 +48,7 @@ class Visible:
         self._data = data
         self._arriving = arriving
         self._stop_at = stop_at
+        self._largest = largest
         self._enough = min(stop_at + largest, len(data))
         self._shown = 0
 
@@ -97,7 +98,7 @@ class Visible:
             data, end = self.at(position)
             is_all = self._arriving is None or len(data) >= self._enough
             # What begins in the last bytes may go on in those that aren't there.
-            last = self._stop_at if is_all else max(position, end - (self._enough - self._stop_at))
+            last = self._stop_at if is_all else max(position, end - self._largest)
             found = kernel.find_record(data, base, position, last, v2, entries)
             if found >= 0 or self._arriving is None or is_all:
                 return found
