@@ -73,6 +73,7 @@ class Appending:
         self._table = table
         self._listener = listener
         self._read = self._messages = 0
+        self._token = ""
 
     def append(self, start_spark: Callable[[], SparkSession], standing: Standing, end: int | None) -> None:
         """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
@@ -157,6 +158,16 @@ class Appending:
         self.commits += 1
 
     def _check_alone(self) -> None:
+        # On another host, where locks don't meet, a run has taken this one for dead, and removed its files.
+        mark = _mark(self._options.table)
+        if not mark.exists() or mark.read_text(encoding="utf-8") != self._token:
+            raise OutputError(
+                "another run writes to the table",
+                path=self._options.table,
+                expected=f"{mark.name} as this run left it",
+                found="another one's" if mark.exists() else "none",
+                next_step="Let one run at a time write to it, and run the same command again",
+            )
         expected = self._table.cursor
         self._table.refresh()
         found = self._table.cursor
@@ -179,6 +190,7 @@ class Appending:
         remove_unnamed(self._table)
         token = secrets.token_hex(8)
         files.write_atomically(_mark(table), token.encode())
+        self._token = token
         try:
             with runner.shared(table, None, ()):
                 yield runner, Writer(table, token, self._options.bodies, locks=runner.is_local)

@@ -16,6 +16,9 @@ from reput.catalog.table import File
 SMALL, LARGE = 4 << 20, 16 << 20
 #: Of a merged file; they are in memory together.
 MOST_ROWS = 1 << 19
+#: Bytes of log between the first file's end and the last one's: in memory rows are as large as there, and in
+#: files bodies may be a small part of that.
+MOST_LOG = 128 << 20
 #: Small files of one day that make it due before it is over.
 MANY = 16
 
@@ -42,7 +45,9 @@ def due(live: Iterable[File], today: date | None = None) -> Iterator[list[File]]
         for _, file in sorted(small, key=lambda one: one[0]):
             with_it = [*merged, file]
             is_large = (
-                sum(one.size for one in with_it) > LARGE or sum(one.rows for one in with_it) > MOST_ROWS
+                sum(one.size for one in with_it) > LARGE
+                or sum(one.rows for one in with_it) > MOST_ROWS
+                or (file.last or 0) - (with_it[0].last or 0) > MOST_LOG
             )
             if merged and is_large:
                 yield from [merged] if len(merged) > 1 else []

@@ -220,6 +220,7 @@ def _statistics(found: Any) -> dict[str, object]:
         for column in map(group.column, range(group.num_columns)):
             name, known = column.path_in_schema, column.statistics
             if known is None or not known.has_null_count:
+                unknown.add(name)
                 continue
             nulls[name] = nulls.get(name, 0) + known.null_count
             if not known.has_min_max:

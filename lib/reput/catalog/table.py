@@ -259,15 +259,10 @@ class Table:
         log = self.path / _LOG
         entry = f"{self.version:020d}"
         for name in (f"{entry}.json", f"{entry}.checkpoint.parquet", "_last_checkpoint"):
-            try:
-                descriptor = os.open(log / name, os.O_RDONLY)
-            except FileNotFoundError:
-                continue
-            try:
-                files.fsync_file(descriptor)
-            finally:
-                os.close(descriptor)
+            if (log / name).exists():
+                _fsync(log / name)
         files.fsync_dir(log)
+        files.fsync_dir(self.path)
 
     def step_back(self, offset: int) -> None:
         """Take the messages from a physical offset on out, and set the cursor there, in one commit.
@@ -277,10 +272,18 @@ class Table:
         """
         if self._delta is None:
             raise ValueError("the table isn't there")
+        before = {file.path for file in self.files()}
         with self._reported("written"):
             found = self._delta.delete(f'"physicalOffset" >= {offset}', commit_properties=_cursor_at(offset))
             if not found["num_deleted_rows"]:  # then nothing was committed
                 self._commit([], _cursor_at(offset))
+        self.refresh()
+        # What deltalake has written anew, it hasn't flushed.
+        made = [self.path / file.path for file in self.files() if file.path not in before]
+        for path in made:
+            _fsync(path)
+        for directory in {path.parent for path in made}:
+            files.fsync_dir(directory)
         self._flush()
 
     def _query(self, text: str) -> pa.Table | None:
@@ -299,12 +302,19 @@ class Table:
         Raises:
             OutputError: in its place.
         """
-        from deltalake.exceptions import DeltaError, TableNotFoundError
+        from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
         try:
             yield
         except TableNotFoundError:
             raise
+        except CommitFailedError as error:
+            raise OutputError(
+                "another process has changed the table meanwhile",
+                path=self.path,
+                found=str(error).splitlines()[0],
+                next_step="Run the same command again when no other runs",
+            ) from error
         except Exception as error:
             # DataFusion raises the plain class.
             if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:
@@ -328,6 +338,15 @@ def known_by(messages: pa.Table) -> pa.Table:
             column = column.cast(pa.timestamp("ms", "UTC"))
         columns.append(column.cast(pa.int64()).fill_null(_NO_TIME))
     return pa.table(columns, names=list(KNOWN_BY))
+
+
+def _fsync(path: Path) -> None:
+    with files.reporting("can't open it to flush it", path):
+        descriptor = os.open(path, os.O_RDONLY)
+    try:
+        files.fsync_file(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _add(file: Written, *, data_change: bool) -> AddAction:

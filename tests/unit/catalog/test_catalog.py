@@ -22,7 +22,7 @@ from deltalake.schema import PrimitiveType
 
 from reput.catalog import beside, compaction, rows, run, standing
 from reput.catalog.appending import Appending, remove_unnamed
-from reput.catalog.compaction import LARGE, MANY, MOST_ROWS, SMALL, due
+from reput.catalog.compaction import LARGE, MANY, MOST_LOG, MOST_ROWS, SMALL, due
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.run import Catalog
@@ -38,13 +38,14 @@ from reput.errors import (
     StoreError,
     StoreInUseError,
 )
-from reput.format import commitlog
+from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.job.options import RebuildOptions
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
 from reput.query.log import LogReader
 from reput.source import messages
+from reput.store import files
 from reput.store.lock import OutputLock
 from tests.golden.store import unpack
 from tests.stores import LogWriter
@@ -492,6 +493,8 @@ def test_small_files_are_merged_when_there_are_many() -> None:
     assert [len(group) for group in due(large)] == [LARGE // (SMALL - 1)] * 4
     rows = [replace(file, rows=MOST_ROWS // 8) for file in many]
     assert [len(group) for group in due(rows)] == [8, 8]
+    spread = [replace(file, last=(file.last or 0) * (MOST_LOG // 4)) for file in many]
+    assert {len(group) for group in due(spread)} <= {5, 1}, "of the log, too"
     # A larger one stays as it is, and so does one of which nobody knows where it lies in the log.
     assert _due([*many[1:], _file(99, 1, SMALL)], _FIRST) == []
     assert _due([*many[1:], replace(many[0], last=None)], _FIRST) == []
@@ -829,6 +832,40 @@ def test_two_runs_do_not_share_a_table(held: _Held) -> None:
     options = CatalogOptions(held.settings.root, held.path, held.settings.broker_conf, "5.3.3")
     with Catalog(options), pytest.raises(StoreInUseError, match="until it is stopped"):
         Catalog(options).__enter__()
+
+
+def test_a_run_whose_files_another_one_has_removed_commits_nothing(held: _Held) -> None:
+    """As on hosts whose locks don't meet: the other one takes it for dead."""
+
+    def other() -> None:
+        (held.path / names.REPUT / "catalog-files").unlink(missing_ok=True)
+
+    with pytest.raises(OutputError, match="another run writes to the table"):
+        run.catalog(_options(held), lambda: _Here(other))  # type: ignore[arg-type,return-value]
+    assert Table(held.path).cursor is None
+    assert run.catalog(_options(held), _Here).messages == len(held.places)  # type: ignore[arg-type]
+
+
+def test_what_is_written_anew_by_a_step_back_is_flushed(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = held.hold(0, 40, held.place(40))
+    flushed: list[Path] = []
+    real = files.fsync_file
+    monkeypatch.setattr(
+        files,
+        "fsync_file",
+        lambda fd: (flushed.append(files.path_of(fd)), real(fd)),  # type: ignore[func-returns-value]
+    )
+    table.step_back(held.place(20))
+    (file,) = table.files()
+    assert held.path / file.path in flushed
+    assert held.path / "_delta_log" / f"{table.version:020d}.json" in flushed
+
+
+def test_what_another_process_commits_meanwhile_is_no_damage(held: _Held) -> None:
+    one, other = held.hold(0, 40, held.place(40)), Table(held.path)
+    other.step_back(held.place(20))
+    with pytest.raises(OutputError, match="another process has changed the table meanwhile"):
+        one.step_back(held.place(10))
 
 
 def test_runs_are_told_as_one() -> None:
