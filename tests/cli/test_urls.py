@@ -23,6 +23,7 @@ MORE = {
     "recover": ["--plan"],
     "report": ["--out", "OUT"],
     "resend": ["--name-server", "127.0.0.1:9"],
+    "restore": ["--out", "OUT"],
     "tail": ["--out", "OUT"],
 }
 TAKE_STORES = [name for name in ALL if name not in ("demo", "doctor", "pack")]

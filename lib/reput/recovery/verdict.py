@@ -15,7 +15,7 @@ from reput.words import counted
 #: What a start neither stops at nor loses anything by.
 _HARMLESS = frozenset({"stray-index-file", "stray-directory", "empty-file", "broken-config"})
 #: What a start may make, or make again: that depends on the release and on what its walk reads.
-_MAY_BE_MADE = frozenset({"no-queues", "no-index", "index-unsafe"})
+MAY_BE_MADE = frozenset({"no-queues", "no-index", "index-unsafe", "checkpoint-length"})
 #: After a crash the messages may never have been flushed.
 _MAY_NEVER_HAVE_BEEN = frozenset({PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD})
 _MESSAGES_GONE = frozenset({"log-cut", "segment-deleted"})
@@ -62,8 +62,7 @@ def of_check(release: str, store: str, problems: Sequence[Problem], *, clean: bo
     if stops:
         return Verdict(Sort.DOES_NOT_START, _does_not_start(release, store, stops))
     bad = [problem for problem in problems if problem.kind not in _HARMLESS]
-    not_sure = _MAY_BE_MADE if clean else _MAY_BE_MADE | _MAY_NEVER_HAVE_BEEN
-    if any(problem.kind not in not_sure for problem in bad):
+    if any(loses(problem, clean=clean) for problem in bad):
         text = f"Don't start RocketMQ {release} with {store}: it would start, and lose data or not find it"
         return Verdict(Sort.LOSES, f"{text} ({_kinds(bad)})")
     if bad:
@@ -72,6 +71,12 @@ def of_check(release: str, store: str, problems: Sequence[Problem], *, clean: bo
     if problems:
         return Verdict(Sort.HARMLESS, f"RocketMQ {release} starts with {store}; what was found does no harm")
     return Verdict(Sort.NOTHING_FOUND, f"RocketMQ {release} starts with {store}; nothing wrong was found")
+
+
+def loses(problem: Problem, *, clean: bool) -> bool:
+    """Whether a start with it is known to lose data, or not to come about; as for :func:`of_check`."""
+    not_sure = _HARMLESS | MAY_BE_MADE if clean else _HARMLESS | MAY_BE_MADE | _MAY_NEVER_HAVE_BEEN
+    return problem.stops or problem.kind not in not_sure
 
 
 def of_plan(

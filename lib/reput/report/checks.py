@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from reput.broker.config_files import LOST_CONFIG
 from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot
 from reput.errors import Finding, ReputError
 from reput.recovery.check import check_snapshot
-from reput.recovery.losses import LOG_GONE
-from reput.recovery.past_end import CHECKPOINT_AHEAD, INDEX_AHEAD, PAST_LOG_END
+from reput.recovery.verdict import loses
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Found
 from reput.words import counted
 
@@ -24,10 +22,6 @@ CHECK, LOG, QUEUES, VERIFY = "reput check", "the log itself", "queues beside the
 _MILD = frozenset(
     {"torn-tail", "uncommitted-entries", "lmq-counts", "bad-lmq-offset", "unsafe-topic", "bad-queue-offset"}
 )
-#: Problems of a start after which something is missing.
-_LOSSES = LOG_GONE | {"missing-queue-files", LOST_CONFIG}
-#: Problems that a start after a crash may mend, or that it may have been made by: what was never flushed.
-_BROKEN_IF_CLEAN = frozenset({"no-queues", "no-index", PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD})
 
 
 def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
@@ -71,7 +65,8 @@ def worst(found: Iterable[Found]) -> str | None:
 
 
 def _is_loss(problem: Problem, snapshot: Snapshot) -> bool:
-    return problem.stops or problem.kind in _LOSSES or (problem.kind in _BROKEN_IF_CLEAN and snapshot.clean)
+    # After a clean stop no start makes a lost index anew.
+    return loses(problem, clean=snapshot.clean) or (problem.kind == "no-index" and snapshot.clean)
 
 
 def unreadable(error: ReputError) -> Found:

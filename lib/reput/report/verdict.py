@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from reput.broker.config_files import LOST_CONFIG
 from reput.recovery.losses import LOG_GONE
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
+from reput.recovery.verdict import MAY_BE_MADE
 from reput.report.checks import CHECK, LOG, QUEUES, VERIFY, worst
 from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Verdict
 from reput.words import counted
@@ -14,7 +15,7 @@ from reput.words import counted
 #: Findings that show a log has lost its end. A checkpoint alone, one number in one file, shows no such thing.
 _PAST = frozenset({PAST_LOG_END, INDEX_AHEAD})
 #: Findings of which only a start, or a file that isn't there, tells whether they are a loss.
-_MAY_BE_LOST = frozenset({"queue-without-files", "queue-behind-log", PAST_LOG_END})
+_MAY_BE_LOST = frozenset({"queue-without-files", "queue-behind-log", PAST_LOG_END, *MAY_BE_MADE})
 
 
 def verdict(facts: Facts, command: Callable[..., str], verify_next: Sequence[str]) -> Verdict:

@@ -23,6 +23,7 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.recovery.check import check_snapshot
 from reput.recovery.plan import plan
+from reput.recovery.verdict import Sort
 from reput.report import units
 from reput.report.charts import WIDE, log_map, size_histogram, traffic_chart
 from reput.report.facts import (
@@ -337,8 +338,11 @@ def test_without_reading_the_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "level", "headline"),
     [
-        ("crash", ATTENTION, "Nothing is broken, but something is odd."),
-        ("queues", BROKEN, "Consumers don't get what the log holds"),
+        ("crash", ATTENTION, "It isn't known whether consumers get all"),
+        ("queues", ATTENTION, "It isn't known whether consumers get all"),
+        ("checkpoint", ATTENTION, "It isn't known whether consumers get all"),
+        ("index is a file", BROKEN, "Consumers don't get what the log holds"),
+        ("stray file", BROKEN, "Consumers don't get what the log holds"),
         ("queues after a crash", ATTENTION, "It isn't known whether consumers get all"),
         ("log", BROKEN, "The commit log isn't there."),
         ("segment", BROKEN, "A part of the commit log is missing."),
@@ -354,6 +358,14 @@ def test_the_page_says_no_less_than_a_check(tmp_path: Path, harm: str, level: st
         (store.root / "checkpoint").write_bytes(data[:16] + bytes(8) + data[24:])
     if "queues" in harm:
         shutil.rmtree(store.root / "consumequeue")
+    if harm == "checkpoint":
+        (store.root / "checkpoint").write_bytes(bytes(10))
+    if harm == "index is a file":
+        shutil.rmtree(store.root / "index")
+        (store.root / "index").touch()
+    if harm == "stray file":
+        first = min((store.root / "commitlog").iterdir())
+        (first.parent / "-5").write_bytes(bytes(first.stat().st_size))
     if harm == "log":
         (store.root / "commitlog").rename(tmp_path / "elsewhere")
     if harm == "segment":
@@ -366,7 +378,9 @@ def test_the_page_says_no_less_than_a_check(tmp_path: Path, harm: str, level: st
     assert facts.verdict.headline.startswith(headline)
     settings = StoreSettings.load(store.root, conf, "5.5.0")
     found = {one.kind for one in facts.findings if one.source == "reput check"}
-    assert found == {problem.kind for problem in check_snapshot(take(settings)).problems}
+    check = check_snapshot(take(settings))
+    assert found == {problem.kind for problem in check.problems}
+    assert (level == BROKEN) == (check.verdict.sort in (Sort.LOSES, Sort.DOES_NOT_START))
 
 
 @pytest.mark.parametrize("read_log", [True, False])
