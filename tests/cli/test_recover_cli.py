@@ -258,6 +258,24 @@ def test_no_mending_is_recommended_that_is_refused(reput: Command, store: Golden
     assert reput("recover", *words, "--apply").code == 2
 
 
+def test_no_mending_of_a_log_outside_the_store_is_recommended(
+    reput: Command, store: GoldenStore, tmp_path: Path
+) -> None:
+    """Nothing can be put in place there together with the rest."""
+    words = options(store)
+    last = max(path for path in (store.root / names.COMMIT_LOG).iterdir() if any(path.read_bytes()))
+    start = record_starts(store.root, int(last.name))[-1]
+    overwrite(store.root, last.stat().st_size, start + 4, b"oops")
+    (store.root / names.ABORT).touch()
+    steps = json.loads(reput("recover", *words, "--plan", "--json").stdout)["next_steps"]
+    assert "--apply" in " ".join(steps)
+    (store.root / names.COMMIT_LOG).rename(tmp_path / "outside")
+    with broker_conf(store).open("a") as conf:
+        conf.write(f"storePathRootDir={store.root}\nstorePathCommitLog={tmp_path / 'outside'}\n")
+    steps = json.loads(reput("recover", *words, "--plan", "--json").stdout)["next_steps"]
+    assert "--apply" not in " ".join(steps)
+
+
 def test_a_deleted_topic_is_no_loss(reput: Command, store: GoldenStore) -> None:
     shutil.rmtree(store.root / names.CONSUME_QUEUE / "Payments")
     topics = {path.name for path in (store.root / names.CONSUME_QUEUE).iterdir()}

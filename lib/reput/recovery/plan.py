@@ -306,7 +306,9 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
         and _lost_end(prediction)
     ):
         steps.append(f"Look for the log's end first: {says} it.")
-    if (kinds or prediction.problems) and is_mended(prediction.snapshot, prediction.problems):
+    if (kinds or prediction.problems) and is_mended(
+        prediction.snapshot, prediction.problems, cuts="log-cut" in kinds
+    ):
         apply = prediction.snapshot.settings.command("recover", "--apply")
         steps.append(
             f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."

@@ -26,9 +26,18 @@ def are_its_own(settings: StoreSettings) -> bool:
     return True
 
 
-def is_mended(snapshot: Snapshot, problems: list[Problem]) -> bool:
-    """Whether none of that is refused; ``problems``: what keeps a broker from starting."""
-    if not are_its_own(snapshot.settings):
+def is_mended(snapshot: Snapshot, problems: list[Problem], *, cuts: bool) -> bool:
+    """Whether none of that is refused.
+
+    Args:
+        problems: what keeps a broker from starting.
+        cuts: the log has to be mended, too; then it has to lie in the store.
+    """
+    settings = snapshot.settings
+    cuts = cuts or any(is_stray(problem, settings) for problem in problems)
+    if cuts and not all(path.is_relative_to(settings.root) for path in settings.commit_log_dirs):
+        return False
+    if not are_its_own(settings):
         return False
     try:
         refuse_problems(problems, snapshot.settings)

@@ -20,6 +20,8 @@ MAY_BE_MADE = frozenset({"no-queues", "no-index", "index-unsafe", "checkpoint-le
 _MAY_NEVER_HAVE_BEEN = frozenset({PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD})
 _MESSAGES_GONE = frozenset({"log-cut", "segment-deleted"})
 _MESSAGES_UNREACHED = frozenset({"units-missing", "units-displaced"})
+#: A file where a directory of queues or index is to be: a start comes about, and soon takes no more messages.
+_STOPS_LATER = "not-a-directory"
 #: What consumers don't get either, although nobody has counted the messages.
 _NOT_REACHED_UNCOUNTED = frozenset({"queue-begins-late"})
 #: Cut with the log, whose messages are counted; or because the log has lost them.
@@ -116,7 +118,7 @@ def of_plan(
         left.append(f"damage ({more})")
     no_log = any(loss.kind in LOG_GONE for loss in unrepaired)
     no_end = lost_end and any(loss.kind == _CUT_WITH_THE_LOG for loss in losses)
-    late = any(loss.kind in _NOT_REACHED_UNCOUNTED for loss in unrepaired)
+    late = any(loss.kind in {*_NOT_REACHED_UNCOUNTED, _STOPS_LATER} for loss in unrepaired)
     without = ["all of its log"] if no_log else []
     without += config
     does = [f"start without {' and '.join(without)}"] if without else []
