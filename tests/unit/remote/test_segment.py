@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reput.errors import StoreError
+from reput.errors import RemoteStoreError
 from reput.remote.client import RemoteFile
 from reput.remote.segment import RANGE, RemoteSegment
 from reput.remote.store import RemoteStore
@@ -27,7 +27,7 @@ class Client:
 
     def read(self, file: RemoteFile, start: int, stop: int) -> memoryview:
         if stop > self.fails_from:
-            raise StoreError("it can't be read", path=file.name, offset=start)
+            raise RemoteStoreError("it can't be read", path=file.name, offset=start)
         return memoryview(np.ones(stop - start, np.uint8))
 
 
@@ -60,14 +60,14 @@ def test_an_error_of_what_is_read_ahead_comes_when_it_is_reached(monkeypatch: py
     one = segment(monkeypatch, 4 * RANGE, 2 * RANGE)
     assert one.until(0, 4 * RANGE) == RANGE
     assert one.until(RANGE, 4 * RANGE) == 2 * RANGE
-    with pytest.raises(StoreError, match="can't be read"):
+    with pytest.raises(RemoteStoreError, match="can't be read"):
         one.until(2 * RANGE, 4 * RANGE)
 
 
 def test_a_forked_process_is_refused() -> None:
     text = """
 import os
-from reput.errors import StoreError
+from reput.errors import RemoteStoreError
 from reput.remote.store import client_of
 
 os.environ |= {"AWS_REGION": "x", "AWS_SKIP_SIGNATURE": "true"}
@@ -75,7 +75,7 @@ client_of("s3://bucket/store")
 if not os.fork():
     try:
         client_of("s3://bucket/store")
-    except StoreError as error:
+    except RemoteStoreError as error:
         os._exit(7 if "forked" in str(error) else 1)
     os._exit(1)
 assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
