@@ -8,7 +8,6 @@ is handed on.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -122,12 +121,8 @@ class Writer:
                 store_schema=False,
                 metadata_collector=found,
             )
-            descriptor = os.open(place / name, os.O_RDONLY)
-            try:
-                files.fsync_file(descriptor)
-                size = os.fstat(descriptor).st_size
-            finally:
-                os.close(descriptor)
+            files.fsync_path(place / name)
+            size = (place / name).stat().st_size
         files.fsync_dir(place)
         day = directory.partition("=")[2]
         return Written(

@@ -6,7 +6,6 @@ log. Rows and cursor come in one commit, and go in one.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -260,7 +259,7 @@ class Table:
         entry = f"{self.version:020d}"
         for name in (f"{entry}.json", f"{entry}.checkpoint.parquet", "_last_checkpoint"):
             if (log / name).exists():
-                _fsync(log / name)
+                files.fsync_path(log / name)
         files.fsync_dir(log)
         files.fsync_dir(self.path)
 
@@ -281,7 +280,7 @@ class Table:
         # What deltalake has written anew, it hasn't flushed.
         made = [self.path / file.path for file in self.files() if file.path not in before]
         for path in made:
-            _fsync(path)
+            files.fsync_path(path)
         for directory in {path.parent for path in made}:
             files.fsync_dir(directory)
         self._flush()
@@ -338,15 +337,6 @@ def known_by(messages: pa.Table) -> pa.Table:
             column = column.cast(pa.timestamp("ms", "UTC"))
         columns.append(column.cast(pa.int64()).fill_null(_NO_TIME))
     return pa.table(columns, names=list(KNOWN_BY))
-
-
-def _fsync(path: Path) -> None:
-    with files.reporting("can't open it to flush it", path):
-        descriptor = os.open(path, os.O_RDONLY)
-    try:
-        files.fsync_file(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _add(file: Written, *, data_change: bool) -> AddAction:

@@ -219,6 +219,20 @@ def fsync_file(fd: int, *, data_only: bool = False) -> None:
         system.sync(fd, data_only)
 
 
+def fsync_path(path: Path) -> None:
+    """:func:`fsync_file` of a file that a library has written and closed.
+
+    Raises:
+        OutputError: it isn't there, or as for that.
+    """
+    with reporting("can't open the file to flush it", path):
+        fd = os.open(path, os.O_RDONLY)
+    try:
+        fsync_file(fd)
+    finally:
+        os.close(fd)
+
+
 def fsync_dir(path: Path) -> None:
     """Make the names in a directory durable.
 
