@@ -90,7 +90,7 @@ cluster: install ## broker, producer, Spark master, two workers and a tail, on t
 .PHONY: lock
 lock: $(VENV)/dev ## write requirements/ anew from pyproject.toml (UPGRADE=1: to the newest versions)
 	$(LOCK) $(if $(UPGRADE),--upgrade) --only-build-deps --build-deps-for editable -o requirements/build.txt pyproject.toml
-	$(LOCK) $(if $(UPGRADE),--upgrade) --extra spark --extra remote -o requirements/run.txt pyproject.toml
+	$(LOCK) $(if $(UPGRADE),--upgrade) --extra spark --extra remote --extra rocksdb -o requirements/run.txt pyproject.toml
 	$(LOCK) -c requirements/run.txt -o requirements/light.txt pyproject.toml
 	$(LOCK) $(if $(UPGRADE),--upgrade) -c requirements/run.txt --all-extras -o requirements/dev.txt pyproject.toml
 
