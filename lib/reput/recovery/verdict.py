@@ -19,7 +19,7 @@ MAY_BE_MADE = frozenset({"no-queues", "no-index", "index-unsafe", "checkpoint-le
 #: After a crash the messages may never have been flushed.
 _MAY_NEVER_HAVE_BEEN = frozenset({PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD})
 _MESSAGES_GONE = frozenset({"log-cut", "segment-deleted"})
-_MESSAGES_UNREACHED = frozenset({"units-missing", "units-displaced"})
+_MESSAGES_UNREACHED = frozenset({"units-missing"})
 #: A file where a directory of queues or index is to be: a start comes about, and soon takes no more messages.
 _STOPS_LATER = "not-a-directory"
 #: What consumers don't get either, although nobody has counted the messages.

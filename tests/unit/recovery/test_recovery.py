@@ -52,7 +52,9 @@ RESTARTED = ("4.9.7-restart", "5.3.3-restart", "5.5.0-restart")
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, GoldenStore]:
     root = tmp_path_factory.mktemp("golden")
-    return {name: unpack(name, root / name) for name in (*RESTARTED, "4.9.7-mixed", "5.5.0-crash")}
+    return {
+        name: unpack(name, root / name) for name in (*RESTARTED, "4.9.7-mixed", "5.3.3-lmq", "5.5.0-crash")
+    }
 
 
 def planned(store: GoldenStore, harm: Damage, tmp_path: Path) -> Plan:
@@ -207,6 +209,14 @@ def test_later_units_stand_too_low_when_all_queues_are_short_in_5_x(
     result = planned(stores["5.3.3-restart"], damage.all_queues_shorter, tmp_path)
     assert {loss.kind for loss in result.unrepaired} == {"units-missing"}
     assert any("stand in a wrong place" in loss.text for loss in result.unrepaired)
+
+
+def test_light_queues_as_their_broker_wrote_them_forbid_no_start(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    result = planned(stores["5.3.3-lmq"], damage.nothing, tmp_path)
+    assert {loss.kind for loss in result.unrepaired} == {"units-displaced"}
+    assert result.verdict.text.startswith("A start of RocketMQ 5.3.3 with ")
 
 
 def test_a_crash_drops_the_unfilled_index_file_and_fills_it_again(
