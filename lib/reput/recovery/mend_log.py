@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.files import StoreFile
-from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
-from reput.errors import Fact, StoreError, UnsupportedError
+from reput.errors import Fact, StoreError
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.log.segments import map_segment
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.plan import Plan, plan
-from reput.recovery.survivors import first_whole, left_from, written_behind
+from reput.recovery.refusals import rebuild_out, refuse_sound_record
+from reput.recovery.survivors import first_cut, is_followed
 
 _MOST_CHANGES = 1000
 
@@ -103,28 +103,23 @@ def mend_log(view: Snapshot, copies: LogCopies) -> MendedLog:
 
 def _step(mended: MendedLog, copies: LogCopies) -> None:
     view, prediction = mended.view, mended.plan.prediction
-    cut = prediction.cuts[0]
-    segment = next(one for one in view.log.files if one.path == cut.path)
-    if cut.deleted:  # the walk ended with a closing record, and no segment begins there
-        raise _refused(
-            view, mended.plan, f"the log ends at {prediction.log_end}, and {cut.path.name} follows"
-        )
-    position, size = cut.start - segment.base, view.segment_size
-    written = written_behind(view, segment.base)
-    timestamp = left_from(prediction)
+    cut = first_cut(prediction)
+    if cut is None:  # the walk ended with a closing record, and no segment begins there
+        path = prediction.cuts[0].path
+        raise _refused(view, mended.plan, f"the log ends at {prediction.log_end}, and {path.name} follows")
+    segment, position, found, timestamp = cut.segment, cut.position, cut.found, cut.timestamp
+    size = view.segment_size
     data = map_segment(segment.path, size)
-    found = first_whole(view, segment, position, 0 if written else timestamp)
-    later = any(first_whole(view, one, 0, timestamp if one is written[-1] else 0) >= 0 for one in written)
-    if found < 0 and not later:
+    if not is_followed(view, cut):
         copy = _take(mended, copies, segment)
         copies.clear(copy, position)
         _note(mended, copies, "torn-end", segment, position, size)
-        for one in written:
+        for one in cut.written:
             mended.removed.append(copies.name(one.path))
             mended.view = _with(mended.view, [file for file in mended.view.log.files if file != one])
             mended.changes.append(Change("moved-away", mended.removed[-1], one.base, one.base + size))
         return
-    _refuse_whole(mended, position, segment, found)
+    refuse_sound_record(prediction, cut)
     end = found if found >= 0 else size
     if found >= 0:
         timestamp = max(timestamp, commitlog.decode(data.data, found).store_timestamp)
@@ -134,7 +129,7 @@ def _step(mended: MendedLog, copies: LogCopies) -> None:
     if room - position > commitlog.MIN_RECORD_LENGTH:
         records = list(stand_ins(data, segment.base, position, room, timestamp))
     elif not closing or end - position < commitlog.BLANK_LENGTH:
-        raise _refused(view, mended.plan, f"{end - position} damaged bytes at {cut.start}")
+        raise _refused(view, mended.plan, f"{end - position} damaged bytes at {segment.base + position}")
     else:
         room = position
     copy = _take(mended, copies, segment)
@@ -163,44 +158,13 @@ def _with(view: Snapshot, log: list[StoreFile]) -> Snapshot:
     return replace(view, log=replace(view.log, files=tuple(log)))
 
 
-def _refuse_whole(mended: MendedLog, position: int, segment: StoreFile, found: int) -> None:
-    """Refuse what isn't damage to the log's frame: a consumer may still want that message."""
-    view = mended.view
-    data = map_segment(segment.path, view.segment_size)
-    judged = judge(data, position, view.settings.dialect, check_crc=False)
-    path, offset = segment.path, segment.base + position
-    if found == position:
-        raise UnsupportedError(
-            "a whole message keeps this release from reading on",
-            path=path,
-            offset=offset,
-            found=mended.plan.prediction.recovered.why if mended.plan.prediction.recovered else None,
-            next_step=_rebuild_out(view),
-        )
-    if judged.kind is Kind.MESSAGE and view.settings.recovery.check_crc:
-        raise StoreError(
-            "a message's body doesn't have its CRC, messages follow, and a start cuts the log there",
-            path=path,
-            offset=offset,
-            expected="bytes that were written",
-            found="a record whose frame is sound: a broker that doesn't check hands it out as it is",
-            next_step="Set checkCRCOnRecover=false in broker.conf, for the broker's start and for this "
-            "command, to keep that message and all behind it. Or: " + _rebuild_out(view),
-        )
-
-
-def _rebuild_out(view: Snapshot) -> str:
-    command = view.settings.command("rebuild", "--out", "DIR")
-    return f"`{command}` skips the damage, into a directory of its own."
-
-
 def _refused(view: Snapshot, result: Plan, found: str) -> StoreError:
     first = next((loss.path for loss in result.losses), str(view.settings.root))
     return StoreError(
         "the commit log has damage that --apply doesn't mend",
         path=Path(first),
         found=found,
-        next_step=_rebuild_out(view),
+        next_step=rebuild_out(view.settings),
     )
 
 

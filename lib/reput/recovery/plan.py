@@ -307,7 +307,7 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
     ):
         steps.append(f"Look for the log's end first: {says} it.")
     if (kinds or prediction.problems) and is_mended(
-        prediction.snapshot, prediction.problems, cuts="log-cut" in kinds
+        prediction, cuts=bool(kinds & {"log-cut", "segment-deleted"})
     ):
         apply = prediction.snapshot.settings.command("recover", "--apply")
         steps.append(

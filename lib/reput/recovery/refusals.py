@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reput.broker.predict import Prediction
 from reput.broker.problem import Problem
+from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.config.evidence import Asked, Writes
 from reput.config.settings import StoreSettings
-from reput.errors import ReputError, SettingsError, StoreError
+from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import names
+from reput.log.segments import map_segment
 from reput.recovery.losses import LOG_GONE
+from reput.recovery.survivors import Cut, first_cut, is_followed
 
 #: Problems of a start that a rebuild of queues and index takes away, wherever they are told.
 _DERIVED = frozenset({"empty-queue-file", "dispatch-never-ends", "queue-type"})
@@ -26,14 +30,17 @@ def are_its_own(settings: StoreSettings) -> bool:
     return True
 
 
-def is_mended(snapshot: Snapshot, problems: list[Problem], *, cuts: bool) -> bool:
-    """Whether none of that is refused.
+def is_mended(prediction: Prediction, *, cuts: bool) -> bool:
+    """Whether none of what a start meets is refused, as far as its first cut tells.
 
     Args:
-        problems: what keeps a broker from starting.
         cuts: the log has to be mended, too; then it has to lie in the store.
     """
+    snapshot, problems = prediction.snapshot, prediction.problems
     settings = snapshot.settings
+    first = first_cut(prediction) if cuts and prediction.cuts else None
+    if cuts and prediction.cuts and first is None:
+        return False
     cuts = cuts or any(is_stray(problem, settings) for problem in problems)
     if cuts and not all(path.is_relative_to(settings.root) for path in settings.commit_log_dirs):
         return False
@@ -43,6 +50,8 @@ def is_mended(snapshot: Snapshot, problems: list[Problem], *, cuts: bool) -> boo
         refuse_problems(problems, snapshot.settings)
         refuse_other_settings(snapshot)
         refuse_without_log(snapshot)
+        if first is not None and is_followed(snapshot, first):
+            refuse_sound_record(prediction, first)
     except ReputError:
         return False
     return True
@@ -113,3 +122,43 @@ def is_stray(problem: Problem, settings: StoreSettings) -> bool:
         return False
     empty = problem.kind == "wrong-length" and problem.found == "0 bytes"
     return empty or problem.kind in ("stray-file", "stray-directory")
+
+
+def refuse_sound_record(prediction: Prediction, cut: Cut) -> None:
+    """Refuse what isn't damage to the log's frame: a consumer may still want that message.
+
+    Args:
+        cut: of that start; a whole message is behind it.
+
+    Raises:
+        UnsupportedError: a whole message keeps the release from reading on.
+        StoreError: a message's body doesn't have its CRC.
+    """
+    settings, segment, position = prediction.snapshot.settings, cut.segment, cut.position
+    path, offset = segment.path, segment.base + position
+    if cut.found == position:
+        raise UnsupportedError(
+            "a whole message keeps this release from reading on",
+            path=path,
+            offset=offset,
+            found=prediction.recovered.why if prediction.recovered else None,
+            next_step=rebuild_out(settings),
+        )
+    data = map_segment(path, prediction.snapshot.segment_size)
+    judged = judge(data, position, settings.dialect, check_crc=False)
+    if judged.kind is Kind.MESSAGE and settings.recovery.check_crc:
+        raise StoreError(
+            "a message's body doesn't have its CRC, messages follow, and a start cuts the log there",
+            path=path,
+            offset=offset,
+            expected="bytes that were written",
+            found="a record whose frame is sound: a broker that doesn't check hands it out as it is",
+            next_step="Set checkCRCOnRecover=false in broker.conf, for the broker's start and for this "
+            "command, to keep that message and all behind it. Or: " + rebuild_out(settings),
+        )
+
+
+def rebuild_out(settings: StoreSettings) -> str:
+    """What to do about damage that isn't mended."""
+    command = settings.command("rebuild", "--out", "DIR")
+    return f"`{command}` skips the damage, into a directory of its own."

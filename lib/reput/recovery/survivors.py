@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from reput.broker.files import StoreFile
 from reput.broker.predict import Prediction
 from reput.broker.snapshot import Snapshot
@@ -9,6 +11,45 @@ from reput.broker.walk import store_timestamp
 from reput.broker.written import first_written, written_ranges
 from reput.log.segments import map_segment
 from reput.scan.extent import Extents
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a start ends the log, and what is behind.
+
+    Attributes:
+        segment: the one that it ends in.
+        position: where, in the segment.
+        found: position in the segment of the first whole message from there on, -1 if missing.
+        written: the segments behind it that something was written to.
+        timestamp: storeTimestamp, ms, of the message before it; see :func:`left_from`.
+    """
+
+    segment: StoreFile
+    position: int
+    found: int
+    written: list[StoreFile]
+    timestamp: int
+
+
+def first_cut(prediction: Prediction) -> Cut | None:
+    """Where the start ends the log within a segment; None if it deletes whole ones."""
+    view, cut = prediction.snapshot, prediction.cuts[0]
+    if cut.deleted:
+        return None
+    segment = next(one for one in view.log.files if one.path == cut.path)
+    position = cut.start - segment.base
+    written, timestamp = written_behind(view, segment.base), left_from(prediction)
+    found = first_whole(view, segment, position, 0 if written else timestamp)
+    return Cut(segment, position, found, written, timestamp)
+
+
+def is_followed(snapshot: Snapshot, cut: Cut) -> bool:
+    """Whether a whole message is behind it."""
+    written = cut.written
+    return cut.found >= 0 or any(
+        first_whole(snapshot, one, 0, cut.timestamp if one is written[-1] else 0) >= 0 for one in written
+    )
 
 
 def first_whole(snapshot: Snapshot, segment: StoreFile, start: int, not_before: int) -> int:

@@ -231,6 +231,7 @@ def test_a_body_without_its_crc_is_refused_unless_the_broker_lets_it_pass(case: 
     copies = LogCopies(settings, case.root.parent / "copies", case.copy.segment_size, Owner.default())
     with pytest.raises(ReputError, match="checkCRCOnRecover=false"):
         mend_log(take(settings), copies)
+    assert not any("--apply" in step for step in plan(take(settings)).next_steps), "it would be refused"
     with conf.open("a") as file:
         file.write("checkCRCOnRecover=false\n")
     settings = StoreSettings.load(case.root, conf, case.options.rocketmq_version)
