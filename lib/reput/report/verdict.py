@@ -17,6 +17,9 @@ _PAST = frozenset({PAST_LOG_END, INDEX_AHEAD})
 #: Findings of which only a start, or a file that isn't there, tells whether they are a loss.
 _MAY_BE_LOST = frozenset({"queue-without-files", "queue-behind-log", PAST_LOG_END, *MAY_BE_MADE})
 
+#: Findings of the index alone that don't say so in the first word.
+_OF_INDEX = frozenset({"no-index", "missing-entry", "dangling-entry", "uncommitted-entries"})
+
 
 def verdict(facts: Facts, command: Callable[..., str], verify_next: Sequence[str]) -> Verdict:
     """The verdict on a store whose facts are complete.
@@ -56,6 +59,8 @@ def _headline(facts: Facts, checks: dict[str, Check], level: str) -> str:
             return "The commit log has lost its end: queues or index lead past it."
         if LOST_CONFIG in kinds:
             return "A broker starts without its topics, offsets or groups: a file of config/ is broken."
+        if all(_is_of_index(one.kind) for one in facts.findings if one.level == BROKEN):
+            return "Searches by key don't find what the log holds: the index is broken."
         return "Consumers don't get what the log holds: queues, index or checkpoint are broken."
     if kinds & _MAY_BE_LOST:
         return "It isn't known whether consumers get all that the log holds."
@@ -67,6 +72,10 @@ def _headline(facts: Facts, checks: dict[str, Check], level: str) -> str:
     if LOG in looked:
         return "Nothing wrong was found. Units and index entries weren't compared one by one."
     return "Nothing wrong was found by its files alone; the messages weren't read."
+
+
+def _is_of_index(kind: str) -> bool:
+    return kind.startswith("index-") or kind in _OF_INDEX
 
 
 def _sentences(facts: Facts, checks: dict[str, Check]) -> list[str]:

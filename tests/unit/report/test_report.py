@@ -383,6 +383,17 @@ def test_the_page_says_no_less_than_a_check(tmp_path: Path, harm: str, level: st
     assert (level == BROKEN) == (check.verdict.sort in (Sort.LOSES, Sort.DOES_NOT_START))
 
 
+def test_a_lost_index_keeps_no_message_from_consumers(tmp_path: Path) -> None:
+    store = unpack("5.5.0-restart", tmp_path / "store")
+    shutil.rmtree(store.root / "index")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    facts = _facts(store.root, broker_conf=conf, rocketmq_version="5.5.0")
+    assert (facts.verdict.level, facts.verdict.headline.split(":")[0]) == (
+        BROKEN,
+        "Searches by key don't find what the log holds",
+    )
+
+
 @pytest.mark.parametrize("read_log", [True, False])
 def test_an_empty_store_has_a_page(tmp_path: Path, read_log: bool) -> None:
     (tmp_path / "commitlog").mkdir()
