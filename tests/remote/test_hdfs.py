@@ -9,7 +9,7 @@ import pytest
 from reput.format import names
 from reput.store.compare import compare
 from tests.golden.store import unpack
-from tests.rebuilds import Command, environment, run
+from tests.rebuilds import Command, environment, run, tree
 from tests.remote.hdfs import hdfs, upload
 
 
@@ -49,6 +49,14 @@ def test_a_store_in_hdfs(command: Command, tmp_path: Path, monkeypatch: pytest.M
         done = run(*words, "--rocketmq-version", store.version, env=environment())
         assert done.code == 0, done.stderr
         assert compare(store.root, tmp_path / "out").differences == ()
+
+        restored = tmp_path / "restored"
+        words = ["restore", url, "--out", restored, "--broker-conf", conf]
+        done = run(*words, "--rocketmq-version", store.version, env=environment())
+        assert done.code == 0, done.stderr
+        assert compare(store.root, restored).differences == ()
+        for name in (names.COMMIT_LOG, names.CONFIG):
+            assert tree(restored / name) == tree(store.root / name)
 
         told = command("stats", f"{file_system}/nothing")
         assert told.code == 2
