@@ -50,10 +50,13 @@ class Job:
     Attributes:
         place: the store's.
         options: of the job; their paths are on the store's host.
+        cluster, broker: what the store is called, where that was said.
     """
 
     place: Place
     options: Options
+    cluster: str | None = None
+    broker: str | None = None
 
     @property
     def is_verification(self) -> bool:
@@ -85,7 +88,7 @@ class Outcome:
         place, options = self.job.place, self.job.options
         facts: dict[str, object] = {
             "exit_code": self.exit_code,
-            "store": str(place.path),
+            "store": place.url or str(place.path),
             "host": place.host,
             "seconds": self.seconds,
         }
@@ -133,7 +136,13 @@ def plan_verifications(stores: Sequence[StoreEntry], common: VerifyOptions) -> l
         SettingsError: as for rebuilds.
     """
     return [
-        Job(entry.place, _said(replace(common, store=entry.place.path), entry)) for entry, _ in _apart(stores)
+        Job(
+            entry.place,
+            _said(replace(common, store=entry.place.path), entry),
+            entry.cluster,
+            entry.broker,
+        )
+        for entry, _ in _apart(stores)
     ]
 
 
