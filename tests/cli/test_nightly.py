@@ -82,7 +82,7 @@ def test_night_by_night(spark: SparkSession, tmp_path: Path, monkeypatch: pytest
     (finding,) = found[str(harmed)]["finding_list"]
     assert (finding["kind"], finding["path"]) == ("wrong-unit", str(queue))
     assert "Check the STORE argument" in page.read_text()
-    assert "1 store with findings and 1 store not verified, of 3." in page.read_text()
+    assert "3 stores: 1 with findings, 1 not verified." in page.read_text()
 
     # The next night tells it again, as seen before; the store that came back isn't read again.
     gone.with_name("away").rename(gone)

@@ -119,13 +119,12 @@ def _level(row: Row) -> str:
 def _headline(rows: Sequence[Row]) -> str:
     refused = sum(row["exit_code"] > 1 for row in rows)
     broken = sum(row["exit_code"] == 1 for row in rows)
-    said = [f"{counted(broken, 'store')} with findings"] if broken else []
-    said += [f"{counted(refused, 'store')} not verified"] if refused else []
-    return (
-        f"{' and '.join(said)}, of {len(rows):,}."
-        if said
-        else f"{counted(len(rows), 'store')}: nothing is wrong."
-    )
+    all_ = counted(len(rows), "store")
+    if not refused and not broken:
+        return f"{all_}: nothing is wrong."
+    said = [f"{broken:,} with findings"] if broken else []
+    said += [f"{refused:,} not verified"] if refused else []
+    return f"{all_}: {', '.join(said)}."
 
 
 def _sentences(rows: Sequence[Row]) -> list[str]:

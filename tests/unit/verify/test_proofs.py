@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -277,3 +278,42 @@ def test_proofs_that_cannot_be_read(store: GoldenStore, damage: Callable[[bytes]
     _, left = night(store, None)
     with pytest.raises(SettingsError, match="what was proven before can't be read"):
         Proofs.decode(damage(left.encode()), Path("proofs"))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_damage_is_found_as_by_a_whole_run(seed: int, tmp_path: Path) -> None:
+    """Of what was proven nothing hides it, the first night after it and the second."""
+    draw = random.Random(seed)
+    name = draw.choice(
+        ["5.3.3-mixed", "4.9.7-mixed", "5.5.0-mixed", "5.5.0-lmq", "4.9.7-restart", "5.3.3-crash"]
+    )
+    store = open_golden(name, tmp_path)
+    _, left = night(store, None)
+    for _ in range(3):
+        directory = store.root / draw.choice([names.CONSUME_QUEUE, names.INDEX, names.COMMIT_LOG])
+        files = sorted(path for path in directory.rglob("*") if path.is_file())
+        if not files:
+            continue
+        path = draw.choice(files)
+        data = bytearray(path.read_bytes())
+        written = len(bytes(data).rstrip(b"\0"))
+        at = draw.randrange(max(written, 1))
+        match draw.choice(["flip", "unit", "zero", "gone", "same"]):
+            case "flip":
+                data[at] ^= 1 << draw.randrange(8)
+            case "unit":
+                data[at - at % 20 : at - at % 20 + 20] = data[:20]
+            case "zero":
+                data[at : at + 200] = bytes(len(data[at : at + 200]))
+            case "gone" if path.parent.name != names.COMMIT_LOG:
+                path.unlink()
+                continue
+        path.write_bytes(data)
+        expected = facts(whole(store))
+        for _ in range(2):
+            report, left = night(store, left)
+            found = facts(report)
+            kept = [one for one in found["findings"] if one["kind"] not in (CHANGED, GONE)]  # type: ignore[attr-defined]
+            assert kept == expected["findings"]
+            assert found["notes"] == expected["notes"]
+            assert (found["messages"], found["units"]) == (expected["messages"], expected["units"])
