@@ -22,7 +22,7 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -41,7 +41,6 @@ from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL
 from reput.log.segments import Segment
 from reput.remote import remote_store, with_urls
 from reput.replay.runner import Runner
-from reput.replay.state import QueueState
 from reput.scan.rules import Part
 from reput.store.listing import entries_in
 from reput.verify.entries import Entries
@@ -94,7 +93,7 @@ class SegmentProof:
         identity: of its file.
         sha256: (end, digest) of each part in order, physical offsets; empty where it lies elsewhere.
         messages, message_bytes: whole records.
-        last_timestamp: storeTimestamp of its last message, ms; of the one before it without any.
+        last_timestamp: storeTimestamp of its last message, ms; 0 without one.
         last_unit: physical offset and storeTimestamp of the last message with a unit; -1, 0 without one.
         without_unit: (topic, messages, physical offset of the first) where a topic got no units.
         queues: its consume queues.
@@ -485,27 +484,23 @@ class Remembering:
         self,
         checked: Sequence[PartChecked],
         ranges: Sequence[tuple[int, int]],
-        queues: Mapping[_Queue, QueueState],
-        before: Mapping[_Queue, QueueState],
+        irregular: Set[_Queue],
         infos: Sequence[IndexInfo],
-        last_unit: tuple[int, int],
-        last_timestamp: int,
     ) -> None:
         """Keep what was proven of a segment, if it is sealed and nothing but units of it differs.
 
         Args:
-            checked: its parts, in order.
+            checked: its parts, in order, of which the scan says nothing odd.
             ranges: what each one's digest is of, physical offsets, half open.
-            queues, before: its queues behind it, and all as they were before it.
+            irregular: queues of which it isn't kept.
         """
-        if not checked:
-            return
         base = checked[0].result.part.base
         segment = next(one for one in self._plan.log.segments if one.base == base)
         whole = ranges[0][0] == segment.base and ranges[-1][1] == segment.base + segment.length
         joined = all(one[1] == other[0] for one, other in pairwise(ranges))
         if not whole or not joined or not self._is_sealed(segment) or self._plan.queue_ext:
             return
+        last_unit, last_timestamp = (-1, 0), 0
         found: dict[_Queue, QueueProof] = {}
         index: dict[str, Sum] = {}
         without: dict[bytes, tuple[int, int]] = {}
@@ -519,17 +514,21 @@ class Remembering:
                 for number, (count, total) in entries.sums.items():
                     name = Path(infos[number].path).name
                     index[name] = added(index.get(name, (0, 0)), (count, total))
-            for queue, compared in one.queues.items():
-                state = queues[queue]
-                first = before[queue].next if queue in before else state.first
-                proof = found.setdefault(queue, QueueProof(first, state.next, state.end, 0))
-                proof.sum = (proof.sum + compared.sum) % MODULUS
-                proof.ranges += compared.ranges
-            for topic, count, position in one.result.without_unit:
-                seen = without.get(topic)
-                without[topic] = (count, position) if seen is None else (seen[0] + count, seen[1])
-        if found.keys() != queues.keys():
-            return
+            columns = one.result.queues
+            for at, topic in enumerate(columns.topic):
+                queue = (columns.topics[topic], columns.queue_id[at])
+                if queue in irregular or queue not in one.queues:
+                    return
+                proof = found.setdefault(queue, QueueProof(columns.first[at], 0, 0, 0))
+                proof.next, proof.end = columns.next[at], columns.end[at]
+                proof.sum = (proof.sum + one.queues[queue].sum) % MODULUS
+                proof.ranges += one.queues[queue].ranges
+                last_unit = max(last_unit, (columns.last_position[at], columns.last_timestamp[at]))
+            if one.result.messages:
+                last_timestamp = one.result.last_timestamp
+            for bare, count, position in one.result.without_unit:
+                seen = without.get(bare)
+                without[bare] = (count, position) if seen is None else (seen[0] + count, seen[1])
         self.after.segments[segment.base] = SegmentProof(
             segment.base,
             segment.length,

@@ -8,10 +8,12 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from reput.build.placement import Breaks
@@ -33,7 +35,7 @@ from reput.verify.explain import Explainer
 from reput.verify.index_check import IndexCheck
 from reput.verify.outside import Known, Outside, check_outside, files_fit
 from reput.verify.plan import Plan, VerifyOptions, no_such_queue, prepare, queues_on_disk
-from reput.verify.proofs import Remembering
+from reput.verify.proofs import Remembering, SegmentProof
 from reput.verify.report import (
     INDEX,
     NOT_IN_LOG,
@@ -183,8 +185,7 @@ class _Verification:
             following = pool.submit(self._index.follow_chains, ended)
             try:
                 for batch in self._batches():
-                    if not self._keep(batch):
-                        self._check_batch(batch)
+                    self._check_batch(batch)
                 leftovers = self._uncovered()
                 self._index.check_leftovers(leftovers)
                 self._batch.check_leftovers(leftovers)
@@ -249,24 +250,27 @@ class _Verification:
     # --- the log ------------------------------------------------------------------------------------------
 
     def _batches(self) -> Iterator[list[Part]]:
-        """Parts of whole segments, at least one segment and about ``batch_bytes`` together."""
+        """Parts of whole segments, at least one segment and about ``batch_bytes`` together.
+
+        Without those of segments that needn't be verified again: all before them has been when they come.
+        """
         plan, options = self._plan, self._plan.options
         batch: list[Part] = []
-        size = 0
-        # What is proven, is proven of one segment.
-        least = options.batch_bytes if self._proven is None else 1
-        for part in cut(plan.log, plan.log.start, plan.end, options.part_bytes, plan.log.start):
-            if batch and part.base != batch[-1].base and size >= least:
+        parts = cut(plan.log, plan.log.start, plan.end, options.part_bytes, plan.log.start)
+        for _, of_segment in groupby(parts, attrgetter("base")):
+            segment = list(of_segment)
+            proof = None if self._proven is None else self._proven.proof_of(segment[0].base)
+            if batch and (proof is not None or _length(batch) >= options.batch_bytes):
                 yield batch
-                batch, size = [], 0
-            batch.append(part)
-            size += part.end - part.start
+                batch = []
+            if proof is None or not self._keep(segment, proof):
+                batch += segment
         if batch:
             yield batch
 
     def _check_batch(self, parts: list[Part]) -> None:
         if self._proven is not None:
-            self._proven.bytes_read += parts[-1].end - parts[0].start
+            self._proven.bytes_read += _length(parts)
         parts[0] = replace(parts[0], exact=True, after_timestamp=self._last_timestamp)
         chain = Chain(parts[0].start, self._last_timestamp)
         queues = BatchQueues(self._queues)
@@ -290,13 +294,8 @@ class _Verification:
         if queues.last_unit_position >= 0:
             self._last_unit = queues.last_unit_position
             self._reached_queues = max(self._reached_queues, queues.last_unit_timestamp)
-        is_regular = self._check_irregular(queues, accepted, found)
-        if self._proven is not None and is_regular and not (chain.findings or chain.breaks or chain.unproven):
-            unit = (queues.last_unit_position, queues.last_unit_timestamp)
-            changed = {queue: state for queue, state in queues.changed().items() if not state.is_batch}
-            ranges = [(self._bound_start(one), one.end) for one in accepted]
-            infos, timestamp = self._index.map.infos, chain.last_timestamp
-            self._proven.add(kept, ranges, changed, self._queues, infos, unit, timestamp)
+        irregular = self._check_irregular(queues, accepted, found)
+        self._prove(kept, chain, irregular)
         for queue, compared in found.items():
             add_ranges(self._ranges.setdefault(queue, []), compared.ranges)
             self._ext += compared.ext
@@ -323,10 +322,23 @@ class _Verification:
         """Where a part began before it was found to continue the one before it further on."""
         return part.start - (part.start - part.base) % self._plan.options.part_bytes
 
-    def _keep(self, parts: list[Part]) -> bool:
+    def _prove(self, checked: list[PartChecked], chain: Chain, irregular: Set[_Queue]) -> None:
+        """Keep what was proven of a batch's segments, of each by itself."""
+        if self._proven is None:
+            return
+        odd = [(finding.offset, finding.end) for finding in chain.findings]
+        odd += [(at, at) for at in chain.breaks] + chain.unproven
+        for base, of_segment in groupby(checked, lambda one: one.result.part.base):
+            parts = list(of_segment)
+            end = base + parts[0].result.part.segment_size
+            if any(first <= end and last >= base for first, last in odd):
+                continue
+            ranges = [(self._bound_start(one.result.part), one.result.part.end) for one in parts]
+            self._proven.add(parts, ranges, irregular, self._index.map.infos)
+
+    def _keep(self, parts: list[Part], proof: SegmentProof) -> bool:
         """Take over what was proven of a segment, where that is what it would come to again."""
-        proof = None if self._proven is None else self._proven.proof_of(parts[0].base)
-        if self._proven is None or proof is None or parts[-1].end != proof.end:
+        if self._proven is None or parts[-1].end != proof.end:
             return False
         if self._batch.map.runs(proof.base, proof.end):
             return False  # units of batch queues aren't bound by any sum
@@ -424,8 +436,10 @@ class _Verification:
             return [(start, min(end, plan.end)) for start, end in ranges if start < plan.end]
         return ranges
 
-    def _check_irregular(self, queues: BatchQueues, parts: list[Part], found: dict[_Queue, Compared]) -> bool:
-        """Compare the queues whose queueOffsets don't follow one by one; whether there are none."""
+    def _check_irregular(
+        self, queues: BatchQueues, parts: list[Part], found: dict[_Queue, Compared]
+    ) -> Set[_Queue]:
+        """Compare the queues whose queueOffsets don't follow one by one; returns these."""
         places = self._places()
         breaks = Breaks(places, self._unproven)
         from_zero = self._plan.log.start == 0
@@ -434,7 +448,7 @@ class _Verification:
         queues.doubt(breaks, self._plan.settings.largest_record)
         irregular = queues.irregular()
         if not irregular:
-            return True
+            return irregular.keys()
         task = IrregularTask(self._target, tuple(parts), irregular, breaks, self._plan.queue_ext, from_zero)
         ((checked),) = done(self._runner, [task])
         for each in checked:
@@ -461,7 +475,7 @@ class _Verification:
                     self._log_findings.append(finding)
                 else:
                     self._notes.append(filled)
-        return False
+        return irregular.keys()
 
     # --- queues -------------------------------------------------------------------------------------------
 
@@ -604,6 +618,11 @@ class _Verification:
         if plan.running:
             found.append(Note("live", f"what the running broker wrote past {plan.end}, and the checkpoint"))
         return found
+
+
+def _length(parts: Sequence[Part]) -> int:
+    """Bytes of log in consecutive parts."""
+    return sum(part.end - part.start for part in parts)
 
 
 def _filled_hole(finding: Finding, ranges: Sequence[UnitRange]) -> Note | None:

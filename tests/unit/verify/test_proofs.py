@@ -30,10 +30,12 @@ def _nothing_is_racy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proofs, "RACY_NS", -(10**18))
 
 
-def night(store: GoldenStore, before: Proofs | None, **how: bool) -> tuple[Report, Proofs]:
+def night(
+    store: GoldenStore, before: Proofs | None, batch_bytes: int = 1, **how: bool
+) -> tuple[Report, Proofs]:
     """A run, and what it leaves, as it comes back from a file."""
     proven = Remembering(before, **how)
-    report = check(prepare(options(store)), InlineRunner(), proven=proven)
+    report = check(prepare(options(store, batch_bytes=batch_bytes)), InlineRunner(), proven=proven)
     return report, Proofs.decode(proven.after.encode(), Path("proofs"))
 
 
@@ -74,6 +76,11 @@ def test_the_second_night_says_the_same_as_a_whole_run(name: str, tmp_path: Path
         assert facts(report) == expected
     assert remembered(first).skipped == 0
     assert again.segments.keys() == left.segments.keys()
+    # Of several segments at a time no more is kept, and notes may be told together.
+    wide, of_several = night(store, None, 1 << 30)
+    assert wide.findings == first.findings
+    for base, proof in of_several.segments.items():
+        assert proof == left.segments[base]
 
 
 def test_an_unchanged_night_reads_the_last_segment_alone(store: GoldenStore) -> None:
