@@ -6,14 +6,19 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
 
+from reput.cli.elsewhere import command, result
 from reput.format import names
-from reput.verify import proofs
+from reput.job.many import Job
+from reput.job.nightly import Again
+from reput.job.place import Place
+from reput.verify import VerifyOptions, proofs
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Command, environment, golden, run, start, without_root_powers
 
@@ -140,6 +145,26 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert [(row["run"], row["place"]) for row in found] == [
         (told["run"], str(store.root)) for store in stores
     ]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_what_a_task_on_a_host_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proofs go there and come back; what it says is what the driver makes a row of."""
+    monkeypatch.setenv("PYTHONPATH", str(environment()["PYTHONPATH"]))
+    store = golden("5.3.3-restart", tmp_path)
+    options = VerifyOptions(store.root, broker_conf=store.root.parent / "broker.conf")
+    job = Job(Place(store.root, "broker-a"), replace(options, rocketmq_version="5.3.3"))
+    left: proofs.Proofs | None = None
+    for skipped in (0, 2):
+        ended = command(job, 2, Again(left))()
+        document = result(job, ended)
+        assert document.exit_code == 0
+        assert document.facts["remembered"]["segments_skipped"] == skipped  # type: ignore[index]
+        assert ended.kept is not None
+        left = proofs.Proofs.decode(ended.kept, store.root)
+    anew = result(job, command(job, 2, Again(left, everything=True))())
+    assert anew.facts["remembered"]["segments_skipped"] == 0  # type: ignore[index]
 
 
 def test_what_is_refused_before_anything_is_read(tmp_path: Path) -> None:
