@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 
 from reput.cli.elsewhere import command, result
 from reput.format import names
+from reput.job.history import History
 from reput.job.many import Job
 from reput.job.nightly import Again
 from reput.job.place import Place
@@ -104,6 +105,16 @@ def test_night_by_night(spark: SparkSession, tmp_path: Path, monkeypatch: pytest
     assert reput(*words, "--digest").code == 0
     assert reput(*words, "--all").code == 0
     assert {row["segments_skipped"] for row in rows(history)[15:]} == {0}
+
+    # Killed when all was done but its end: nothing is verified, and the same is said.
+    monkeypatch.setattr(History, "end", lambda _: None)
+    before = reput(*words)
+    known, sessions = rows(history), reput.sessions
+    again = reput(*words)
+    assert (again.code, before.code) == (0, 0), again.stderr
+    assert "3 stores had their rows already" in again.stdout
+    assert (rows(history), reput.sessions) == (known, sessions)
+    assert "3 stores: nothing is wrong." in page.read_text()
 
     # One store alone, with its own file.
     alone = [

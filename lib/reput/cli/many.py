@@ -357,7 +357,7 @@ class Night:
         self.todo = list(jobs)
         if history is None:
             return
-        history.begin()
+        history.begin("all" if everything else "digest" if digests else "")
         for job in jobs:
             row = history.done(job.place)
             if row is None:

@@ -151,8 +151,11 @@ class History:
                 next_step="Name another directory",
             )
 
-    def begin(self) -> None:
+    def begin(self, how: str = "") -> None:
         """Begin a run, or go on with one that was killed.
+
+        Args:
+            how: what is asked of it; one that something else was asked of isn't continued.
 
         Raises:
             OutputError: it can't be written down.
@@ -162,13 +165,14 @@ class History:
         try:
             known = json.loads(path.read_text(encoding="utf-8"))
             self.run, self.began_ms = str(known["run"]), int(known["began_ms"])
-            self.is_continued = 0 <= now - self.began_ms < CONTINUED_SECONDS * 1000
+            is_recent = 0 <= now - self.began_ms < CONTINUED_SECONDS * 1000
+            self.is_continued = is_recent and known["how"] == how
         except (OSError, ValueError, KeyError, TypeError):
             pass  # none, or not written to its end
         if not self.is_continued:
             began = datetime.fromtimestamp(now / 1000, UTC)
             self.run, self.began_ms = f"{began:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}", now
-            note = json.dumps({"run": self.run, "began_ms": now})
+            note = json.dumps({"run": self.run, "began_ms": now, "how": how})
             files.write_atomically(path, note.encode())
         self._sweep()
 

@@ -162,6 +162,10 @@ def test_a_run_that_began_long_ago_is_not_continued(tmp_path: Path, monkeypatch:
         done = history.done(PLACES[0])
         assert done is not None
         assert done["findings"] == 1
+    with History(tmp_path / "h") as history:
+        history.begin("all")
+        assert not history.is_continued
+        assert history.done(PLACES[0]) is None
     monkeypatch.setattr(histories, "CONTINUED_SECONDS", 0)
     with History(tmp_path / "h") as history:
         history.begin()
