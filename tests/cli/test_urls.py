@@ -38,7 +38,6 @@ NEED_A_DIRECTORY = {
     "stop": [],
     "tail": ["--out", "OUT"],
     "undo": [],
-    "verify-many": [],
 }
 
 

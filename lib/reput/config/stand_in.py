@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reput.config.evidence.index import telling
@@ -42,6 +42,21 @@ def here(store: Path, *, derived: bool, shared: bool = False) -> Path:
         ReputError: as for :func:`opened`.
     """
     return opened(store, derived=derived, shared=shared).root if is_url(store) else store
+
+
+@contextmanager
+def borrowed(store: Path, *, derived: bool) -> Iterator[Path]:
+    """As :func:`here`; what it makes goes at the block's end.
+
+    Raises:
+        ReputError: as for :func:`opened`.
+    """
+    root = here(store, derived=derived)
+    try:
+        yield root
+    finally:
+        if root != store:
+            shutil.rmtree(root.parent, ignore_errors=True)
 
 
 def opened(place: str | Path, *, derived: bool, shared: bool = False) -> RemoteStore:

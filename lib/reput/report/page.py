@@ -19,6 +19,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+import reput
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
 from reput.report import units
 from reput.report.charts import log_map, size_histogram, traffic_chart
@@ -85,18 +86,11 @@ def render(facts: Facts, rows: int = ROWS, zone: units.Zone | None = None) -> by
 
 
 def _rendered(facts: Facts, rows: int) -> bytes:
-    script = _source("report.js")
-    page = _environment().get_template("report.html.j2")
-    text = page.render(
+    return filled(
+        "report.html.j2",
         facts=facts,
         rows=rows,
-        zone=units.zone_name(),
-        generator=f"{GENERATOR} {facts.reput_version}",
-        script=Markup(script),  # the package's own file, as the style is
-        script_hash=_hash(script),
-        style=Markup(_source("report.css")),
         embedded=_embedded(facts),
-        words={"level": _LEVELS, "stretch": _STRETCHES},
         sections=_SECTIONS,
         tiles=_tiles(facts),
         findings=facts.findings[:rows],
@@ -118,6 +112,24 @@ def _rendered(facts: Facts, rows: int) -> bytes:
         buckets=_buckets(facts),
         last_time=_last_time(facts),
         histogram=None if facts.sizes is None else size_histogram(facts.sizes),
+    )
+
+
+def filled(template: str, **facts: object) -> bytes:
+    """A page of one of the templates, as UTF-8, with the style, the script and the words of all."""
+    script = _source("report.js")
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            zone=units.zone_name(),
+            generator=f"{GENERATOR} {reput.__version__}",
+            script=Markup(script),  # the package's own file, as the style is
+            script_hash=_hash(script),
+            style=Markup(_source("report.css")),
+            words={"level": _LEVELS, "stretch": _STRETCHES},
+            **facts,
+        )
     )
     return text.encode()
 

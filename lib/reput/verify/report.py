@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from reput.config.evidence import Basis
 from reput.errors import Fact, Finding
 from reput.format import names
 from reput.next_command import next_command
+from reput.remote import with_urls
 from reput.replay.stranded import save_steps
 from reput.verify.plan import VerifyOptions
 from reput.words import counted
@@ -157,6 +159,53 @@ class Note:
         return self.text
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a verification didn't read again, for it was proven before (:mod:`reput.verify.proofs`).
+
+    Attributes:
+        segments, skipped: how many segments there are, and how many weren't read.
+        bytes_read: of log that was verified, and of log and files that were read to see that they are as they
+            were.
+        bytes_skipped: of log.
+        since: when the verification before this one was, ISO 8601; None if there was none.
+        first_seen: when each finding was first there, by :func:`finding_key`.
+    """
+
+    segments: int
+    skipped: int
+    bytes_read: int
+    bytes_skipped: int
+    since: str | None
+    first_seen: dict[str, str]
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready; findings have their own first_seen."""
+        return {
+            "segments": self.segments,
+            "segments_skipped": self.skipped,
+            "bytes_read": self.bytes_read,
+            "bytes_skipped": self.bytes_skipped,
+            "since": self.since,
+        }
+
+    @property
+    def text(self) -> str:
+        """What wasn't read, and why that is believed; nothing where all was."""
+        if not self.skipped:
+            return ""
+        return (
+            f"{self.skipped:,} of {counted(self.segments, 'segment')} as they were when they were verified "
+            f"before: by size, inode and times of files here, by the ETag elsewhere"
+        )
+
+
+def finding_key(one: Difference) -> str:
+    """What tells a finding from others, also the next day."""
+    facts = [one.kind, with_urls(one.path), one.topic, one.queue_id, one.first]
+    return json.dumps(facts, separators=(",", ":"))
+
+
 @dataclass(slots=True)
 class Report:
     """What came of a verification; ``to_dict`` is what ``--json`` prints.
@@ -176,6 +225,7 @@ class Report:
         not_checked: what wasn't looked at.
         next: commands to run next, or advice where there is no command.
         basis: what the settings rest on.
+        remembered: what wasn't read again; None where nothing is remembered.
     """
 
     store: str
@@ -196,6 +246,7 @@ class Report:
     not_checked: list[Note] = field(default_factory=list)
     next: list[str] = field(default_factory=list)
     basis: Basis = field(default_factory=Basis)
+    remembered: Remembered | None = None
 
     @property
     def exit_code(self) -> int:
@@ -239,15 +290,21 @@ class Report:
         facts = {
             name: getattr(self, name)
             for name in self.__slots__
-            if name not in ("findings", "notes", "not_checked", "next", "basis")
+            if name not in ("findings", "notes", "not_checked", "next", "basis", "remembered")
         }
+        seen = {} if self.remembered is None else self.remembered.first_seen
+        findings = [one.to_dict() for one in self.findings]
+        if self.remembered is not None:
+            facts["remembered"] = self.remembered.to_dict()
+            for one, told in zip(self.findings, findings, strict=True):
+                told["first_seen"] = seen.get(finding_key(one))
         return {
             "verdict": self.verdict,
             "summary": self.summary,
             **facts,
             "rocketmq_version": self.basis.rocketmq_version,
             "settings": self.basis.to_dict(),
-            "findings": [one.to_dict() for one in self.findings],
+            "findings": findings,
             "notes": [asdict(one) for one in self.notes],
             "not_read": [one.text for one in self.not_checked],
             "next_steps": self.next,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,6 +17,8 @@ from reput.build.units import pack
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, ReputError, StoreError
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.log.segments import map_segment
+from reput.remote import is_elsewhere
 from reput.replay import runner as runners
 from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, collect, pass_over
@@ -34,6 +37,7 @@ from reput.verify.ext import ExtReader, OfMessages, compare_records
 from reput.verify.index_file import IndexInfo
 from reput.verify.messages import ChunkFields, records_of
 from reput.verify.queue_reader import QueueReader
+from reput.verify.sums import unit_sum
 from reput.verify.units import Compared, add_ranges, compare_units
 
 _Queue = tuple[str, int]
@@ -157,6 +161,8 @@ class PartChecked:
         batch: what came of batch queues' units that are of the part, or point into it.
         entries: what came of the index entries that point into the part.
         other_tags: whether all that is wrong with the entries is whether tags are indexed.
+        sha256: of the part's bytes, in hexadecimal digits; None where it wasn't asked for, or the part lies
+            elsewhere.
     """
 
     result: PartResult
@@ -164,6 +170,7 @@ class PartChecked:
     batch: BatchCompared
     entries: EntriesCompared | None = None
     other_tags: bool = False
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +183,8 @@ class PartTask:
         infos: all index files.
         batch_runs: the blocks of batch queues that may hold units which point into the part.
         queue_ext: a tagsCode may be an address in consumequeue_ext.
+        bound: with what binds the result to the bytes that it is of: the digest of the log from this physical
+            offset on, and sums; None: without.
     """
 
     target: Target
@@ -184,6 +193,7 @@ class PartTask:
     infos: tuple[IndexInfo, ...]
     batch_runs: tuple[BatchRun, ...]
     queue_ext: bool
+    bound: int | None = None
 
     def __call__(self) -> PartChecked:
         """Scan and compare; OSError where a file can't be read."""
@@ -206,6 +216,8 @@ class PartTask:
         )
         of_batches.bad = bad
         done = PartChecked(result, queues, of_batches)
+        if self.bound is not None and not is_elsewhere(self.part.path):
+            done.sha256 = sha256_of(replace(self.part, start=self.bound))
         if self.runs is not None:
             done.entries = self._compare_entries(spill, self.runs)
             if done.entries.wrong:
@@ -235,7 +247,7 @@ class PartTask:
             if self.queue_ext:
                 fields = fields or ChunkFields(self.part, table, chunk, data)
                 messages = fields.records(number)
-            compared = compare_places(readers, queue, first, units, messages)
+            compared = compare_places(readers, queue, first, units, messages, summed=self.bound is not None)
             found.setdefault(queue, Compared()).add(compared)
 
     def _take_batch(
@@ -260,7 +272,10 @@ class PartTask:
 
     def _compare_entries(self, spill: SpillWriter, runs: Sequence[BlockRun]) -> EntriesCompared:
         keys = spill.close()
-        return compare_entries(keys.rows if keys else (), runs, self.part.start, self.part.end, self.infos)
+        start, end = self.part.start, self.part.end
+        return compare_entries(
+            keys.rows if keys else (), runs, start, end, self.infos, summed=self.bound is not None
+        )
 
     def _is_other_tags(self, compared: EntriesCompared, runs: Sequence[BlockRun]) -> bool:
         """Whether the entries are right for releases that do index tags, or don't, unlike this one."""
@@ -411,6 +426,7 @@ def compare_places(
     messages: OfMessages | None,
     *,
     search: bool = True,
+    summed: bool = False,
 ) -> Compared:
     """Compare consecutive units of a queue with what is in its files.
 
@@ -418,14 +434,16 @@ def compare_places(
         messages: what the records have to hold that the units' addresses lead to; None where a tagsCode is
             no address.
         search: units that aren't in their places are looked for in others.
+        summed: with the sum of the units that are there.
 
     Raises:
         OSError: a file can't be read.
     """
     count, reader = len(expected) // UNIT_LENGTH, readers.queue
     found = reader.read(*queue, first, count)
+    total = unit_sum(first, found) if summed else 0
     if found == bytes(expected):
-        return Compared(plain=0 if messages is None else int(messages.own.sum()))
+        return Compared(plain=0 if messages is None else int(messages.own.sum()), sum=total)
     own = None if messages is None else messages.own
     if search:
         start = max(first - _AROUND, 0)
@@ -440,4 +458,15 @@ def compare_places(
         differing, plain = compare_records(readers.ext, queue, first, expected, found, before, messages)
         compared.ranges = sorted([*compared.ranges, *differing], key=lambda one: one.first)
         compared.plain = plain
+    compared.sum = total
     return compared
+
+
+def sha256_of(part: Part) -> str:
+    """The SHA-256 of a part's bytes, in hexadecimal digits.
+
+    Raises:
+        StoreError: they can't be read.
+    """
+    data = map_segment(part.path, part.segment_length)
+    return hashlib.sha256(data[part.start - part.base : part.end - part.base].data).hexdigest()
