@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reput.job.many import Job, Outcome, Result
-    from reput.job.place import Place
     from reput.spark.on_host import HostRunner
 
 _REBUILD_EXAMPLES = """**Examples**
@@ -60,7 +59,8 @@ _Stores = Annotated[
     list[str],
     typer.Argument(
         metavar="STORE",
-        help="Directories that hold commitlog/, here (PATH) or on a host with a Spark worker (HOST:/PATH).",
+        help="Directories that hold commitlog/, here (PATH) or on a host with a Spark worker (HOST:/PATH); "
+        "or a stores.toml that lists stores.",
     ),
 ]
 _BrokerConf = Annotated[
@@ -116,6 +116,7 @@ def rebuild_many_command(
     """
     from reput.job.many import plan_rebuilds
     from reput.job.options import RebuildOptions
+    from reput.job.store_list import listed
 
     with Output(as_json) as output:
         common = RebuildOptions(
@@ -130,7 +131,7 @@ def rebuild_many_command(
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
         outcomes = _done(
-            plan_rebuilds(_places(stores), out_root, common), "reput rebuild-many", master, at_once
+            plan_rebuilds(listed(stores), out_root, common), "reput rebuild-many", master, at_once
         )
     facts = {"out_root": str(out_root), "stores": [outcome.to_dict() for outcome in outcomes]}
     output.end(_worst(outcomes), facts, _lines(outcomes, "Rebuilt", f" into {inline(str(out_root))}"))
@@ -154,21 +155,16 @@ def verify_many_command(
     Exit code: the highest of all stores. 0: sound. 1: findings. 2: refused or failed.
     """
     from reput.job.many import plan_verifications
+    from reput.job.store_list import listed
     from reput.verify import VerifyOptions
 
     with Output(as_json, interrupted="nothing was changed") as output:
         common = VerifyOptions(
             store=Path(), broker_conf=broker_conf, rocketmq_version=rocketmq_version, index=not no_index
         )
-        outcomes = _done(plan_verifications(_places(stores), common), "reput verify-many", master, at_once)
+        outcomes = _done(plan_verifications(listed(stores), common), "reput verify-many", master, at_once)
     facts = {"stores": [outcome.to_dict() for outcome in outcomes]}
     output.end(_worst(outcomes), facts, _lines(outcomes, "Verified"))
-
-
-def _places(stores: Sequence[str]) -> list[Place]:
-    from reput.job.place import Place
-
-    return [Place.parse(store) for store in stores]
 
 
 def _done(jobs: Sequence[Job], application: str, master: str | None, at_once: int) -> list[Outcome]:
