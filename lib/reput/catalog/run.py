@@ -120,7 +120,7 @@ class Catalog:
 
     def __enter__(self) -> Self:
         options = self._options
-        broker = self._broker()
+        broker = self.broker()
         with ExitStack() as stack:
             if not is_url(options.table):
                 files.make_dirs(options.table)
@@ -138,8 +138,14 @@ class Catalog:
             self._stack = stack.pop_all()
         return self
 
-    def _broker(self) -> Broker | None:
-        """Whose store it is, for a table of many; None for one of one store."""
+    def broker(self) -> Broker | None:
+        """Whose store it is, for a table of many; None for one of one store.
+
+        Raises:
+            SettingsError: nothing proves it, or the table is one of one store and more was asked for.
+            OutputError: the table can't be read.
+            UnsupportedError: the table is one of many stores, and this run can't write to such a one.
+        """
         options = self._options
         is_many = Table(options.table, either=True).is_many
         if is_many and not self._either:

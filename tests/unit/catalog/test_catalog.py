@@ -547,7 +547,7 @@ def test_tasks_that_still_write_are_waited_for(held: _Held) -> None:
 @pytest.mark.parametrize("name", ["a%20b", "a\\b", "a\tb", "a\udcff", "file:///table"])
 def test_what_delta_lake_takes_for_another_name_is_refused(held: _Held, name: str) -> None:
     table = Path(name) if ":" in name else held.path.parent / name
-    with pytest.raises(SettingsError, match="leaves as it is|no store can be read from here"):
+    with pytest.raises(SettingsError, match=r"leaves as it is|no store can be read from here"):
         Catalog(CatalogOptions(held.settings.root, table))
     assert not table.exists()
 
