@@ -284,6 +284,14 @@ class Table:
             raise ValueError("the table isn't there")
         return known_by(found)
 
+    def told_of(self, place: int) -> tuple[str, str]:
+        """Topic and storeHost of the message at a physicalOffset, for people."""
+        where = self._where(f'"physicalOffset" = {place}')
+        found = self._query(f'SELECT "topic", "storeHost" FROM {_HELD} WHERE {where}')
+        if found is None or not len(found):
+            raise ValueError(f"the table holds nothing at {place}")
+        return str(found.column("topic")[0].as_py()), str(found.column("storeHost")[0].as_py())
+
     @property
     def is_plain(self) -> bool:
         """Whether a data file has the rows that it seems to have: no deletion vectors, no renamed columns."""
@@ -418,7 +426,9 @@ class Table:
             )
 
         def done() -> bool:
-            return bool(actions) and self._has_all(actions) and not (needed and self.has(needed))
+            there = {file.path for file in self.files()}
+            gone = all(file.path not in there for file in needed)
+            return bool(actions) and self._has_all(actions) and gone
 
         self._insist(commit, done, still, needed)
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +48,7 @@ from reput.source import messages
 from reput.store import files
 from reput.store.lock import OutputLock
 from tests.golden.store import unpack
+from tests.here import Here as _Here
 from tests.stores import LogWriter
 
 _TODAY = date(2026, 11, 22)
@@ -673,34 +673,6 @@ def test_a_run_whose_last_message_expires_compares_again(comparing: _Comparing) 
                 segment.path.unlink()
         with pytest.raises(StoreError, match="--allow-gap"):
             comparing.advance(catalog, 600)
-
-
-class _Here:
-    """Stands for a session: what would be a job's tasks is done here, one after the other.
-
-    Args:
-        before: is called before each job.
-    """
-
-    def __init__(self, before: Callable[[], None] = lambda: None) -> None:
-        self._before = before
-        self.sparkContext, self.master, self.defaultParallelism = self, "local[1]", 1
-
-    def addJobTag(self, _: str) -> None:  # noqa: N802 - Spark's
-        pass
-
-    def cancelJobsWithTag(self, _: str) -> None:  # noqa: N802 - Spark's
-        pass
-
-    def parallelize(self, items: list[object], _: int) -> SimpleNamespace:
-        def mapped(function: Callable[[object], object]) -> SimpleNamespace:
-            def collect() -> list[object]:
-                self._before()
-                return [function(item) for item in items]
-
-            return SimpleNamespace(collect=collect)
-
-        return SimpleNamespace(map=mapped)
 
 
 def _options(held: _Held, **changed: object) -> CatalogOptions:
