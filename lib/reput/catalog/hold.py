@@ -42,6 +42,8 @@ DEAD_SECONDS = 600.0
 _BEAT_SECONDS = 60.0
 #: Tasks of a run that was killed may go on writing so long.
 _LATE_SECONDS = 86_400.0
+#: The tokens of the runs of this process.
+_own: set[str] = set()
 
 
 class Hold(Protocol):
@@ -241,11 +243,13 @@ class RemoteHold:
             raise self._in_use("it has begun just now")
         self._objects.check_conditions(self._name, self._version)
         self._beaten = time.monotonic()
+        _own.add(self._token)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        _own.discard(self._token)
         if kind is not None:
             self._left[self._token] = time.time()
         with suppress(ReputError):  # then the next run finds a run that is dead
@@ -318,7 +322,8 @@ class RemoteHold:
     def _refuse_living(self, noted: dict[str, Any]) -> None:
         here = _process(int(noted.get("pid") or 0))
         if noted.get("host") == here["host"]:
-            if noted.get("started") is not None and noted["started"] == here["started"]:
+            is_over = noted.get("pid") == os.getpid() and noted["token"] not in _own
+            if noted.get("started") is not None and noted["started"] == here["started"] and not is_over:
                 raise self._in_use(f"process {noted['pid']} on this host")
             return
         silent = time.time() - float(noted.get("at") or 0.0)
