@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -364,7 +365,9 @@ def test_stores_at_urls_and_readers_of_the_table(gateway: Gateway, url: str, tmp
     ]
     assert "backup/broker-a/store" in said["stores"][0]["store"]
     assert held(url) == dict.fromkeys(("broker-a", "broker-b"), (_MESSAGES, _MESSAGES))
-    readers = {"spark": _BY_SPARK, "polars": _BY_POLARS, "duckdb": _BY_DUCKDB}
+    readers = {"pyspark": _BY_SPARK, "polars": _BY_POLARS, "duckdb": _BY_DUCKDB}
+    missing = [name for name in readers if find_spec(name) is None]
+    readers = {name: script for name, script in readers.items() if name not in missing}
     found = {}
     for name, script in readers.items():
         read = subprocess.run(
@@ -384,6 +387,8 @@ def test_stores_at_urls_and_readers_of_the_table(gateway: Gateway, url: str, tmp
             [broker, sum(row["broker"] == broker for row in orders), _length(orders, broker)]
             for broker in ("broker-a", "broker-b")
         ), name
+    if missing:
+        pytest.skip(f"NOT TESTED: {', '.join(missing)}")
 
 
 def _length(rows: list[dict[str, Any]], broker: str) -> int:
