@@ -84,7 +84,7 @@ def test_other_urls(reput: Command, tmp_path: Path, url: str, expected: str) -> 
         ["digest", "STORE", "--out", "s3://bucket/out"],
         ["export", "STORE", "--out", "s3://bucket/out"],
         ["report", "STORE", "--out", "s3://bucket/out"],
-        ["catalog", "STORE", "--table", "s3://bucket/out"],
+        ["catalog", "STORE", "--table", "hdfs://host/out"],
     ],
 )
 def test_nothing_is_written_elsewhere(

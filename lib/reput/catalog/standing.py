@@ -95,9 +95,11 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
             "the log has none of the table's messages: it was cut before them, or is another one",
             path=settings.root,
             offset=last,
-            expected=f"the log that the table holds up to {table.cursor}",
+            expected=f"the log that the table holds up to {table.cursor}{_held(table, last)}",
             found=_found(settings, last),
-            next_step="Begin a table of this log in another directory",
+            next_step="Begin a table of this log in another directory"
+            if table.broker is None
+            else "Give the names of its own cluster and broker, or begin another table",
         )
     begin = log.start if found.common is None else found.common - lead
     gone, missing = found.strange, found.missing
@@ -255,6 +257,20 @@ def _check_gap(table: Table, settings: StoreSettings, log: CommitLog, last: int,
         )
 
 
+def _held(table: Table, place: int) -> str:
+    """What a table of many stores holds at a place, for people."""
+    if table.broker is None:
+        return ""
+    topic, host = table.told_of(place)
+    return f" for {table.broker}, with a message of {topic} of the broker at {host} there"
+
+
 def _found(settings: StoreSettings, place: int) -> str:
-    message = LogReader(settings).message(place)
-    return "no message there" if message is None else f"another one, of {message.topic}"
+    reader = LogReader(settings)
+    message = reader.message(place)
+    if message is not None:
+        return f"another one, of {message.topic}"
+    first = reader.after(-1)
+    if first is None:
+        return "no message there"
+    return f"no message there, and the broker at {first.record.store_host[0]} in the log's first one"
