@@ -114,9 +114,10 @@ TIMED = {
     "status": "OUTPUT",
     "stop": "OUTPUT",
     "topics": "STORE",
+    "verify-many": "STORE -o OUT",
 }
-#: It only takes them; of queues only delayed messages have some.
-UNPRINTED = {"export", "dump consumequeue"}
+#: One only takes them; of queues only delayed messages have some; a fleet's are on its page.
+UNPRINTED = {"export", "dump consumequeue", "verify-many"}
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 
 
