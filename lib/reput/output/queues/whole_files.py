@@ -19,8 +19,8 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.output.attempt import attempt_directory
 from reput.output.queues.queue_files import QueueFiles
 from reput.replay.queue_spill import QueueSpillReader, UnitRun
-from reput.store import files
-from reput.store.file_system import MANY, FileSystem
+from reput.store import file_system, files
+from reput.store.file_system import FileSystem
 
 if TYPE_CHECKING:
     from reput.replay.part_result import PartResult
@@ -128,7 +128,7 @@ def write(target: Target, parts: list[FilePart]) -> Path:
     directory = attempt_directory(target.scratch)
     file_size = target.settings.consume_queue_file_size
     with FileSystem(target.root, target.settings.root) as whole, QueueSpillReader() as spills:
-        together = len(parts) >= MANY and whole.why_not() is None
+        together = len(parts) >= file_system.MANY and whole.why_not() is None
 
         def write_one(number: int) -> None:
             fd = files.create_file(directory / str(number), file_size, target.owner)
@@ -169,7 +169,7 @@ def name_all(target: Target, written: Iterable[tuple[list[FilePart], Path]]) -> 
                 with files.reporting(f"a file that a task has written can't become {path}", source):
                     files.system.rename(source, path)
         left = list(changed)
-        if len(left) >= MANY and whole.why_not() is None:
+        if len(left) >= file_system.MANY and whole.why_not() is None:
             left = whole.flush(left)
     files.in_threads(files.fsync_dir, left, _DIRECTORIES_AT_ONCE)
 
