@@ -492,9 +492,8 @@ class BatchWriter:
         settings = self._target.settings
         index_size = file_length(settings.max_hash_slot_num, settings.max_index_num)
         written = {
-            directory / names.offset_name(at): file_size
+            names.queue_file(root, topic, queue_id, at): file_size
             for (topic, queue_id), (start, stop) in scan.queues.ranges(file_size)
-            for directory in (names.queue_directory(root, topic, queue_id),)
             for at in range(start, stop, file_size)
         }
         written |= {root / names.INDEX / name: index_size for name in scan.changed_index}

@@ -278,6 +278,16 @@ def sync_file_system(fd: int) -> None:
         system.sync_file_system(fd)
 
 
+def make_directory(path: Path, owner: Owner | None) -> None:
+    """Make one directory; its name is durable after ``fsync_dir(path.parent)``.
+
+    Raises:
+        OSError: the system's own: it is there, or the one above it isn't.
+    """
+    system.make_directory(path)
+    _give(path, owner, directory=True)
+
+
 def make_dirs(path: Path, owner: Owner | None = None, *, flush: bool = True) -> list[Path]:
     """Make a directory and the missing ones above it.
 
@@ -300,11 +310,11 @@ def make_dirs(path: Path, owner: Owner | None = None, *, flush: bool = True) -> 
             place = place.parent
         for directory in reversed(missing):
             try:
-                system.make_directory(directory)
+                make_directory(directory, owner)
             except FileExistsError:
                 if not directory.is_dir():
                     raise
-            _give(directory, owner, directory=True)
+                _give(directory, owner, directory=True)
     changed = [directory.parent for directory in reversed(missing)]
     if flush:
         for directory in changed:
