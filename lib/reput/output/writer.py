@@ -113,6 +113,7 @@ class BatchWriter:
         look: lists the commit log's segments again, for a log that grows; None: ``log`` stays as it is. For a
             log that grows, scratch stays from the first batch to :meth:`close`, and small batches are done in
             this process.
+        announce: gets what an operator should know, in a few words.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class BatchWriter:
         *,
         abort_present: bool = False,
         look: Callable[[], CommitLog] | None = None,
+        announce: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._target = target
         self._journal = journal
@@ -134,6 +136,7 @@ class BatchWriter:
         self._listener = listener
         self._abort_present = abort_present
         self._look = look
+        self._announce = announce
         self._live = LiveIndex(target)
         self._ahead: BatchScan | None = None
         self.progress = Progress()
@@ -497,10 +500,14 @@ class BatchWriter:
             for at in range(start, stop, file_size)
         }
         written |= {root / names.INDEX / name: index_size for name in scan.changed_index}
-        if len(written) >= file_system.MANY and scan.whole.why_not() is None:
-            written = {path: written[path] for path in scan.whole.flush(written)}
-            if not written:
-                return
+        if len(written) >= file_system.MANY:
+            why = scan.whole.why_not()
+            if why is not None:
+                self._announce(f"{len(written):,} files are flushed one by one: {why}")
+            else:
+                written = {path: written[path] for path in scan.whole.flush(written)}
+                if not written:
+                    return
         with FileCache(self._target.owner) as cache:
             for path, size in written.items():
                 cache.descriptor(path, size)

@@ -130,6 +130,21 @@ def flush_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FileSystem, "why_not", lambda _self: None)
 
 
+def test_the_operator_learns_why_many_files_are_flushed_one_by_one(
+    store: Store,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    expected: tuple[dict[str, bytes], dict[str, object]],
+) -> None:
+    monkeypatch.setattr(file_system, "MANY", 1)
+    monkeypatch.setattr(FileSystem, "why_not", lambda _self: "a broker runs on this file system")
+    said: list[str] = []
+    out = place / "out"
+    check(out, rebuild_locally(store, out, announce=said.append), expected)
+    assert len(said) == 1
+    assert said[0].endswith(" files are flushed one by one: a broker runs on this file system")
+
+
 class DiskFails(System):
     """Each flush of the whole file system fails as on a broken disk."""
 
