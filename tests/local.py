@@ -152,6 +152,7 @@ def rebuild_locally(
     flush_in_tasks: bool = False,
     several_hosts: bool = False,
     abort_present: bool = False,
+    announce: Callable[[str], None] = lambda _text: None,
 ) -> State:
     """Rebuild ``store`` into ``out``, or go on with it.
 
@@ -159,6 +160,7 @@ def rebuild_locally(
         part_bytes: bytes of log in a part.
         ends: physical offsets where batches end, increasing; the last batch goes up to the log's end.
         ledger: write the Delta ledger, too.
+        announce: see BatchWriter.
 
     Returns:
         What the journal says at the end.
@@ -174,7 +176,7 @@ def rebuild_locally(
     )
     log = store.log
     with opened_output(target, log) as journal:
-        writer = BatchWriter(target, journal, log, Runner(), abort_present=abort_present)
+        writer = BatchWriter(target, journal, log, Runner(), abort_present=abort_present, announce=announce)
         if not ledger:
             writer._ledger = NoLedger()  # type: ignore[assignment]
         writer.begin()

@@ -101,7 +101,7 @@ def queue_ext_directory(root: Path, topic: str, queue_id: int) -> Path:
 
 def queue_file(root: Path, topic: str, queue_id: int, base: int) -> Path:
     """The consume queue file of a queue under ``root`` that begins at the byte offset ``base``."""
-    return queue_directory(root, topic, queue_id) / offset_name(base)
+    return root / f"{CONSUME_QUEUE}/{topic}/{queue_id}/{offset_name(base)}"
 
 
 def topic_problem(topic: bytes) -> str | None:

@@ -152,7 +152,7 @@ def run(
     runner = SparkRunner(spark.sparkContext)
     with runner.shared(plan.root, plan.owner, plan.settings.config_files):
         return as_hosts_allow(
-            plan, runner, announce, lambda target: _run(plan, spark, runner, target, listener)
+            plan, runner, announce, lambda target: _run(plan, spark, runner, target, listener, announce)
         )
 
 
@@ -162,6 +162,7 @@ def _run(
     runner: SparkRunner,
     target: Target,
     listener: Callable[[Progress, int], None],
+    announce: Callable[[str], None],
 ) -> BatchWriter:
     from reput.log.parts import batch_end, cut
     from reput.output.ledger.ledger_upkeep import LedgerUpkeep
@@ -183,6 +184,7 @@ def _run(
         runner,
         lambda progress: listener(progress, total),
         abort_present=plan.abort_present,
+        announce=announce,
     )
     writer.begin()
     cursor, options = plan.journal.state.cursor, plan.options

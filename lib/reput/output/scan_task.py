@@ -63,7 +63,7 @@ def scan(target: Target, part: Part, floors: Floors) -> PartResult:
     with (
         QueueSpillWriter(path.with_suffix(".queues"))
         if target.several_hosts
-        else QueueFiles(target.root, file_size, target.owner)
+        else QueueFiles(target.root, file_size, target.owner, whole=target.file_system())
     ) as queue_files:
         placing = _Placing(target.selection, queue_files, floors)
         setting_aside = _SettingAside(target, part, waiting)

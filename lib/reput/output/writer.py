@@ -43,7 +43,7 @@ from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import Batch, State
 from reput.replay.target import Target
 from reput.scan.rules import Part
-from reput.store import files
+from reput.store import file_system, files
 from reput.store.filecache import FileCache
 from reput.store.lock import OutputLock
 
@@ -113,6 +113,7 @@ class BatchWriter:
         look: lists the commit log's segments again, for a log that grows; None: ``log`` stays as it is. For a
             log that grows, scratch stays from the first batch to :meth:`close`, and small batches are done in
             this process.
+        announce: gets what an operator should know, in a few words.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class BatchWriter:
         *,
         abort_present: bool = False,
         look: Callable[[], CommitLog] | None = None,
+        announce: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._target = target
         self._journal = journal
@@ -134,6 +136,7 @@ class BatchWriter:
         self._listener = listener
         self._abort_present = abort_present
         self._look = look
+        self._announce = announce
         self._live = LiveIndex(target)
         self._ahead: BatchScan | None = None
         self.progress = Progress()
@@ -222,7 +225,10 @@ class BatchWriter:
         scan = self._gather(parts)
         if scan is None:
             return
-        batch = self._settle(scan, batch_id)
+        try:
+            batch = self._settle(scan, batch_id)
+        finally:
+            scan.close()
         if batch.end > batch.start or self._has_news(batch):
             self._commit(scan, batch)
         else:
@@ -243,7 +249,11 @@ class BatchWriter:
             self._empty_scratch()
             scan = self._scan(parts)
         self.stages.end("prepare")
-        scan.finish()
+        try:
+            scan.finish()
+        except BaseException:
+            scan.close()
+            raise
         self.stages.end("scan", scan.scanned)
         self.stages.end("index")
         return scan
@@ -473,23 +483,34 @@ class BatchWriter:
     def _pre_blank(self, scan: BatchScan) -> None:
         """Put pre-blank units before the first unit of each new queue."""
         file_size = self._target.settings.consume_queue_file_size
-        with QueueFiles(self._target.root, file_size, self._target.owner) as queue_files:
+        target = scan.tasks.target
+        with QueueFiles(target.root, file_size, target.owner, whole=target.file_system()) as queue_files:
             for (topic, queue_id), state in scan.queues.new():
                 queue_files.put_pre_blank(topic, queue_id, state.first)
-            if scan.tasks.target.flush_in_tasks:
+            if target.flush_in_tasks:
                 queue_files.flush()
 
     def _flush(self, scan: BatchScan) -> None:
         root, file_size = self._target.root, self._target.settings.consume_queue_file_size
         settings = self._target.settings
         index_size = file_length(settings.max_hash_slot_num, settings.max_index_num)
+        written = {
+            names.queue_file(root, topic, queue_id, at): file_size
+            for (topic, queue_id), (start, stop) in scan.queues.ranges(file_size)
+            for at in range(start, stop, file_size)
+        }
+        written |= {root / names.INDEX / name: index_size for name in scan.changed_index}
+        if len(written) >= file_system.MANY:
+            why = scan.whole.why_not()
+            if why is not None:
+                self._announce(f"{len(written):,} files are flushed one by one: {why}")
+            else:
+                written = {path: written[path] for path in scan.whole.flush(written)}
+                if not written:
+                    return
         with FileCache(self._target.owner) as cache:
-            for (topic, queue_id), (start, stop) in scan.queues.ranges(file_size):
-                directory = names.queue_directory(root, topic, queue_id)
-                for at in range(start, stop, file_size):
-                    cache.descriptor(directory / names.offset_name(at), file_size)
-            for name in scan.changed_index:
-                cache.descriptor(root / names.INDEX / name, index_size)
+            for path, size in written.items():
+                cache.descriptor(path, size)
             cache.flush_all()
         for directory in (root / name for name in (*names.QUEUES, names.INDEX)):
             if directory.is_dir():

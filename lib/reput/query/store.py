@@ -179,8 +179,6 @@ class QueryStore:
             return False
         if topic in self._topics.batch:
             return True
-        plain, batch = (
-            directory(settings.root, topic, queue_id).is_dir()
-            for directory in (names.queue_directory, names.batch_queue_directory)
-        )
-        return batch and not plain
+        if not names.batch_queue_directory(settings.root, topic, queue_id).is_dir():
+            return False
+        return not names.queue_directory(settings.root, topic, queue_id).is_dir()

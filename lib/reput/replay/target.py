@@ -10,6 +10,7 @@ from reput.replay.consumer_filters import FiltersNow
 from reput.replay.selection import Selection
 from reput.scan.rules import Rules, rules
 from reput.scan.table import QueueTable
+from reput.store.file_system import FileSystem
 from reput.store.ownership import Owner
 
 
@@ -51,6 +52,10 @@ class Target:
     def queue_ext(self) -> bool:
         """Whether queues have units in consumequeue_ext as well."""
         return self.settings.recovery.queue_ext
+
+    def file_system(self) -> FileSystem | None:
+        """The output's, for those who flush what they wrote; None where the driver does that."""
+        return FileSystem(self.root, self.settings.root) if self.flush_in_tasks else None
 
     def is_ordered(self, topic: str) -> bool:
         """Whether a topic's queues are written in log order; see reput.output.queues.appended_queues."""
