@@ -30,6 +30,15 @@ NAMES = tuple(f"{version}-{name}" for version, makers in WORKLOADS.items() for n
 ROCKSDB = tuple(f"{version}-rocksdb-{name}" for version, names in VARIANTS.items() for name in names)
 """Those with queues, and the last one with an index, in RocksDB; each has a dump of all keys and values."""
 
+SETTINGS = (
+    "5.3.3-rocksdb-settings-v1",
+    "5.3.3-rocksdb-settings-v2",
+    "5.5.0-rocksdb-settings-v1",
+    "5.5.0-rocksdb-settings-single",
+    "5.5.0-rocksdb-settings-v2",
+)
+"""Those of whole brokers with topics, groups and offsets in RocksDB (``tests/compat/write_settings.py``)."""
+
 FILTERED = ("4.9.7-filter-bit-maps", "5.5.0-filter-bit-maps")
 """Those that a whole broker wrote, with consumers that filter (``tests/compat/write_filtered.py``)."""
 
@@ -100,7 +109,7 @@ def unpack(name: str, target: Path) -> GoldenStore:
     """Unpack a fixture, times of modification included, and check every file against its SHA-256.
 
     Args:
-        name: one of :data:`NAMES`, :data:`FILTERED` or :data:`ROCKSDB`.
+        name: one of :data:`NAMES`, :data:`FILTERED`, :data:`ROCKSDB` or :data:`SETTINGS`.
         target: where the store's directory shall be; made when missing.
 
     Raises:

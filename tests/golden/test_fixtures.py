@@ -19,6 +19,7 @@ from tests.golden.store import (
     MANIFEST,
     NAMES,
     ROCKSDB,
+    SETTINGS,
     GoldenError,
     describe,
     pack,
@@ -27,7 +28,7 @@ from tests.golden.store import (
 )
 
 
-@pytest.mark.parametrize("name", [*NAMES, *FILTERED, *ROCKSDB])
+@pytest.mark.parametrize("name", [*NAMES, *FILTERED, *ROCKSDB, *SETTINGS])
 def test_each_fixture_is_what_its_manifest_says(name: str, tmp_path: Path) -> None:
     golden = unpack(name, tmp_path)
     assert name.startswith(f"{golden.version}-")
@@ -48,6 +49,7 @@ def test_no_fixture_is_left_over() -> None:
         *NAMES,
         *FILTERED,
         *ROCKSDB,
+        *SETTINGS,
     }
 
 
