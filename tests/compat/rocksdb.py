@@ -18,6 +18,22 @@ _CURRENT = "CURRENT"
 Families = dict[str, dict[bytes, bytes]]
 
 
+#: In column family ``offset``: the end of the last dispatched record.
+CHECKPOINT = b"\0\0\0\x10\x01CHECKPOINT_TOPIC\x01max\x01\0\0\0\0"
+
+
+def unit_key(topic: str, queue_id: int, place: int) -> bytes:
+    """The key of a unit in column family ``default``."""
+    name = topic.encode()
+    return b"%s\x01%s\x01%s\x01%s" % (len(name).to_bytes(4), name, queue_id.to_bytes(4), place.to_bytes(8))
+
+
+def offset_key(topic: str, queue_id: int, kind: str) -> bytes:
+    """The key of a queue's ``max`` or ``min`` in column family ``offset``."""
+    name = topic.encode()
+    return b"%s\x01%s\x01%s\x01%s" % (len(name).to_bytes(4), name, kind.encode(), queue_id.to_bytes(4))
+
+
 def databases(root: Path) -> list[str]:
     """Directories below a store's that hold a RocksDB, relative to it, sorted."""
     return sorted(path.parent.relative_to(root).as_posix() for path in root.rglob(_CURRENT))

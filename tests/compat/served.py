@@ -1,7 +1,8 @@
-"""Whether the real store serves what a RocksDB is to lead to: read, written on, compacted and opened again."""
+"""Whether the real store serves what a RocksDB leads to: read, written on, compacted, opened again."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from tests.compat.rocksdb import Families
 _SERVED = Path(__file__).with_name("Served.java")
 _PARENT = "ReputServed"
 _COMPACTION_TIMEOUT = 60.0
+_making = threading.Lock()
 
 #: Topic and queue id.
 Queue = tuple[str, int]
@@ -49,7 +51,7 @@ class Report:
     Attributes:
         loaded: it loaded the store; else all else is empty.
         first: each queue right after the start.
-        put: the queueOffset that each queue's next message got; of light queues the place that it is served at.
+        put: the place that each queue's next message got.
         then: each queue with these.
         compacted: SST files that the compaction wrote.
         after: each queue behind it.
@@ -78,8 +80,9 @@ def places(queues: Families) -> dict[Queue, Places]:
 def read(store: JavaStore, queues: Iterable[Queue]) -> dict[Queue, Read]:
     """All messages of these queues, from each one's first offset on."""
     asked = list(queues)
-    if _SERVED not in store.jvm.kept:
-        store.jvm.kept[_SERVED] = instance(store.jvm, _SERVED)
+    with _making:  # py4j knows classes by their name: there may be one of it
+        if _SERVED not in store.jvm.kept:
+            store.jvm.kept[_SERVED] = instance(store.jvm, _SERVED)
     lines = "\n".join(f"{topic}\t{queue_id}" for topic, queue_id in asked)
     answers = str(store.jvm.kept[_SERVED].read(store.store, lines)).splitlines()
     return {queue: _parsed(answer) for queue, answer in zip(asked, answers, strict=True)}
@@ -119,7 +122,7 @@ def serve(
         topics: attributes of topics.
     """
     asked = list(queues)
-    with JavaStore(jvm.version, root, config, topics=topics, jvm=jvm) as store:
+    with _made(jvm, root, config, topics) as store:
         if not store.load():
             return Report(loaded=False)
         store.start()
@@ -130,11 +133,19 @@ def serve(
         report.then = read(store, asked)
         report.compacted = compact(store)
         report.after = read(store, asked)
-    with JavaStore(jvm.version, root, config, topics=topics, jvm=jvm) as store:
+    with _made(jvm, root, config, topics) as store:
         assert store.load()
         store.start()
         report.again = read(store, asked)
     return report
+
+
+def _made(
+    jvm: Jvm, root: Path, config: Mapping[str, object], topics: Mapping[str, Mapping[str, str]] | None
+) -> JavaStore:
+    # One at a time: StoreStatsService fills a static TreeMap when it is made.
+    with _making:
+        return JavaStore(jvm.version, root, config, topics=topics, jvm=jvm)
 
 
 def put(store: JavaStore, topic: str, queue_id: int) -> int:

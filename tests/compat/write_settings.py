@@ -1,7 +1,7 @@
 """Writes the golden stores with settings in RocksDB: ``python -m tests.compat.write_settings [NAME ...]``.
 
-A real broker with its settings in JSON runs first, without a message; then one that keeps them in RocksDB, whose
-topics, groups and offsets differ. Without names it writes the stores that are missing. CI never runs it.
+A real broker with its settings in JSON runs first, without a message; then one that keeps them in RocksDB,
+whose topics, groups and offsets differ. Without names it writes the missing stores. CI never runs it.
 """
 
 from __future__ import annotations
