@@ -1,9 +1,11 @@
 package compat;
 
 import java.io.BufferedWriter;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.List;
@@ -37,13 +39,20 @@ public class Keys {
             : RocksDB.open(options, path, families, handles);
     }
 
-    /** Writes a line "[name family]" for each column family and a line "key value" in hexadecimal for each entry. */
-    public void dump(String path, String name, String target) throws Exception {
+    /**
+     * Writes a line "[name family]" for each column family and a line "key value" in hexadecimal for each entry; of one
+     * family alone unless that is empty.
+     */
+    public void dump(String path, String name, String family, String target) throws Exception {
         List<byte[]> names = new ArrayList<>();
         List<ColumnFamilyHandle> handles = new ArrayList<>();
         try (RocksDB db = open(path, names, handles, true); BufferedWriter out = Files.newBufferedWriter(Path.of(target))) {
             for (int n = 0; n < names.size(); n++) {
-                out.write("[" + name + " " + new String(names.get(n), StandardCharsets.UTF_8) + "]\n");
+                String found = new String(names.get(n), StandardCharsets.UTF_8);
+                if (!family.isEmpty() && !family.equals(found)) {
+                    continue;
+                }
+                out.write("[" + name + " " + found + "]\n");
                 try (RocksIterator entries = db.newIterator(handles.get(n))) {
                     for (entries.seekToFirst(); entries.isValid(); entries.next()) {
                         out.write(HEX.formatHex(entries.key()) + " " + HEX.formatHex(entries.value()) + "\n");
@@ -53,6 +62,33 @@ public class Keys {
             }
             handles.forEach(ColumnFamilyHandle::close);
         }
+    }
+
+    /** How many entries a column family has, and the SHA-256 of all keys and values, each with its length before it. */
+    public String digest(String path, String family) throws Exception {
+        List<byte[]> names = new ArrayList<>();
+        List<ColumnFamilyHandle> handles = new ArrayList<>();
+        MessageDigest sha = MessageDigest.getInstance("SHA-256");
+        long count = 0;
+        try (RocksDB db = open(path, names, handles, true)) {
+            for (int n = 0; n < names.size(); n++) {
+                if (!new String(names.get(n), StandardCharsets.UTF_8).equals(family)) {
+                    continue;
+                }
+                try (RocksIterator entries = db.newIterator(handles.get(n))) {
+                    for (entries.seekToFirst(); entries.isValid(); entries.next()) {
+                        for (byte[] part : new byte[][] {entries.key(), entries.value()}) {
+                            sha.update(ByteBuffer.allocate(4).putInt(0, part.length));
+                            sha.update(part);
+                        }
+                        count++;
+                    }
+                    entries.status();
+                }
+            }
+            handles.forEach(ColumnFamilyHandle::close);
+        }
+        return count + " " + HEX.formatHex(sha.digest());
     }
 
     /** Into the column family of the first line: puts the entries of such lines, deletes the keys of "key -". */

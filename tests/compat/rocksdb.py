@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +42,44 @@ def databases(root: Path) -> list[str]:
 
 
 def dump(jvm: Jvm, root: Path) -> dict[str, Families]:
-    """All entries of all RocksDBs of a stopped store, by directory; nothing is written there."""
+    """All entries of all RocksDBs of a stopped store, by directory; no file there is changed."""
     found: dict[str, Families] = {}
     for directory in databases(root):
-        with tempfile.TemporaryDirectory(prefix="keys-") as scratch:
-            # RocksDB writes a log even beside what it only reads.
-            copy, target = Path(scratch) / "db", Path(scratch) / "text"
-            copy.mkdir()
-            for path in (root / directory).iterdir():
-                if path.is_file():
-                    shutil.copyfile(path, copy / path.name)
-            _keys(jvm).dump(str(copy), directory, str(target))
-            found |= parse(target.read_text(encoding="utf-8"))
+        found |= _dump(jvm, root / directory, directory, "")
     return found
+
+
+def entries(jvm: Jvm, directory: Path, family: str) -> dict[bytes, bytes]:
+    """All entries of one column family of a closed RocksDB; no file there is changed."""
+    return _dump(jvm, directory, "db", family)["db"][family]
+
+
+def digest(jvm: Jvm, directory: Path, family: str) -> tuple[int, str]:
+    """How many entries a column family of a closed RocksDB has, and a SHA-256 of them; for millions."""
+    with _copy(directory) as copy:
+        count, found = str(_keys(jvm).digest(str(copy), family)).split(" ")
+    return int(count), found
+
+
+def _dump(jvm: Jvm, directory: Path, name: str, family: str) -> dict[str, Families]:
+    with _copy(directory) as copy:
+        target = copy.parent / "text"
+        _keys(jvm).dump(str(copy), name, family, str(target))
+        return parse(target.read_text(encoding="utf-8"))
+
+
+@contextmanager
+def _copy(directory: Path) -> Iterator[Path]:
+    """RocksDB writes a log even beside what it only reads: a copy, with links to what never changes."""
+    with tempfile.TemporaryDirectory(prefix=".keys-", dir=directory.parent) as scratch:
+        copy = Path(scratch) / "db"
+        copy.mkdir()
+        for path in directory.iterdir():
+            if path.suffix == ".sst":
+                os.link(path, copy / path.name)
+            elif path.is_file():
+                shutil.copyfile(path, copy / path.name)
+        yield copy
 
 
 def change(jvm: Jvm, directory: Path, family: str, entries: Mapping[bytes, bytes | None]) -> None:
