@@ -91,6 +91,15 @@ public class Keys {
         return count + " " + HEX.formatHex(sha.digest());
     }
 
+    /** Makes a column family of this name. */
+    public void addFamily(String path, String name) throws Exception {
+        List<ColumnFamilyHandle> handles = new ArrayList<>();
+        try (RocksDB db = open(path, new ArrayList<>(), handles, false)) {
+            handles.add(db.createColumnFamily(new ColumnFamilyDescriptor(name.getBytes(StandardCharsets.UTF_8))));
+            handles.forEach(ColumnFamilyHandle::close);
+        }
+    }
+
     /** Into the column family of the first line: puts the entries of such lines, deletes the keys of "key -". */
     public void change(String path, String source) throws Exception {
         List<byte[]> names = new ArrayList<>();

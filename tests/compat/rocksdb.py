@@ -92,6 +92,11 @@ def change(jvm: Jvm, directory: Path, family: str, entries: Mapping[bytes, bytes
         _keys(jvm).change(str(directory), str(source))
 
 
+def add_family(jvm: Jvm, directory: Path, name: str) -> None:
+    """Make a column family in a closed RocksDB."""
+    _keys(jvm).addFamily(str(directory), name)
+
+
 def text(dumps: Mapping[str, Families]) -> str:
     """A line ``[directory family]`` for each column family, then ``key value`` in hexadecimal, sorted."""
     lines = []

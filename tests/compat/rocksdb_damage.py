@@ -209,6 +209,16 @@ def short_table(copy: Copy) -> None:
     table.write_bytes(table.read_bytes()[: table.stat().st_size // 2])
 
 
+def foreign_family(copy: Copy) -> None:
+    """RocksDB has a column family `foreign`, too."""
+    rocksdb.add_family(copy.jvm, copy.directory, "foreign")
+
+
+def separate_path(copy: Copy) -> None:
+    """`useSeparateStorePathForRocksdbCQ` (5.5) is set, and RocksDB lies in `consumequeue`."""
+    copy.config["useSeparateStorePathForRocksdbCQ"] = True
+
+
 def wrong_block(copy: Copy) -> None:
     """100 bytes in the middle of an SST file's first block are zeros."""
     table = _largest(copy)
@@ -243,6 +253,8 @@ DAMAGES: tuple[Callable[[Copy], None], ...] = (
     no_table,
     short_table,
     wrong_block,
+    foreign_family,
+    separate_path,
 )
 
 

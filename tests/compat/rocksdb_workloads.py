@@ -22,6 +22,7 @@ _EVERYWHERE: dict[str, _Variant] = {
     "lost-head": ("lost-head", ROCKSDB, _ORDERS),
     "lmq": ("lmq", ROCKSDB, [QueryMin("%LMQ%device-0", 0)]),
     "light": ("lmq", ROCKSDB, [QueryMin("%LMQ%device-0", 0)]),
+    "light-alone": ("lmq", {**ROCKSDB, "enableMultiDispatch": False}, ()),
     "recreated-topic": ("recreated-topic", ROCKSDB, ()),
     "batch-queue": ("batch-queue", ROCKSDB, ()),
     "long-topics": ("long-topics", ROCKSDB, ()),
@@ -49,7 +50,7 @@ def rocksdb_workload(name: str, version: str, seed: int = SEED) -> Workload:
     base, settings, finally_ = VARIANTS[version][name]
     found = workload(base, version, seed)
     operations = [*found.operations, *finally_]
-    if name == "light":
+    if name in ("light", "light-alone"):
         operations = [_naming_each_once(operation) for operation in operations]
     return replace(found, name=f"rocksdb-{name}", config={**found.config, **settings}, operations=operations)
 
