@@ -231,6 +231,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
             if java and reput:
                 with Jvm(options.version) as jvm:
                     told["units"] = check_same(jvm, java_root, out)
+                say(f"both have the same {told['units']:,} units")
         sides = [_together(runs) for runs in (java, reput) if runs]
         told["runs"] = [asdict(side) for side in sides]
         if len(sides) == 2:
