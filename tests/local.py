@@ -15,7 +15,9 @@ from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
+from reput.output.batch_tasks import BatchTasks, StateFloors
 from reput.output.journal.journal import Journal
+from reput.output.rocksdb import databases
 from reput.output.rollback import roll_back
 from reput.output.writer import BatchWriter
 from reput.replay.consumer_filters import FiltersNow
@@ -116,6 +118,7 @@ def target_of(
         flush_in_tasks=flush,
         several_hosts=several_hosts,
         filters=FiltersNow.of(store.settings),
+        index_in_rocksdb=store.settings.rocksdb.index,
     )
 
 
@@ -186,6 +189,11 @@ def rebuild_locally(
                 writer.write(parts_of(log, start, end, part_bytes, journal.state.cursor), batch_id)
                 start = end
         writer.finish()
+        if target.in_rocksdb:
+            runner = Runner()
+            tasks = BatchTasks(runner, target, StateFloors({}))
+            databases.make(target, journal, tasks, runner.slots, dict)
+            writer.finish()
         return journal.state
 
 

@@ -22,6 +22,7 @@ MORE = {
     "rebuild-many": ["--out-root", "OUT"],
     "recover": ["--plan"],
     "report": ["--out", "OUT"],
+    "migrate": ["--to", "rocksdb", "--plan"],
     "resend": ["--name-server", "127.0.0.1:9"],
     "restore": ["--out", "OUT"],
     "tail": ["--out", "OUT"],

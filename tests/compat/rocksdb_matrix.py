@@ -20,9 +20,13 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from reput.broker.snapshot import take
+from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
+from reput.recovery.plan import plan
 from tests.compat import rocksdb
+from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import Jvm
 from tests.compat.matrix import SOUND, put_between
@@ -67,8 +71,21 @@ class Served:
 
 
 @dataclass(slots=True)
+class Predicted:
+    """What reput's plan said of a damaged store, before its start.
+
+    Attributes:
+        starts: it starts.
+        kinds: by kind of problem, loss or damage of queues, how many messages it is said of; 0: not counted.
+    """
+
+    starts: bool
+    kinds: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Row:
-    """A damaged store, and what the broker served of it.
+    """A damaged store, what reput predicted of it, and what the broker served of it.
 
     Attributes:
         damage: the name of the function in tests/compat/rocksdb_damage.py.
@@ -76,17 +93,21 @@ class Row:
             had written by then.
         version: the release.
         broker: what came of it.
+        reput: what was predicted; None in rows that were measured before there were predictions.
     """
 
     damage: str
     stop: str
     version: str
     broker: Served
+    reput: Predicted | None = None
 
     @classmethod
     def from_dict(cls, facts: dict[str, object]) -> Row:
         """The row that :func:`dataclasses.asdict` made."""
-        return cls(**{**facts, "broker": Served(**facts["broker"])})  # type: ignore[arg-type]
+        predicted = facts.get("reput")
+        reput = None if predicted is None else Predicted(**predicted)  # type: ignore[arg-type]
+        return cls(**{**facts, "broker": Served(**facts["broker"]), "reput": reput})  # type: ignore[arg-type]
 
 
 def measure(version: str, directory: Path, only: Sequence[str] = ()) -> list[Row]:
@@ -122,7 +143,9 @@ def measure(version: str, directory: Path, only: Sequence[str] = ()) -> list[Row
                     (root / names.ABORT).touch()
                 copy = Copy(root, {**_CONFIG, **_ROCKSDB}, jvm, queues, led_to)
                 damage(copy)
-                copies.append((Row(damage.__name__, stop, version, Served(starts=False)), copy))
+                row = Row(damage.__name__, stop, version, Served(starts=False))
+                row.reput = predicted(version, root, copy.config)
+                copies.append((row, copy))
         for start in range(0, len(copies), _AT_ONCE):
             jvm.kill()  # what a damaged RocksDB did to it doesn't touch the others
             jvm.close()
@@ -133,12 +156,73 @@ def measure(version: str, directory: Path, only: Sequence[str] = ()) -> list[Row
                 for (row, _), served in zip(some, tried, strict=True):
                     row.broker = served
                     print(
-                        f"rocksdb matrix: {version} {row.damage} {row.stop}: {said(served)}", file=sys.stderr
+                        f"rocksdb matrix: {version} {row.damage} {row.stop}: {said(served)}; "
+                        f"reput: {said_before(row.reput)}",
+                        file=sys.stderr,
                     )
     finally:
         jvm.kill()
         jvm.close()
     return [row for row, _ in copies]
+
+
+#: What the plan says of queues; the rest, such as index files, isn't looked at here.
+_OF_QUEUES = ("units-", "queue-", "past-log-end", "broken-rocksdb")
+
+
+def predicted(version: str, root: Path, config: Mapping[str, object]) -> Predicted:
+    """What ``reput recover --plan`` says of the queues."""
+    with tempfile.TemporaryDirectory(prefix="conf-") as directory:
+        conf = Path(directory) / "broker.conf"
+        conf.write_text(conf_text(config), encoding="utf-8")
+        settings = StoreSettings.load(root, conf, version, rocksdb=True, elsewhere=True)
+        result = plan(take(settings))
+    kinds: dict[str, int] = {}
+    for problem in result.prediction.problems:
+        kinds.setdefault(problem.kind, 0)
+    for loss in (*result.losses, *result.unrepaired):
+        if loss.kind.startswith(_OF_QUEUES):
+            kinds[loss.kind] = kinds.get(loss.kind, 0) + loss.count
+    return Predicted(result.prediction.starts, kinds)
+
+
+#: Of these a count says how many messages a consumer doesn't get.
+_COUNTED = ("units-missing", "units-displaced", "queue-begins-late", "queue-ends-early", "past-log-end")
+
+
+def disagreement(row: Row) -> str | None:
+    """What the start did otherwise than predicted; None where both agree.
+
+    A plan counts messages that have no unit, or one that isn't found. Where a consumer gets stuck, or comes
+    by units that lead nowhere, it gets fewer yet; a kind without a count says that the plan doesn't know it.
+    """
+    said_by, broker = row.reput, row.broker
+    if said_by is None:
+        return "nothing was predicted"
+    if said_by.starts != broker.starts:
+        return f"starts: predicted {said_by.starts}, did {broker.starts}"
+    if not broker.starts:
+        return None
+    is_sound = said(broker) == SOUND
+    if is_sound is bool(said_by.kinds):
+        return f"predicted {said_before(said_by)}, served {said(broker)}"
+    count = sum(said_by.kinds.get(kind, 0) for kind in _COUNTED)
+    lost = broker.unserved + broker.misplaced
+    exact = not broker.stuck and "past-log-end" not in said_by.kinds
+    exact = exact and all(said_by.kinds.get(kind, 1) for kind in ("queue-begins-late", "broken-rocksdb"))
+    if (count > lost and not broker.stuck) or (exact and count != lost):
+        return f"predicted {count} messages that aren't found, {lost} weren't"
+    return None
+
+
+def said_before(predicted: Predicted | None) -> str:
+    """A prediction in short."""
+    if predicted is None:
+        return "not asked"
+    if not predicted.starts:
+        return f"no start: {', '.join(predicted.kinds)}"
+    words = [f"{count} {kind}" if count else kind for kind, count in predicted.kinds.items()]
+    return ", ".join(words) or SOUND
 
 
 def _written(jvm: Jvm, root: Path, config: Mapping[str, object]) -> Path:
@@ -260,16 +344,24 @@ def table(rows: Sequence[Row]) -> str:
     for damage in [one.__name__ for one in (*DAMAGES, switched_to_rocksdb) if one.__name__ in measured]:
         stops: dict[tuple[str, ...], list[str]] = {}
         for stop in STOPS:
-            found = {
-                row.version: said(row.broker) for row in rows if (row.damage, row.stop) == (damage, stop)
-            }
-            if found:
-                stops.setdefault(
-                    tuple(found.get(version, "no such setting") for version in versions), []
-                ).append(stop)
+            these = {row.version: row for row in rows if (row.damage, row.stop) == (damage, stop)}
+            if these:
+                cells = [said(these[one].broker) if one in these else "no such setting" for one in versions]
+                cells.append(_predictions(these))
+                stops.setdefault(tuple(cells), []).append(stop)
         lines += [[f"`{damage}`", ", ".join(names), *cells] for cells, names in stops.items()]
-    head = ["damage", "broker was", *(f"start of {version}" for version in versions)]
+    head = ["damage", "broker was", *(f"start of {version}" for version in versions), "reput predicts"]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines))
+
+
+def _predictions(rows: Mapping[str, Row]) -> str:
+    """What was predicted, once where it is the same for all releases."""
+    found: dict[str, list[str]] = {}
+    for version, row in rows.items():
+        found.setdefault(said_before(row.reput), []).append(version)
+    if len(found) == 1:
+        return next(iter(found))
+    return "; ".join(f"{', '.join(versions)}: {words}" for words, versions in found.items())
 
 
 def legend() -> str:
@@ -323,7 +415,10 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.write is not None:
         write(options.write, rows)
     print(table(rows))
-    return 0
+    wrong = [(row, found) for row in rows if row.reput is not None and (found := disagreement(row))]
+    for row, found in wrong:
+        print(f"rocksdb matrix: {row.version} {row.damage} {row.stop}: {found}", file=sys.stderr)
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ class Catalog:
         self._known: _Known | None = None
         self._begin = 0
         self._settings = StoreSettings.load(
-            options.store, options.broker_conf, options.rocketmq_version, dledger=True
+            options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
         )
         _check_place(options.table, self._settings)
         self._stack = ExitStack()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from reput.errors import SparkError
 from reput.format import names
+from reput.job import databases
 from reput.job.carry import carry_over, drop_carried
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
@@ -101,6 +102,7 @@ def write(
     if _is_done(plan):
         catch_up(plan)
         return {}
+    databases.check_continues(plan)
     began = time.perf_counter()
     spark = start_spark()
     session = time.perf_counter() - began
@@ -217,6 +219,7 @@ def _run(
         writer.stop_ahead()
     writer.finish()
     LedgerUpkeep(writer.ledger).work()
+    databases.make(plan, target, runner, writer, announce)
     return writer
 
 
@@ -239,6 +242,8 @@ def _is_done(plan: Plan) -> bool:
     from reput.log.end import LogEnd
 
     state, log = plan.journal.state, plan.log
+    if not databases.are_made(plan):
+        return False
     if (plan.root / names.REPUT / names.SCRATCH).exists():
         return False
     if state.cursor >= plan.end:

@@ -33,6 +33,8 @@ from reput.output.journal.journal import Journal
 from reput.output.ledger.ledger import Ledger
 from reput.output.queues import appended_queues, irregular_queues
 from reput.output.queues.queue_files import QueueFiles
+from reput.output.rocksdb.databases import are_made
+from reput.output.rocksdb.manifest import keep_runs, tidy_runs
 from reput.output.rollback import roll_back
 from reput.output.salvage import bounded, keep_ranges
 from reput.output.step_back import record_mark
@@ -266,21 +268,26 @@ class BatchWriter:
         """
         state, chain, queues = self._journal.state, scan.chain, scan.queues
         breaks = self._breaks(scan)
-        if self._from_zero:
-            queues.doubt_heads(breaks.places)
-        queues.doubt(breaks, self._target.settings.largest_record)
-        if scan.tasks.target.several_hosts:
-            scan.tasks.write_files(scan.accepted, queues.regular())
-            self.stages.end("queue files")
-        outcomes = [*self._place_again(scan, breaks), *self._append(scan, breaks)]
+        outcomes: list[QueueOutcome] = []
+        if self._target.queue_files:
+            if self._from_zero:
+                queues.doubt_heads(breaks.places)
+            queues.doubt(breaks, self._target.settings.largest_record)
+            if scan.tasks.target.several_hosts:
+                scan.tasks.write_files(scan.accepted, queues.regular())
+                self.stages.end("queue files")
+            outcomes = [*self._place_again(scan, breaks), *self._append(scan, breaks)]
         salvaged = keep_ranges(self._target, self._log, chain.findings, chain.breaks)
         salvaged += bounded(outcome.salvaged for outcome in outcomes)
         self.stages.end("irregular queues")
-        self._pre_blank(scan)
+        if self._target.queue_files:
+            self._pre_blank(scan)
+        if self._target.in_rocksdb:
+            keep_runs(self._target, self._journal.state.cursor, scan, breaks)
         if not scan.tasks.target.flush_in_tasks:
             self._flush(scan)
         self.stages.end("flush")
-        without_unit, unplaceable = _without_unit(scan.accepted)
+        without_unit, unplaceable = _without_unit(scan.accepted, self._target.topic_problem)
         return Batch(
             start=state.cursor,
             end=scan.end,
@@ -337,6 +344,8 @@ class BatchWriter:
             ReputError: it could not be done.
         """
         retention.begin(self._target, self._journal.state)
+        if self._target.in_rocksdb and not are_made(self._target):
+            tidy_runs(self._target, self._journal.state.cursor)
         check_all(self._target, self._journal.state)
         self._retain(at_start=True)
 
@@ -494,9 +503,10 @@ class BatchWriter:
         root, file_size = self._target.root, self._target.settings.consume_queue_file_size
         settings = self._target.settings
         index_size = file_length(settings.max_hash_slot_num, settings.max_index_num)
+        ranges = scan.queues.ranges(file_size) if self._target.queue_files else ()
         written = {
             names.queue_file(root, topic, queue_id, at): file_size
-            for (topic, queue_id), (start, stop) in scan.queues.ranges(file_size)
+            for (topic, queue_id), (start, stop) in ranges
             for at in range(start, stop, file_size)
         }
         written |= {root / names.INDEX / name: index_size for name in scan.changed_index}
@@ -561,7 +571,9 @@ class BatchWriter:
         )
 
 
-def _without_unit(results: list[PartResult]) -> tuple[dict[str, int], list[Finding]]:
+def _without_unit(
+    results: list[PartResult], problem_of: Callable[[bytes], str | None]
+) -> tuple[dict[str, int], list[Finding]]:
     """Messages without a unit by topic, and a finding for each topic that no directory can have."""
     counts: dict[str, int] = {}
     findings: dict[bytes, Finding] = {}
@@ -569,7 +581,7 @@ def _without_unit(results: list[PartResult]) -> tuple[dict[str, int], list[Findi
         for topic, messages, position in result.without_unit:
             name = topic.decode()
             counts[name] = counts.get(name, 0) + messages
-            problem = names.topic_problem(topic)
+            problem = problem_of(topic)
             if problem is None:
                 continue
             known = findings.get(topic)

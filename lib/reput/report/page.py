@@ -28,6 +28,7 @@ from reput.report.facts import (
     BROKEN,
     CORRUPT,
     EXPIRED,
+    IN_ROCKSDB,
     MISSING,
     SOUND,
     UNREAD,
@@ -202,7 +203,7 @@ def _worst_first(queues: list[QueueFacts]) -> list[QueueFacts]:
         held = (row.max_offset or 0) - (row.min_offset or 0)
         messages = row.log_messages if row.log_messages is not None else held
         odd = (row.behind or 0) + (row.past or 0)
-        return row.problem is None and bool(row.files), -odd, -messages
+        return row.problem is None and row.is_there, -odd, -messages
 
     return sorted(queues, key=order)
 
@@ -214,8 +215,8 @@ def _remarks(row: QueueFacts) -> str:
         said.append(f"{counted(row.past, 'unit')} past the log's end")
     if row.problem is not None:
         said.append(row.problem)
-    elif not row.files:
-        said.append("no files")
+    elif not row.is_there:
+        said.append("no files" if row.kind != IN_ROCKSDB else "not in RocksDB")
     if row.uncompared not in (None, *said):
         said.append(row.uncompared or "")
     return "; ".join(said)

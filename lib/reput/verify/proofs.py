@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import reput
+from reput.config.settings import RocksDBSettings
 from reput.errors import SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
@@ -272,8 +273,8 @@ class Remembering:
         self._started = time.time_ns()
         self.after.settings = _settings(plan)
         self.after.verified = datetime.now(UTC).isoformat(timespec="seconds")
-        if self._before.settings != self.after.settings or plan.queue_ext:
-            # Other settings, other bytes. What lies in consumequeue_ext isn't bound by any sum.
+        if self._before.settings != self.after.settings or _is_unbound(plan):
+            # Other settings, other bytes.
             self._before = Proofs(first_seen=self._before.first_seen, verified=self._before.verified)
         self.segments = len(plan.log.segments)
         for segment in plan.log.segments:
@@ -498,7 +499,7 @@ class Remembering:
         segment = next(one for one in self._plan.log.segments if one.base == base)
         whole = ranges[0][0] == segment.base and ranges[-1][1] == segment.base + segment.length
         joined = all(one[1] == other[0] for one, other in pairwise(ranges))
-        if not whole or not joined or not self._is_sealed(segment) or self._plan.queue_ext:
+        if not whole or not joined or not self._is_sealed(segment) or _is_unbound(self._plan):
             return
         last_unit, last_timestamp = (-1, 0), 0
         found: dict[_Queue, QueueProof] = {}
@@ -603,6 +604,11 @@ class Remembering:
 
     def _racy(self, identity: Identity) -> bool:
         return identity is None or max(int(one) for one in identity[1:3]) > self._started - RACY_NS
+
+
+def _is_unbound(plan: Plan) -> bool:
+    """Whether the store has what no sum binds: records of consumequeue_ext, databases."""
+    return plan.queue_ext or plan.settings.rocksdb != RocksDBSettings()
 
 
 def _of_file(path: str | Path) -> Identity:

@@ -43,7 +43,7 @@ class Difference(Fact):
         first, end: half open: queueOffsets for a queue, physical offsets for the log and for keys that are
             missing from the index, ordinals for entries, slot numbers for slots; 0, 0 where it has none.
         count: how many of the range differ.
-        offset: byte offset of the first one in its file.
+        offset: byte offset of the first one in its file; None in a database.
         topic, queue_id: of area "queue".
         cause: a stable, hyphenated name where it can be told, else None.
         remark: the cause in words, and what to know of it.
@@ -55,7 +55,7 @@ class Difference(Fact):
     first: int = 0
     end: int = 0
     count: int = 1
-    offset: int = 0
+    offset: int | None = 0
     topic: str | None = None
     queue_id: int | None = None
     cause: str | None = None
@@ -78,6 +78,11 @@ class Difference(Fact):
             topic=finding.topic,
             queue_id=finding.queue_id,
         )
+
+    @property
+    def in_database(self) -> bool:
+        """Whether it is in a RocksDB."""
+        return self.offset is None
 
     @property
     def said(self) -> str:
@@ -118,7 +123,7 @@ class Difference(Fact):
     def __str__(self) -> str:
         many = f" ({self.count:,})" if self.count > 1 else ""
         if self.topic is None and self.area == QUEUE:
-            return f"{self.area}: {self.said}; {self.path}"
+            return f"{self.area}{many}: {self.said}; {self.path}"
         span = str(self.first) if self.end <= self.first + 1 else f"{self.first} to {self.end}"
         if self.area == QUEUE:
             what = f"{self.topic}:{self.queue_id} queueOffset {span}{many}"
@@ -134,8 +139,9 @@ class Difference(Fact):
         elif self.end > self.first:
             what = f"entry {span}{many}"
         else:
-            what = self.area
-        return f"{what}: {self.said}; {self.path} at byte {self.offset}"
+            what = f"{self.area}{many}"
+        at = "" if self.offset is None else f" at byte {self.offset}"
+        return f"{what}: {self.said}; {self.path}{at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,11 +354,12 @@ def next_steps(
     queues = {
         (one.topic, one.queue_id)
         for one in findings
-        if one.area == QUEUE and one.topic is not None and one.queue_id is not None
+        if one.area == QUEUE and one.topic is not None and one.queue_id is not None and not one.in_database
     }
     lost = sorted(f"{topic}:{queue_id}" for topic, queue_id in queues if (topic, queue_id) not in in_log)
     mended = sorted((topic, queue_id) for topic, queue_id in queues if (topic, queue_id) in in_log)
-    whole = any(one.area in (INDEX, CHECKPOINT) for one in findings)
+    # A database is made anew as a whole.
+    whole = any(one.area in (INDEX, CHECKPOINT) or one.in_database for one in findings)
 
     def command(name: str, *words: str) -> str:
         conf, version = options.broker_conf, options.rocketmq_version
@@ -362,7 +369,9 @@ def next_steps(
         if running:
             steps.append("stop the broker first")
         steps.append(_rebuild(options, [] if whole else mended))
-    steps += save_steps((one.kind for one in findings if _has_message(one, in_log)), command)
+    steps += save_steps(
+        (one.kind for one in findings if not one.in_database and _has_message(one, in_log)), command
+    )
     for queue in lost[:_MOST_QUEUES]:
         topic, _, number = queue.rpartition(":")
         directory = names.BATCH_CONSUME_QUEUE if topic in batch else names.CONSUME_QUEUE

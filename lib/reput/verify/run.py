@@ -46,6 +46,8 @@ from reput.verify.report import (
     Report,
     next_steps,
 )
+from reput.verify.rocksdb_check import QueueDatabaseCheck
+from reput.verify.rocksdb_index import IndexDatabaseCheck
 from reput.verify.tasks import IrregularTask, PartChecked, PartTask, done, in_waves, of_each
 from reput.verify.units import Compared, UnitRange, add_ranges
 
@@ -136,19 +138,28 @@ def check(
     Raises:
         ReputError: something can't be read.
     """
-    return _Verification(plan, runner, listener, proven).run()
+    with QueueDatabaseCheck(plan, runner) as queues, IndexDatabaseCheck(plan, runner) as entries:
+        return _Verification(plan, runner, listener, queues, entries, proven).run()
 
 
 class _Verification:
     """One run."""
 
     def __init__(
-        self, plan: Plan, runner: Runner, listener: Listener, proven: Remembering | None = None
+        self,
+        plan: Plan,
+        runner: Runner,
+        listener: Listener,
+        database: QueueDatabaseCheck,
+        entries: IndexDatabaseCheck,
+        proven: Remembering | None = None,
     ) -> None:
         self._plan = plan
         self._proven = proven
         self._runner = runner
         self._listener = listener
+        self._database = database
+        self._entries = entries
         self._target = plan.target()
         self._index = IndexCheck(plan, runner)
         self._batch = BatchCheck(plan, runner)
@@ -178,7 +189,8 @@ class _Verification:
         if self._proven is not None:
             self._proven.begin(plan)
         self._index.find(self._proven)
-        self._batch.find()
+        if self._target.queue_files:
+            self._batch.find()
         ended = threading.Event()
         with ThreadPoolExecutor(1, "reput-chains") as pool:
             # Each file's chains are one task's work: it is begun first, beside the log's.
@@ -189,6 +201,9 @@ class _Verification:
                 leftovers = self._uncovered()
                 self._index.check_leftovers(leftovers)
                 self._batch.check_leftovers(leftovers)
+                self._database.compare(self._all_breaks())
+                self._entries.compare()
+                self._add_odd_queues()
                 outside = self._check_outside()
                 self._refuse_unknown(outside)
                 chains = following.result()
@@ -206,8 +221,9 @@ class _Verification:
                 self._notes.append(one)
             else:
                 findings.append(one)
+        findings += [*self._database.findings(explainer), *self._entries.findings()]
         findings += self._index.findings(explainer, chains)
-        self._notes += self._index.notes()
+        self._notes += [*self._database.notes(), *self._entries.notes(), *self._index.notes()]
         self._notes += self._plain_tags()
         # The log is looked at first, so that a broker's checkpoint may be newer.
         if plan.selection.is_all and not plan.running:
@@ -226,10 +242,10 @@ class _Verification:
             basis=plan.settings.basis,
             messages=self._messages,
             bytes=self._bytes,
-            queues=len(self._queues) + len(self._batch.queues),
-            units=sum(state.next - state.first for state in self._queues.values()) + self._batch.units,
+            queues=max(len(self._queues) + len(self._batch.queues), self._database.queues),
+            units=self._units + self._batch.units,
             index_files=len(self._index.map.infos),
-            index_entries=self._index.map.keys,
+            index_entries=self._index.map.keys + self._entries.entries,
             findings=findings,
             notes=self._notes,
             not_checked=self._not_checked(),
@@ -285,6 +301,8 @@ class _Verification:
                 # Batch queues have no places: those aren't put in order again.
                 fitting.result.waiting = {queue: [] for queue in self._batch_queues(fitting.result)}
                 queues.add(fitting.result)
+                self._database.add(fitting.result)
+                self._entries.add(fitting.result)
                 self._add(fitting, found)
         self._end = chain.finish()
         self._last_timestamp = chain.last_timestamp
@@ -294,7 +312,9 @@ class _Verification:
         if queues.last_unit_position >= 0:
             self._last_unit = queues.last_unit_position
             self._reached_queues = max(self._reached_queues, queues.last_unit_timestamp)
-        irregular = self._check_irregular(queues, accepted, found)
+        irregular = (
+            self._check_irregular(queues, accepted, found) if self._target.queue_files else frozenset()
+        )
         self._prove(kept, chain, irregular)
         for queue, compared in found.items():
             add_ranges(self._ranges.setdefault(queue, []), compared.ranges)
@@ -316,6 +336,8 @@ class _Verification:
             batch_runs=self._batch.map.runs(part.start, part.end),
             queue_ext=plan.queue_ext,
             bound=None if self._proven is None else self._bound_start(part),
+            scratch=self._database.scratch,
+            keys=self._entries.scratch,
         )
 
     def _bound_start(self, part: Part) -> int:
@@ -436,12 +458,40 @@ class _Verification:
             return [(start, min(end, plan.end)) for start, end in ranges if start < plan.end]
         return ranges
 
+    def _all_breaks(self) -> Breaks:
+        """Where the log isn't whole, as far as it was read."""
+        places = sorted([*self._breaks, *(finding.offset for finding in self._plan.log.findings)])
+        return Breaks(places, self._unproven)
+
+    def _add_odd_queues(self) -> None:
+        """Take what is odd about queues in a database alone: files have their own findings."""
+        known = {(one.kind, one.topic, one.queue_id) for one in (*self._log_findings, *self._holes)}
+        known |= {(one.kind, one.topic, one.queue_id) for one in self._notes}
+        for finding in self._database.log_findings():
+            if (finding.kind, finding.topic, finding.queue_id) in known:
+                continue
+            if finding.kind in _LEGAL or finding.kind == "repeated-queue-offset":
+                note = Note(finding.kind, str(finding), finding.topic, finding.queue_id, finding.count)
+                self._notes.append(note)
+                continue
+            self._holes.append(finding)
+            filled = _filled_note(finding) if self._database.is_filled(finding) else None
+            if filled is None:
+                self._log_findings.append(finding)
+            else:
+                self._notes.append(filled)
+
+    @property
+    def _units(self) -> int:
+        if not self._target.queue_files:
+            return self._database.units
+        return max(sum(state.next - state.first for state in self._queues.values()), self._database.units)
+
     def _check_irregular(
         self, queues: BatchQueues, parts: list[Part], found: dict[_Queue, Compared]
     ) -> Set[_Queue]:
-        """Compare the queues whose queueOffsets don't follow one by one; returns these."""
-        places = self._places()
-        breaks = Breaks(places, self._unproven)
+        breaks = self._all_breaks()
+        places = breaks.places
         from_zero = self._plan.log.start == 0
         if from_zero:
             queues.doubt_heads(places)
@@ -481,6 +531,8 @@ class _Verification:
 
     def _check_outside(self) -> list[Outside]:
         plan, settings = self._plan, self._plan.settings
+        if not self._target.queue_files:
+            return []
         queues = []
         for queue in queues_on_disk(settings.root / names.CONSUME_QUEUE, plan.selection):
             state = self._queues.get(queue)
@@ -544,7 +596,7 @@ class _Verification:
                 if finding.topic is None and finding.end > finding.offset
             ),
             holes=self._holes,
-            restarts=self._restarts,
+            restarts={**self._database.restarts, **self._restarts},
             infos=self._index.map.infos,
             other_tags=self._index.other_tags,
         )
@@ -580,12 +632,12 @@ class _Verification:
     def _unsafe_topics(self) -> Iterator[Finding]:
         """Topics of messages that no directory can have."""
         for topic, (count, position) in sorted(self._without.items()):
-            problem = names.topic_problem(topic)
+            problem = self._target.topic_problem(topic)
             if problem is None:
                 continue
             bases = [segment.base for segment in self._plan.log.segments]
             segment = self._plan.log.segments[max(bisect_right(bases, position) - 1, 0)]
-            name = topic.decode()
+            name = topic.decode("utf-8", "replace")
             yield Finding(
                 kind="unsafe-topic",
                 path=str(segment.path),
@@ -609,12 +661,13 @@ class _Verification:
             found.append(Note("queue-ext", text, count=self._ext))
         if not plan.selection.is_all:
             found.append(Note("index", "the index and the checkpoint, for queues were chosen", count=1))
-        elif not plan.settings.message_index_enable:
+        elif not plan.settings.message_index_enable and not plan.settings.rocksdb.index:
             found.append(Note(SWITCHED_OFF, "the index: broker.conf switches it off"))
         elif not plan.options.index:
             found.append(Note("index", "the index: --no-index"))
         if beside := ignored_features(plan.settings.root):
             found.append(Note(NOT_IN_LOG, f"{', '.join(beside)}: the commit log alone doesn't hold them"))
+        found += self._database.not_checked()
         if plan.running:
             found.append(Note("live", f"what the running broker wrote past {plan.end}, and the checkpoint"))
         return found
@@ -633,6 +686,11 @@ def _filled_hole(finding: Finding, ranges: Sequence[UnitRange]) -> Note | None:
     end = first + finding.count
     if any(one.first < end and first < one.end for one in ranges):
         return None
+    return _filled_note(finding)
+
+
+def _filled_note(finding: Finding) -> Note:
+    first, end = finding.queue_offset or 0, (finding.queue_offset or 0) + finding.count
     text = (
         f"{finding.topic}:{finding.queue_id} queueOffset {first} to {end} ({finding.count:,}): messages that "
         f"the log has lost; the unit of the next one, at {finding.offset}, stands for them"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,12 +22,14 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.log.segments import map_segment
 from reput.remote import is_elsewhere
 from reput.replay import runner as runners
+from reput.replay.key_runs import KeyRunWriter
 from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, collect, pass_over
 from reput.replay.placing import QueueOutcome, findings_of, pieces, placed_anew, unproven_of
 from reput.replay.runner import Runner
 from reput.replay.state import QueueState
 from reput.replay.target import Target
+from reput.replay.unit_runs import RunWriter
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.rules import Part
@@ -185,6 +189,8 @@ class PartTask:
         queue_ext: a tagsCode may be an address in consumequeue_ext.
         bound: with what binds the result to the bytes that it is of: the digest of the log from this physical
             offset on, and sums; None: without.
+        scratch: where units go that are compared with a database; None without one.
+        keys: where index keys go that are.
     """
 
     target: Target
@@ -194,6 +200,8 @@ class PartTask:
     batch_runs: tuple[BatchRun, ...]
     queue_ext: bool
     bound: int | None = None
+    scratch: Path | None = None
+    keys: Path | None = None
 
     def __call__(self) -> PartChecked:
         """Scan and compare; OSError where a file can't be read."""
@@ -201,15 +209,37 @@ class PartTask:
         queues: dict[_Queue, Compared] = {}
         batch: dict[_Queue, list[NDArray[Any]]] = {}
         bad: list[Finding] = []
-        settings = self.target.settings
+        settings, target = self.target.settings, self.target
+        name = f"{self.part.start:020d}-{os.getpid()}-{time.monotonic_ns()}"
+        runs = None if self.scratch is None else RunWriter(self.scratch, name, self.part.base)
+        keys = None if self.keys is None else KeyRunWriter(self.keys, name, self.part.base)
         with Readers(settings) as readers:
 
             def take(table: QueueTable, chunk: OutputArrays, data: NDArray[np.uint8]) -> None:
-                spill.add(chunk)
-                self._compare(table, chunk, data, readers, queues)
-                bad.extend(self._take_batch(table, chunk, data, batch))
+                if target.index:
+                    spill.add(chunk)
+                if keys is not None:
+                    keys.add(chunk, data)
+                if target.queue_files:
+                    self._compare(table, chunk, data, readers, queues)
+                    bad.extend(self._take_batch(table, chunk, data, batch))
+                elif runs is not None:
+                    runs.add(table, chunk, data)
 
-            result = pass_over(self.target, self.part, take)
+            def finish(table: QueueTable) -> None:
+                if runs is not None:
+                    runs.finish(table)
+                if keys is not None:
+                    keys.finish()
+
+            result = pass_over(target, self.part, take, finish)
+            if runs is not None and target.queue_files:
+                # Light queues go by other rules there.
+                pass_over(target, self.part, runs.add, runs.finish, rocksdb=True)
+        if runs is not None:
+            result.runs = runs.paths
+        if keys is not None:
+            result.key_runs = keys.paths
         file_size = settings.recovery.batch_queue_file_size
         of_batches = compare_runs(
             batch, settings.root, file_size, self.batch_runs, self.part.start, self.part.end

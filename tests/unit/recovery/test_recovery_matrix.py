@@ -60,4 +60,4 @@ def test_every_damage_of_a_rocksdb_has_its_rows_and_is_described_as_in_the_code(
         stops = [stop for row in measured if row[0] == name for stop in row[1].split(", ")]
         assert sorted(set(stops) - {"killed"}) == ["crashed", "stopped"], name
         assert len(stops) == len(set(stops)), name
-    assert {len(row) for row in measured} == {2 + 2}
+    assert {len(row) for row in measured} == {2 + 2 + 1}

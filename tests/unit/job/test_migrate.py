@@ -1,0 +1,158 @@
+"""A migration without Spark: ended at any call it goes on, or is undone; expired queues come along."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reput.format import names, rocksdbqueue
+from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
+from reput.format.rocksdbqueue import OFFSETS, QueueEnd
+from reput.job import run as job
+from reput.job.migrate import Migrated, migrate, plan_migration
+from reput.job.options import RebuildOptions
+from reput.job.plan import Plan
+from reput.job.undoing import undo
+from reput.output.batch_tasks import BatchTasks, StateFloors
+from reput.output.rocksdb import databases
+from reput.output.rollback import roll_back
+from reput.output.writer import BatchWriter
+from reput.rocksdb import is_database, opened
+from reput.store import files
+from reput.store.lock import OutputLock
+from reput.store.swap import is_pending
+from reput.store.system import System
+from tests.crash import Dying, KilledError
+from tests.golden.store import GoldenStore, unpack
+from tests.local import NoLedger, Runner, parts_of
+from tests.rebuilds import tree
+
+
+def run_here(plan: Plan, _spark: object, _listener: object, announce: Callable[[str], None]) -> BatchWriter:
+    """What :func:`reput.job.run.run` does, without Spark and ledger."""
+    from reput.job.databases import carried
+
+    target = plan.target(flush_in_tasks=False)
+    with OutputLock(plan.root, plan.owner).exclusive():
+        roll_back(target, plan.journal.state)
+    writer = BatchWriter(target, plan.journal, plan.log, Runner(), abort_present=plan.abort_present)
+    writer._ledger = NoLedger()  # type: ignore[assignment]
+    writer.begin()
+    cursor = plan.journal.state.cursor
+    if cursor < plan.end:
+        writer.write(parts_of(plan.log, cursor, plan.end, 1 << 20, cursor), 0)
+    writer.finish()
+    if target.in_rocksdb:
+        tasks = BatchTasks(Runner(), target, StateFloors({}))
+        databases.make(target, plan.journal, tasks, 2, lambda: carried(plan, announce))
+        writer.finish()
+    return writer
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[System], None]]:
+    before = files.system
+    monkeypatch.setattr(job, "run", run_here)
+
+    def use(system: System) -> None:
+        files.system = system
+
+    yield use
+    files.system = before
+
+
+def options(store: GoldenStore, store_type: str | None = None) -> RebuildOptions:
+    conf = store.write_broker_conf(store.root.parent / "broker.conf")
+    if store_type is not None:
+        lines = [line for line in conf.read_text().splitlines() if not line.startswith("storeType")]
+        conf.write_text("\n".join([*lines, f"storeType={store_type}", ""]))
+    return RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version)
+
+
+def moved(store: GoldenStore, to: str, store_type: str | None = None) -> Migrated:
+    return migrate(options(store, store_type), to, lambda: None)  # type: ignore[arg-type, return-value]
+
+
+def contents(directory: Path) -> dict[str, dict[bytes, bytes]]:
+    with opened(directory) as database:
+        return {
+            family: {
+                key: value
+                for keys, values in database.blocks(family)
+                for key, value in zip(keys, values, strict=True)
+            }
+            for family in database.families
+        }
+
+
+def unpacked(place: Path) -> GoldenStore:
+    store = unpack("5.5.0-tiny", place / "store")
+    store.write_topics_json()
+    (store.root / names.CONFIG / "consumerOffset.json").write_text('{"offsetTable":{"t@g":{0:1}}}')
+    return store
+
+
+def test_killed_at_any_call(tmp_path: Path, system: Callable[[System], None]) -> None:
+    store = unpacked(tmp_path / "sound")
+    counting = Dying()
+    system(counting)
+    moved(store, "rocksdb")
+    system(System())
+    expected = contents(store.root / names.CONSUME_QUEUE)
+    half = counting.calls // 2
+    for last in [*range(3, half, 17), *range(half, counting.calls + 1, 3)]:
+        place = tmp_path / str(last)
+        store = unpacked(place)
+        before = tree(store.root, "lock", names.REPUT)
+        system(Dying(last))
+        with pytest.raises(KilledError):
+            moved(store, "rocksdb")
+        system(System())
+        if not is_pending(store.root) and not is_database(store.root / names.CONSUME_QUEUE):
+            assert tree(store.root, "lock", names.REPUT) == before
+        moved(store, "rocksdb")
+        assert contents(store.root / names.CONSUME_QUEUE) == expected
+        written = json.loads((store.root / names.CONFIG / "consumerOffset.json").read_text())
+        assert written["dataVersion"]["counter"] == 1
+        if last % 2:
+            undo(store.root)
+            after = tree(store.root, "lock", names.REPUT)
+            assert {path: after.get(path) for path in before} == before
+
+
+def test_queues_whose_messages_have_expired_go_on_where_they_were(
+    tmp_path: Path, system: Callable[[System], None]
+) -> None:
+    system(System())
+    store = unpack("5.5.0-lost-head", tmp_path / "store")
+    gone = names.queue_file(store.root, "Gone", 3, 0)
+    gone.parent.mkdir(parents=True)
+    size = int(str(store.config["mappedFileSizeConsumeQueue"]))
+    unit = (7).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8)
+    gone.write_bytes((PRE_BLANK * 4 + unit).ljust(size, b"\0"))
+    moved(store, "rocksdb")
+    found = contents(store.root / names.CONSUME_QUEUE)[OFFSETS]
+    end = rocksdbqueue.parse_offset(found[rocksdbqueue.offset_key(b"Gone", 3, rocksdbqueue.MAX)])
+    assert end == QueueEnd(7, 4)
+    moved(store, "file", "defaultRocksDB")
+    data = gone.read_bytes()
+    assert len(data) == size
+    assert data[: 5 * UNIT_LENGTH] == PRE_BLANK * 5  # the unit itself isn't in the log
+    assert data[5 * UNIT_LENGTH :] == bytes(size - 5 * UNIT_LENGTH)
+
+
+def test_a_plan_changes_nothing(tmp_path: Path) -> None:
+    store = unpack("5.5.0-rocksdb-separate-path", tmp_path / "store")
+    asked = options(store)
+    before = tree(store.root)
+    plan: Any
+    plan, _ = plan_migration(asked, "file")
+    assert plan.lines == ["storeType=default"]
+    assert "consumequeue_rocksdb" in plan.replaces
+    plan, _ = plan_migration(asked, "rocksdb")
+    assert (plan.already, plan.lines) == (True, [])
+    assert tree(store.root) == before
