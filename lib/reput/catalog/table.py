@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -205,7 +206,8 @@ class Table:
             actions = actions.select([name for name in wanted if name in actions.column_names])
         self._files = [
             File(
-                path=each["path"],
+                # As in the log's JSON, where what deltalake itself writes for a name like a:b is escaped.
+                path=unquote(each["path"]),
                 day=each[f"partition.{DAY}"],
                 size=each["size_bytes"],
                 rows=each["num_records"] or 0,
@@ -428,8 +430,11 @@ class Table:
         def done() -> bool:
             there = {file.path for file in self.files()}
             gone = all(file.path not in there for file in needed)
-            return bool(actions) and self._has_all(actions) and gone
+            # A commit without files shows in the cursor, if it moves that.
+            is_seen = bool(actions) or self.cursor == cursor != before
+            return is_seen and self._has_all(actions) and gone
 
+        before = self.cursor
         self._insist(commit, done, still, needed)
 
     def _insist(

@@ -13,12 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
+from deltalake.exceptions import CommitFailedError
 
 from reput.catalog import compaction, run
 from reput.catalog.broker import Broker, broker_of
 from reput.catalog.compaction import outdated
 from reput.catalog.many import catalog_many
 from reput.catalog.options import Cataloged, CatalogOptions
+from reput.catalog.rows import schema
 from reput.catalog.run import Catalog
 from reput.catalog.table import File, Table
 from reput.config.settings import StoreSettings
@@ -152,6 +154,32 @@ def test_names_that_paths_cannot_have_are_kept_apart(tmp_path: Path) -> None:
         assert Table(table, Broker("east", name)).messages == 10
     assert len({Broker("east", name).application for name in names_}) == len(names_)
     assert not (tmp_path / "day").exists()
+
+
+@pytest.mark.parametrize("name", ["a:b", "a%41b", "é+ü", "a/b=c", "a&b#c?", "x*[y]"])
+def test_names_that_paths_cannot_have_survive_all_that_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Steps back, merges and removals: deltalake itself writes files then, and escapes their paths."""
+    table = tmp_path / "table"
+    log = store_of(tmp_path / "a", (40, 40, 0), 1)
+    at = places(log)
+    cataloged(options(log, table, name))
+    mine = Table(table, Broker("east", name))
+    mine.step_back(at[15])
+    assert of(table, name) == at[:15]
+    again = cataloged(options(log, table, name))
+    assert (again.added, again.messages, of(table, name)) == (15, 30, at)
+    monkeypatch.setattr(compaction, "MANY", 2)
+    assert cataloged(options(log, table, name)).clustered == ()
+    add(log, "Orders", 30, log.records[0].store_timestamp + 100, 1)
+    merged = cataloged(options(log, table, name))
+    assert (len(merged.clustered), of(table, name)) == (1, places(log))
+    add(log, "Orders", 31, int(time.time() * 1000), 1)
+    done = cataloged(options(log, table, name, retain_days=30))
+    assert (done.retired, done.messages) == (21, 11)
+    assert of(table, name) == [at for at in places(log)[20:] if at != places(log)[30]]
+    assert cataloged(options(log, table, name, retain_days=30)).retired == 0
 
 
 def test_one_name_for_two_logs_is_refused(tmp_path: Path) -> None:
@@ -312,6 +340,27 @@ def test_a_run_that_another_host_overtook_commits_nothing(
     with pytest.raises(OutputError, match="another run has written to the table meanwhile"):
         cataloged(options(log, table))
     assert len(held(table)) == 20
+
+
+def test_a_commit_whose_answer_is_lost_is_known_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one without files, of log that held no message."""
+    table = tmp_path / "table"
+    log = store_of(tmp_path / "a", (0,), 1)
+    cataloged(options(log, table))
+    mine = Table(table, Broker("east", "broker-a"))
+    before, version = mine.cursor or 0, mine.version
+    real = DeltaTable.create_write_transaction
+
+    def lost(self: DeltaTable, *given: Any, **named: Any) -> None:
+        monkeypatch.undo()
+        real(self, *given, **named)
+        raise CommitFailedError("lost")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
+    mine.append([], before + 1000, schema(bodies=False, many=True))
+    assert (mine.cursor, mine.version) == (before + 1000, version + 1)
 
 
 def test_two_runs_that_merge_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
