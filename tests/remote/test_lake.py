@@ -34,6 +34,7 @@ from tests.rebuilds import environment
 from tests.rebuilds import run as reput
 from tests.remote import gateway as servers
 from tests.remote.gateway import BUCKET, KEY, SECRET, Gateway, breaking
+from tests.stores import move_to_host
 
 pytestmark = [
     pytest.mark.slow,  # the server is built, once per user
@@ -55,7 +56,9 @@ def url(tmp_path: Path) -> str:
 
 
 def options(tmp_path: Path, url: str, name: str, **more: Any) -> CatalogOptions:
+    """Of a store like the others' but for its host."""
     store = unpack("5.3.3-mixed", tmp_path / name / "store")
+    move_to_host(store.root, ord(name[-1]))
     conf = store.write_broker_conf(tmp_path / name / "broker.conf")
     return CatalogOptions(store.root, Path(url), conf, "5.3.3", cluster="east", broker=name, **more)
 

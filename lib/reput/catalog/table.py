@@ -46,6 +46,8 @@ BODY = "body"
 #: By these a message of the table is known again in the log. Nothing guards queueId and queueOffset there: a
 #: flipped bit in them would make another message of it.
 KNOWN_BY = ("physicalOffset", "size", "storeTimestamp", "bodyCRC")
+#: The broker's that wrote it.
+HOST = "storeHost"
 _NO_TIME = -(1 << 63)
 _HELD = "held"
 _LOG = "_delta_log"
@@ -286,13 +288,31 @@ class Table:
             raise ValueError("the table isn't there")
         return known_by(found)
 
+    def holder_of(self, message: pa.Table) -> Broker | None:
+        """Under whose name a table of many stores holds a message; None when it doesn't.
+
+        Args:
+            message: one row of the log, with the columns :data:`KNOWN_BY` and :data:`HOST`.
+        """
+        place, host = message.column(KNOWN_BY[0])[0].as_py(), message.column(HOST)[0].as_py()
+        everyone = Table(self.path, either=True)
+        names = ", ".join(f'"{name}"' for name in (CLUSTER, BROKER, HOST, *KNOWN_BY))
+        found = everyone._query(f'SELECT {names} FROM {_HELD} WHERE "physicalOffset" = {place}')
+        if found is None or not len(found):
+            return None
+        [wanted] = known_by(message).to_pylist()
+        for row, known in zip(found.to_pylist(), known_by(found).to_pylist(), strict=True):
+            if known == wanted and row[HOST] == host:
+                return Broker(row[CLUSTER], row[BROKER])
+        return None
+
     def told_of(self, place: int) -> tuple[str, str]:
         """Topic and storeHost of the message at a physicalOffset, for people."""
         where = self._where(f'"physicalOffset" = {place}')
-        found = self._query(f'SELECT "topic", "storeHost" FROM {_HELD} WHERE {where}')
+        found = self._query(f'SELECT "topic", "{HOST}" FROM {_HELD} WHERE {where}')
         if found is None or not len(found):
             raise ValueError(f"the table holds nothing at {place}")
-        return str(found.column("topic")[0].as_py()), str(found.column("storeHost")[0].as_py())
+        return str(found.column("topic")[0].as_py()), str(found.column(HOST)[0].as_py())
 
     @property
     def is_plain(self) -> bool:

@@ -29,6 +29,7 @@ from reput.errors import (
     OutputError,
     ReputError,
     SettingsError,
+    StoreError,
     StoreInUseError,
     UnsupportedError,
 )
@@ -36,7 +37,7 @@ from reput.format import names
 from reput.format.commitlog import Record
 from tests.golden.store import unpack
 from tests.here import Here
-from tests.stores import LogWriter
+from tests.stores import LogWriter, move_to_host
 
 _DAY_MS = 86_400_000
 
@@ -200,6 +201,26 @@ def test_one_name_for_two_logs_is_refused(tmp_path: Path) -> None:
     assert DeltaTable(str(table)).version() == before
     assert cataloged(options(other, table, "broker-b")).messages == 25
     assert of(table, "broker-a") == places(one)
+
+
+def test_one_log_under_two_names_is_refused(tmp_path: Path) -> None:
+    """Also when the table has lost its first messages, or another log begins with like ones."""
+    table = tmp_path / "table"
+    log, like = (store_of(tmp_path / str(host), (40, 0), host, 1200) for host in (1, 2))
+    cataloged(options(log, table))
+    version = DeltaTable(str(table)).version()
+    with pytest.raises(StoreError) as refused:
+        cataloged(options(log, table, "broker-A"))
+    said = str(refused.value)
+    assert "the table holds this log under another name" in said
+    assert "for broker-A of east, found the same message, of the broker at 10.0.0.1:10911" in said
+    assert "give the names broker-a of east" in said
+    assert DeltaTable(str(table)).version() == version
+    assert cataloged(options(like, table, "broker-A")).messages == 20
+    assert cataloged(options(log, table, retain_days=30)).messages == 10
+    with pytest.raises(StoreError, match="another name"):
+        cataloged(options(log, table, "broker-c"))
+    assert len(held(table)) == 30
 
 
 def test_two_stores_of_one_command_with_one_name_are_refused(tmp_path: Path) -> None:
@@ -401,6 +422,7 @@ def test_only_files_of_this_store_are_cleaned_up(tmp_path: Path) -> None:
 def test_only_rows_of_the_log_that_went_back_are_taken_out(tmp_path: Path) -> None:
     table = tmp_path / "table"
     whole = [unpack("5.3.3-mixed", tmp_path / name / "store") for name in "ab"]
+    move_to_host(whole[1].root, 2)
     wanted = [
         CatalogOptions(
             store.root, table, store.write_broker_conf(), "5.3.3", cluster="east", broker=f"broker-{name}"
