@@ -104,8 +104,6 @@ class Appending:
                 if self._table.is_plain and self._table.has(group):
                     self._table.replace(group, result, self._hold.check)
                     yield group
-                else:
-                    self._hold.leave()
 
     def _log(self, begin: int, end: int | None) -> tuple[CommitLog, int]:
         """The log, and up to where it is to be read."""

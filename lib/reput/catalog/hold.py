@@ -8,6 +8,7 @@ still what was read (a conditional write):
   object before each commit. A run whose object was taken over meanwhile is refused there.
 * Each commit is made for the one version of the table that follows the one that was looked at. So a run that
   stood still between that look and its commit fails at it, once another one has committed anything.
+* At its end a run removes those of its own files that it never named in a commit.
 * Files of tokens that were taken over are removed only after this run has committed, thus never while they
   can still come to be named, whatever the clocks say.
 """
@@ -83,10 +84,6 @@ class Hold(Protocol):
         """Give a sign of life, if one is due."""
         ...
 
-    def leave(self) -> None:
-        """Say that this run has written files which no commit will name."""
-        ...
-
     def clean(self, wait_seconds: float = 10.0) -> None:
         """Remove files that no commit came to name, where that is known to be safe.
 
@@ -156,9 +153,6 @@ class LocalHold:
     def beat(self) -> None:
         """A lock needs none."""
 
-    def leave(self) -> None:
-        """The mark says so."""
-
     def clean(self, wait_seconds: float = 10.0) -> None:
         """As :func:`remove_unnamed`."""
         remove_unnamed(self._table, wait_seconds)
@@ -225,15 +219,17 @@ class RemoteHold:
         self._version: Any = None
         self._left: dict[str, float] = {}
         self._beaten = 0.0
-        self._is_clean = False
+        self._is_clean = self._has_begun = False
 
     def __enter__(self) -> Self:
         found = self._objects.get(self._name)
         if found is not None:
             noted = _noted(found.data)
-            self._left = {str(token): float(since) for token, since in noted.get("left", {}).items()}
+            # Of a host whose clock is ahead, too: it shall not be looked for until then.
+            left, now = noted.get("left", {}), time.time()
+            self._left = {str(token): min(float(since), now) for token, since in left.items()}
             if noted.get("token"):
-                self._refuse_living(noted)
+                self._refuse_living(noted, found.written_at)
                 self._left[str(noted["token"])] = time.time()
         self._token = secrets.token_hex(8)
         self._version = self._objects.swap(
@@ -250,13 +246,14 @@ class RemoteHold:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _own.discard(self._token)
-        if kind is not None:
+        if kind is not None or not self._removed_own():
             self._left[self._token] = time.time()
         with suppress(ReputError):  # then the next run finds a run that is dead
             self._objects.swap(self._name, self._note(None), self._version)
 
     def begin(self) -> str:
         """The token of the whole run."""
+        self._has_begun = True
         return self._token
 
     def check(self) -> None:
@@ -279,10 +276,6 @@ class RemoteHold:
         if time.monotonic() - self._beaten > _BEAT_SECONDS:
             self.check()
 
-    def leave(self) -> None:
-        """Have a later run look for them, when no task of this one writes any more."""
-        self._left[self._token] = time.time()
-
     def clean(self, wait_seconds: float = 10.0) -> None:  # noqa: ARG002 - tasks of others aren't seen
         """Remove what runs have left that were killed: once a run, and a day long."""
         table = self._table
@@ -301,12 +294,28 @@ class RemoteHold:
         self._left = {token: since for token, since in self._left.items() if now - since < _LATE_SECONDS}
         self._is_clean = True
 
+    def _removed_own(self) -> bool:
+        """Remove what tasks of this run have written and it never named; False where that wasn't possible.
+
+        Nobody else can come to name it. Tasks that were tried twice leave such files, and merges that another
+        change of the table forestalled.
+        """
+        if not self._has_begun:
+            return True
+        try:
+            found = [name for name, _ in self._objects.names(self._broker.directory)]
+            self._objects.remove(
+                name for name in found if f"-{self._token}-" in name and name not in self._table.named
+            )
+        except ReputError:
+            return False
+        return True
+
     def _note(self, token: str | None) -> bytes:
         note = {
             "token": token,
             **self._broker.to_columns(),
             **_process(os.getpid()),
-            "at": time.time(),
             "left": self._left,
         }
         return json.dumps(note).encode()
@@ -319,14 +328,15 @@ class RemoteHold:
         self._version = found.version
         return True
 
-    def _refuse_living(self, noted: dict[str, Any]) -> None:
+    def _refuse_living(self, noted: dict[str, Any], written_at: float) -> None:
         here = _process(int(noted.get("pid") or 0))
         if noted.get("host") == here["host"]:
             is_over = noted.get("pid") == os.getpid() and noted["token"] not in _own
             if noted.get("started") is not None and noted["started"] == here["started"] and not is_over:
                 raise self._in_use(f"process {noted['pid']} on this host")
             return
-        silent = time.time() - float(noted.get("at") or 0.0)
+        # By the server's clock: that of a host that died may have been years ahead.
+        silent = time.time() - written_at
         if silent < DEAD_SECONDS:
             raise self._in_use(
                 f"process {noted.get('pid')} on {noted.get('name')}, which gave a sign of life "

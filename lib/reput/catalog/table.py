@@ -112,6 +112,7 @@ class Table:
         is_remote: whether it is in an object store.
         is_many: whether it is one of many stores; None when it isn't there.
         cursor: up to which physical offset it holds the log; None when it holds nothing of it yet.
+        named: paths of the files that this object has put into a commit, whatever became of that.
 
     Raises:
         OutputError: there is a table that can't be read, or isn't one of messages, or not of this kind.
@@ -127,6 +128,7 @@ class Table:
         self._delta: DeltaTable | None = None
         self._files: list[File] | None = None
         self.cursor: int | None = None
+        self.named: set[str] = set()
         self.refresh()
 
     def refresh(self) -> None:
@@ -515,6 +517,7 @@ class Table:
     def _add(self, file: Written, *, data_change: bool) -> AddAction:
         from deltalake.transaction import AddAction
 
+        self.named.add(file.path)
         now = int(time.time() * 1000)
         values: dict[str, str | None] = {**self._whose, DAY: file.day}
         return AddAction(file.path, file.size, values, now, data_change, file.statistics)

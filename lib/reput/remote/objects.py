@@ -17,10 +17,14 @@ _AT_ONCE = 1000  # keys of one request that deletes
 
 
 class Found(NamedTuple):
-    """An object's bytes, and by what a later version of it is told from this one."""
+    """An object's bytes, by what a later version of it is told from this one, and its age.
+
+    ``written_at`` is by the server's clock, in seconds since 1970.
+    """
 
     data: bytes
     version: Any
+    written_at: float
 
 
 class Objects:
@@ -58,7 +62,8 @@ class Objects:
                 result = obstore.get(self._store, name)
             except FileNotFoundError:
                 return None
-            return Found(bytes(result.bytes()), _version(result.meta))
+            written_at = result.meta["last_modified"].timestamp()
+            return Found(bytes(result.bytes()), _version(result.meta), written_at)
 
         return tried(self._place(name), got)
 
