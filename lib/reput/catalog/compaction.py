@@ -56,7 +56,7 @@ def due(live: Iterable[File], today: date | None = None) -> Iterator[list[File]]
         yield from [merged] if len(merged) > 1 else []
 
 
-def outdated(live: Iterable[File], days: int, today: date | None = None) -> list[File]:
+def outdated(live: Iterable[File], days: int, newest: date | None, today: date | None = None) -> list[File]:
     """The files of days that a table shall not keep any more.
 
     Messages without a day are kept, and so is the file with a store's last message: without it nobody could
@@ -64,11 +64,15 @@ def outdated(live: Iterable[File], days: int, today: date | None = None) -> list
 
     Args:
         live: a store's files.
-        days: before today, that are kept.
+        days: before today, that are kept; before the day after ``newest``, if that is earlier. Else a clock
+            that is ahead would empty the table.
+        newest: day that the table has messages of, whoever's; None without any.
         today: in UTC; None for what the clock says.
     """
     files = list(live)
     today = datetime.now(UTC).date() if today is None else today
+    if newest is not None:
+        today = min(today, newest + timedelta(days=1))
     first = today - timedelta(days=days)
     last = max((file.last for file in files if file.last is not None), default=None)
     return [

@@ -346,7 +346,7 @@ class Catalog:
     def _retire(self) -> int:
         """Take out the days that are over for the table; how many messages."""
         days = self._options.retain_days
-        old = [] if days is None else outdated(self._table.files(), days)
+        old = [] if days is None else outdated(self._table.files(), days, self._table.newest_day())
         if old:
             self._hold.check()
             self._table.remove(old, self._hold.check)

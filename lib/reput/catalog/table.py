@@ -238,6 +238,15 @@ class Table:
             key=lambda one: (one.cluster, one.name),
         )
 
+    def newest_day(self) -> date | None:
+        """The last day that a table has messages of, whoever's; None without any."""
+        if self._delta is None:
+            return None
+        with self._reported("read"):
+            days = pa.table(self._delta.get_add_actions(flatten=True)).column(f"partition.{DAY}")
+        newest: date | None = pc.max(days).as_py()
+        return newest
+
     @property
     def _whose(self) -> dict[str, str]:
         return {} if self.broker is None else self.broker.to_columns()

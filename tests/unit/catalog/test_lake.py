@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -475,6 +475,25 @@ def test_the_last_message_of_a_quiet_store_stays(tmp_path: Path) -> None:
     assert (later.added, later.retired, later.messages) == (1, 10, 1)
 
 
+def test_a_clock_that_is_ahead_empties_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Days are counted from the newest message of any store, also for one that is quiet."""
+    table = tmp_path / "table"
+    quiet, log = store_of(tmp_path / "a", (20, 10), 1), store_of(tmp_path / "b", (3, 0), 2)
+    cataloged(options(log, table, "broker-b"))
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime.now(tz) + timedelta(days=365)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("reput.catalog.compaction.datetime", Ahead)
+        assert cataloged(options(log, table, "broker-b", retain_days=5)).retired == 0
+        assert cataloged(options(quiet, table, retain_days=15)).retired == 10
+    assert of(table, "broker-b") == places(log)
+    assert of(table, "broker-a") == places(quiet)[10:]
+
+
 def test_files_are_removed_a_week_after_they_were_taken_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -502,5 +521,7 @@ def test_which_files_are_outdated() -> None:
         return File("f", None if days is None else today - timedelta(days=days), 1, 1, last)
 
     files = [file(9, 1), file(8, 2), file(7, 3), file(None, 4), file(9, None), file(30, 5)]
-    assert outdated(files, 7, today) == files[:2]
-    assert outdated([], 7, today) == []
+    for newest in (None, today, today + timedelta(days=9), today - timedelta(days=1)):
+        assert outdated(files, 7, newest, today) == files[:2]
+    assert outdated(files, 7, today - timedelta(days=2), today) == files[:1]
+    assert outdated([], 7, today, today) == []
