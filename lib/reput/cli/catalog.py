@@ -112,9 +112,10 @@ def catalog_command(
     """
     from reput.catalog.many import catalog_many
     from reput.catalog.run import catalog
+    from reput.job.store_list import listed
 
     with Output(as_json, interrupted="the same command goes on from the last commit") as output:
-        entries = _listed(stores)
+        entries = listed(stores)
         if broker is not None and len(entries) > 1:
             raise SettingsError(
                 "--broker is one store's",
@@ -155,17 +156,6 @@ def _once(start: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
     from reput.job.many import Once
 
     return Once(start)
-
-
-def _listed(words: Sequence[str]) -> list[StoreEntry]:
-    from reput.job.place import Place
-    from reput.job.store_list import SUFFIX, StoreEntry, read_stores
-
-    found: list[StoreEntry] = []
-    for word in words:
-        is_list = word.endswith(SUFFIX) and not is_url(word)
-        found += read_stores(Path(word)) if is_list else [StoreEntry(Place(Path(word)))]
-    return found
 
 
 def _options(common: CatalogOptions, entry: StoreEntry, *, is_one: bool) -> CatalogOptions:

@@ -37,6 +37,7 @@ from reput.format import names
 from reput.format.commitlog import Record
 from tests.golden.store import unpack
 from tests.here import Here
+from tests.rebuilds import run as reput
 from tests.stores import LogWriter, move_to_host
 
 _DAY_MS = 86_400_000
@@ -473,6 +474,29 @@ def test_the_last_message_of_a_quiet_store_stays(tmp_path: Path) -> None:
     add(log, "Orders", 20, int(time.time() * 1000), 1)
     later = cataloged(options(log, table, retain_days=7))
     assert (later.added, later.retired, later.messages) == (1, 10, 1)
+
+
+def test_a_log_that_went_back_before_what_retention_left(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    log, other = store_of(tmp_path / "a", (40, 30), 1), store_of(tmp_path / "b", (0,), 2)
+    cataloged(options(other, table, "broker-b"))
+    cataloged(options(log, table))
+    assert cataloged(options(log, table, retain_days=30)).messages == 10
+    segment = log.root / "commitlog" / names.offset_name(0)
+    segment.write_bytes(segment.read_bytes()[: places(log)[5]].ljust(4096, b"\0"))
+    with pytest.raises(LogWentBackError, match=r"before all that --retain has left of it, see docs/lake\.md"):
+        cataloged(options(log, table))
+    DeltaTable(str(table)).delete("cluster = 'east' AND broker = 'broker-a'")
+    done = cataloged(options(log, table))
+    assert (done.added, done.messages) == (5, 5)
+    assert of(table, "broker-a") == places(log)[:5]
+    assert of(table, "broker-b") == places(other)
+
+
+def test_a_store_on_another_host_is_refused_as_one(tmp_path: Path) -> None:
+    done = reput("catalog", "host-b:/data/store", "--table", tmp_path / "table")
+    assert done.code == 2
+    assert "host-b:/data/store: a catalog reads stores of this host, or at a URL" in done.stderr
 
 
 def test_a_clock_that_is_ahead_empties_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
