@@ -251,6 +251,7 @@ class Remembering:
         self._before = before or Proofs()
         self._read_all = read_all
         self._anew = anew
+        self._is_believed = True
         self.after = Proofs()
         self._valid: dict[int, SegmentProof] = {}
         self._started = 0
@@ -274,8 +275,9 @@ class Remembering:
         self.after.settings = _settings(plan)
         self.after.verified = datetime.now(UTC).isoformat(timespec="seconds")
         if self._before.settings != self.after.settings or _is_unbound(plan):
-            # Other settings, other bytes.
-            self._before = Proofs(first_seen=self._before.first_seen, verified=self._before.verified)
+            # All is verified again. That the log has lost or changed what was proven is told all the same.
+            self._before = replace(self._before, queue_files={}, index_files={})
+            self._is_believed = False
         self.segments = len(plan.log.segments)
         for segment in plan.log.segments:
             self._identities[str(segment.path)] = _of_segment(segment)
@@ -328,6 +330,8 @@ class Remembering:
                 self._changed(old[base], here[base], base)
         changed = {base for base in known if not self._segment_same(known[base], here[base])}
         self._check_digests(runner, known, here, changed)
+        if not self._is_believed:
+            known.clear()
         self._check_units(runner, known)
         self._check_entries(runner, known, infos)
         self._valid = known

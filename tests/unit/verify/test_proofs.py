@@ -266,6 +266,26 @@ def test_other_settings_are_another_proof(store: GoldenStore) -> None:
     assert proven.skipped == 0
 
 
+def test_what_was_told_and_found_stays_over_other_settings(store: GoldenStore) -> None:
+    """An upgrade verifies all again; that hides neither what was told nor what has changed since."""
+    _, left = night(store, None)
+    path = segments(store)[1]
+    flip(path, path.stat().st_size // 2)
+    left.settings = "another release"
+    second, then = night(store, left)
+    assert (second.findings[0].kind, second.findings[0].path) == (CHANGED, str(path))
+    assert remembered(second).skipped == 0
+    assert [one.kind for one in then.told] == [CHANGED]
+    then.settings = "the next release"
+    third, then = night(store, then)
+    assert [one.to_dict() for one in third.findings] == [one.to_dict() for one in second.findings]
+    for gone in segments(store)[-2:]:
+        gone.unlink()
+    then.settings = "one more"
+    fourth, _ = night(store, then)
+    assert [one.kind for one in fourth.findings[:2]] == [CHANGED, GONE]
+
+
 def test_a_file_that_was_just_written_is_read_again(
     store: GoldenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
