@@ -39,6 +39,7 @@ from reput.verify.proofs import Remembering, SegmentProof
 from reput.verify.report import (
     INDEX,
     NOT_IN_LOG,
+    OTHER_SETTINGS,
     QUEUE,
     SWITCHED_OFF,
     Difference,
@@ -102,7 +103,7 @@ def of_other_settings(plan: Plan) -> Report:
     basis = plan.settings.basis
     findings = [
         Difference(
-            "other-settings",
+            OTHER_SETTINGS,
             str(plan.settings.root / one.directory),
             INDEX if one.directory == names.INDEX else QUEUE,
             one.used,
@@ -120,7 +121,7 @@ def of_other_settings(plan: Plan) -> Report:
         broker_running=plan.running,
         basis=basis,
         findings=findings,
-        not_checked=[Note("other-settings", text)],
+        not_checked=[Note(OTHER_SETTINGS, text)],
         next=list(dict.fromkeys(one.next_step for one in basis.hiding)),
     )
 
