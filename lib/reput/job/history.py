@@ -26,6 +26,7 @@ from reput.errors import OutputError, ReputError, SettingsError
 from reput.format import names
 from reput.job.place import Place
 from reput.store import files
+from reput.store.delta_log import flush_log
 from reput.store.lock import OutputLock
 from reput.verify.proofs import Proofs
 
@@ -103,6 +104,7 @@ class History:
         self.is_continued = False
         self._lock = OutputLock(self.directory)
         self._delta: DeltaTable | None = None
+        self._flushed: int | None = None
 
     def __enter__(self) -> Self:
         """Take the directory.
@@ -298,18 +300,12 @@ class History:
             return rows
 
     def _flush(self, known: Sequence[str]) -> None:
-        """Make the newest version durable: deltalake doesn't."""
+        """Make what was committed durable: deltalake doesn't."""
         if self._delta is None:
             return
         for uri in set(self._delta.file_uris()) - set(known):
             files.fsync_path(self._table / Path(uri).name)
-        log = self._table / "_delta_log"
-        version = f"{self._delta.version():020d}"
-        for name in (f"{version}.json", f"{version}.checkpoint.parquet", "_last_checkpoint"):
-            if (log / name).exists():
-                files.fsync_path(log / name)
-        files.fsync_dir(log)
-        files.fsync_dir(self._table)
+        self._flushed = flush_log(self._table, self._flushed)
         files.fsync_dir(self.directory)
 
     def _merge(self) -> None:

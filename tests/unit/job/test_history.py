@@ -219,3 +219,15 @@ def test_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(found) == 9
     with History(tmp_path / "h") as history:
         assert len(history._delta.file_uris()) < 9  # type: ignore[union-attr]
+
+
+def test_each_version_of_the_table_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge makes more than one."""
+    monkeypatch.setattr(histories, "_MOST_FILES", 2)
+    flushed: set[str] = set()
+    real = histories.files.fsync_path
+    monkeypatch.setattr(histories.files, "fsync_path", lambda path: (flushed.add(path.name), real(path)))
+    night(tmp_path / "h")
+    made = {path.name for path in (tmp_path / "h" / "runs" / "_delta_log").iterdir()}
+    assert len(made) > len(PLACES)
+    assert made <= flushed
