@@ -62,8 +62,10 @@ Blocks = tuple[NDArray[np.int64], NDArray[np.int64]]
 FORMAT = 1
 #: The kinds of findings about what was proven before.
 CHANGED, GONE = "sealed-segment-changed", "sealed-segments-gone"
-#: A file that was changed less than this ago may change again without its times telling.
-RACY_NS = 2_000_000_000
+#: A file that was changed less than this ago may change again without its times telling: a page that a broker
+#: has mapped gets another time when it is written to after it was written back, which the kernel does after
+#: 30 seconds and, as RocketMQ's os.sh sets it (vm.dirty_writeback_centisecs), after an hour.
+RACY_NS = 2 * 3600 * 1_000_000_000
 _QUEUES_AT_ONCE, _BLOCKS_AT_ONCE = 16, 256
 
 

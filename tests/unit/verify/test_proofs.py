@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -344,3 +346,26 @@ def test_any_damage_is_found_as_by_a_whole_run(seed: int, tmp_path: Path) -> Non
             assert kept == expected["findings"]
             assert found["notes"] == expected["notes"]
             assert (found["messages"], found["units"]) == (expected["messages"], expected["units"])
+
+
+def test_a_page_that_a_broker_has_mapped_changes_without_the_times_of_its_file(
+    store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel gives the file its time when a page is first written to, until it is written back."""
+    monkeypatch.undo()
+    _, left = night(store, None)
+    path = queue_file(store)
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as page:
+        page[0] = page[0]
+        an_hour_later = time.time_ns() + 3600 * 10**9
+        monkeypatch.setattr(proofs.time, "time_ns", lambda: an_hour_later)
+        _, left = night(store, left)
+        times = path.stat()
+        page[12] ^= 1
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        real = proofs._of_file
+        before = (times.st_size, times.st_mtime_ns, times.st_ctime_ns, times.st_ino)
+        monkeypatch.setattr(proofs, "_of_file", lambda one: before if str(one) == str(path) else real(one))
+        third, _ = night(store, left)
+    assert third.findings
+    assert facts(third) == facts(whole(store))
