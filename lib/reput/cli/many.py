@@ -376,12 +376,13 @@ class Night:
 
         if self._history is None:
             return None
-        row = self._last[str(job.place)]
-        return Again(
-            None if self._everything and row is None else self._history.proofs(row),
-            self._everything,
-            self._digests,
-        )
+        try:
+            before = self._history.proofs(self._last[str(job.place)])
+        except ReputError:
+            if not self._everything:
+                raise
+            before = None
+        return Again(before, self._everything, self._digests)
 
     def take(self, outcome: Outcome) -> None:
         """Commit the row of a store."""
@@ -433,14 +434,11 @@ def _proofs(outcome: Outcome) -> Proofs | None:
     """What an outcome proves; None for nothing."""
     from reput.cli.elsewhere import Document
     from reput.job.nightly import Verified
-    from reput.verify.proofs import Proofs
 
     result = outcome.result
     if isinstance(result, Verified):
         return result.proofs
-    if isinstance(result, Document) and result.kept is not None:
-        return Proofs.decode(result.kept, outcome.job.place.path)
-    return None
+    return result.kept if isinstance(result, Document) else None
 
 
 def _document(row: Row) -> dict[str, object]:

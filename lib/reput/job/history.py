@@ -43,6 +43,7 @@ MOST_FINDINGS = 1000
 #: Files of the table that are merged when there are more.
 _MOST_FILES = 200
 _SUFFIX = ".json.gz"
+_BEGIN_ANEW = "Run it once with --all: then all is verified again"
 
 FINDING = pa.struct(
     [
@@ -257,14 +258,14 @@ class History:
             return None
         path = self.directory / PROOFS / name
         try:
-            return Proofs.decode(path.read_bytes(), path)
+            return Proofs.decode(path.read_bytes(), path, _BEGIN_ANEW, any_format=True)
         except OSError as error:
             raise SettingsError(
                 "what was proven before can't be read",
                 path=path,
                 expected="the file that the history's last row of this store names",
                 found=error.strerror or str(error),
-                next_step="Begin another history, or give --all: then all is verified again",
+                next_step=_BEGIN_ANEW,
             ) from error
 
     # --- the table -----------------------------------------------------------------------------------------

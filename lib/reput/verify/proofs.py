@@ -191,14 +191,28 @@ class Proofs:
         return gzip.compress(json.dumps(facts, separators=(",", ":")).encode(), 6, mtime=0)
 
     @classmethod
-    def decode(cls, data: bytes, path: Path) -> Proofs:
+    def decode(
+        cls,
+        data: bytes,
+        path: Path,
+        next_step: str = "Move it away: then all is verified again",
+        *,
+        any_format: bool = False,
+    ) -> Proofs:
         """What :meth:`encode` made.
+
+        Args:
+            path: of the file, to be named.
+            next_step: what the operator can do about one that can't be read.
+            any_format: one of another format is taken as well, as proof of nothing.
 
         Raises:
             SettingsError: it made no such thing.
         """
         try:
             facts = json.loads(gzip.decompress(data))
+            if any_format and isinstance(facts["format"], int) and facts["format"] != FORMAT:
+                return cls()
             if facts["format"] != FORMAT:
                 raise ValueError(f"format {facts['format']}")
             queues = [(topic, queue_id) for topic, queue_id in facts["queues"]]
@@ -229,7 +243,7 @@ class Proofs:
                 path=path,
                 expected=f"a file that reput wrote, of format {FORMAT}",
                 found=str(error) or type(error).__name__,
-                next_step="Move it away: then all is verified again",
+                next_step=next_step,
             ) from error
 
 

@@ -1,0 +1,71 @@
+"""One run over a fleet with its history: what it goes on from, and what it says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reput.cli.elsewhere import run_on
+from reput.cli.many import Night
+from reput.errors import SettingsError
+from reput.job.history import History
+from reput.job.many import Job, run_many
+from reput.job.nightly import Again
+from reput.spark.command import Ended
+from reput.verify.plan import VerifyOptions
+from reput.verify.proofs import Proofs
+from reput.words import SCHEMA_VERSION
+from tests.unit.job.test_history import PLACES, night
+
+JOBS = [Job(place, VerifyOptions(place.path)) for place in PLACES]
+
+
+@pytest.mark.parametrize("damage", ["junk", "gone"])
+def test_all_begins_anew_where_proofs_are_lost(tmp_path: Path, damage: str) -> None:
+    directory = tmp_path / "h"
+    night(directory)
+    with History(directory) as history:
+        last = history.last(PLACES[0])
+        assert last is not None
+        path = directory / "proofs" / last["proofs"]
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(b"junk")
+        with pytest.raises(SettingsError, match="--all"):
+            Night(history, JOBS).work(JOBS[0])
+        assert Night(history, JOBS, everything=True).work(JOBS[0]) == Again(None, everything=True)
+
+
+def test_proofs_of_another_format_prove_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "h"
+    night(directory)
+    for path in (directory / "proofs").iterdir():
+        path.write_bytes(gzip.compress(json.dumps({"format": 99}).encode()))
+    with History(directory) as history:
+        assert Night(history, JOBS).work(JOBS[0]) == Again(Proofs())
+
+
+def test_a_host_with_another_release_is_refused_alone(tmp_path: Path) -> None:
+    """Its proofs can't be read here: that is this store's outcome, and the others' rows are written."""
+    document = {"command": "verify", "schema_version": SCHEMA_VERSION, "exit_code": 0}
+    kept = gzip.compress(json.dumps({"format": 99}).encode())
+    ended = Ended(0, json.dumps(document), (), kept)
+    job = replace(JOBS[0], place=replace(PLACES[0], host="broker-a"))
+
+    class Host:
+        def run(self, _host: str, _command: object) -> Ended:
+            return ended
+
+    (outcome,) = run_many([job], lambda one: run_on("broker-a", Host(), one, Again()))  # type: ignore[arg-type]
+    assert outcome.exit_code == 2
+    assert "on host broker-a" in str(outcome.result)
+    assert "found format 99. See that its host has this release of reput" in str(outcome.result)
+    with History(tmp_path / "h") as history:
+        run = Night(history, [job])
+        run.take(outcome)
+        assert run.rows[0]["verdict"] == "refused"
