@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -29,9 +30,9 @@ from reput.cli.arguments import (
 from reput.cli.commands import LOOK, MEND
 from reput.cli.output import Output, at_most, inline, table, told
 from reput.cli.times import zone, zone_name
-from reput.errors import ReputError, SettingsError
+from reput.errors import OutputError, ReputError, SettingsError
 from reput.spark.java import check_spark
-from reput.store.outside import check_outside
+from reput.store.outside import check_outside, lies_in
 from reput.store.space import human
 from reput.words import counted
 
@@ -214,7 +215,7 @@ def verify_many_command(
             store=Path(), broker_conf=broker_conf, rocketmq_version=rocketmq_version, index=not no_index
         )
         jobs = plan_verifications(listed(stores), common)
-        target = None if page is None else _target(page, jobs, force=force)
+        target = None if page is None else _target(page, jobs, history, force=force)
         with ExitStack() as held:
             kept = None if history is None else held.enter_context(_history(history, jobs))
             night = Night(kept, jobs, everything=everything, digests=digests)
@@ -245,9 +246,21 @@ def _history(directory: Path, jobs: Sequence[Job]) -> History:
     return History(directory)
 
 
-def _target(page: Path, jobs: Sequence[Job], *, force: bool) -> Path:
+def _target(page: Path, jobs: Sequence[Job], history: Path | None, *, force: bool) -> Path:
+    """Where the page goes: in no store, and not into the history, which holds nothing else.
+
+    Raises:
+        OutputError: it is refused.
+    """
     from reput.report.target import check_page
 
+    if history is not None and lies_in(page, history):
+        raise OutputError(
+            "a page isn't written into the history",
+            path=page,
+            expected=f"a place outside of {history}",
+            next_step="Name another file with --out",
+        )
     return check_page(page, tuple(job.place.path for job in jobs if job.place.is_here), force=force)
 
 
@@ -357,7 +370,7 @@ class Night:
         self.todo = list(jobs)
         if history is None:
             return
-        history.begin("all" if everything else "digest" if digests else "")
+        history.begin(_asked(jobs, "all" if everything else "digest" if digests else ""))
         for job in jobs:
             row = history.done(job.place)
             if row is None:
@@ -428,6 +441,15 @@ class Night:
             yield f"  history    run {self._history.run} in {inline(str(self._history.directory))}"
         if page is not None:
             yield f"  page       {inline(str(page))}"
+
+
+def _asked(jobs: Sequence[Job], how_much: str) -> str:
+    """What is asked of a run, so that it isn't continued by one that something else is asked of."""
+    of_each = [
+        (str(job.place), job.options.index, job.options.rocketmq_version, job.options.broker_conf)
+        for job in jobs
+    ]
+    return json.dumps([how_much, *sorted(of_each, key=lambda one: one[0])], default=str)
 
 
 def _proofs(outcome: Outcome) -> Proofs | None:

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -231,7 +231,7 @@ class History:
         if proofs is not None:
             name = f"{_key(place)}-{self.run}{_SUFFIX}"
             files.write_atomically(self.directory / PROOFS / name, proofs.encode())
-        row = {**row, "run": self.run, "place": str(place), "proofs": name}
+        row = {**row, "run": self.run, "place": str(place), "proofs": name, "time": self._time(place, row)}
         known = [] if self._delta is None else self._delta.file_uris()
         with self._reported("written"):
             write_deltalake(
@@ -246,6 +246,13 @@ class History:
         self._open()
         self._flush(known)
         return row
+
+    def _time(self, place: Place, row: Row) -> datetime:
+        """A row's time: after that of the store's row before, for a clock may have been ahead."""
+        found = self._query(f"SELECT max(time) AS last FROM runs WHERE place = {_quoted(str(place))}")
+        last: datetime | None = found[0]["last"] if found else None
+        time_: datetime = row["time"]
+        return time_ if last is None else max(time_, last + timedelta(microseconds=1))
 
     def proofs(self, row: Row | None) -> Proofs | None:
         """What a row's run has proven.

@@ -6,12 +6,13 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reput.cli.elsewhere import run_on
-from reput.cli.many import Night
-from reput.errors import SettingsError
+from reput.cli.many import Night, _target
+from reput.errors import OutputError, SettingsError
 from reput.job.history import History
 from reput.job.many import Job, run_many
 from reput.job.nightly import Again
@@ -19,7 +20,7 @@ from reput.spark.command import Ended
 from reput.verify.plan import VerifyOptions
 from reput.verify.proofs import Proofs
 from reput.words import SCHEMA_VERSION
-from tests.unit.job.test_history import PLACES, night
+from tests.unit.job.test_history import PLACES, night, row
 
 JOBS = [Job(place, VerifyOptions(place.path)) for place in PLACES]
 
@@ -69,3 +70,28 @@ def test_a_host_with_another_release_is_refused_alone(tmp_path: Path) -> None:
         run = Night(history, [job])
         run.take(outcome)
         assert run.rows[0]["verdict"] == "refused"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"index": False},
+        {"broker_conf": Path("/fleet/broker.conf")},
+        {"rocketmq_version": "5.3.3"},
+    ],
+)
+def test_a_run_is_continued_by_the_same_one_alone(tmp_path: Path, other: dict[str, Any]) -> None:
+    asked = [replace(job, options=replace(job.options, **other)) for job in JOBS]
+    for jobs in (JOBS, asked):
+        with History(tmp_path / "h") as history:
+            first = Night(history, jobs)
+            assert first.todo == jobs
+            history.add(PLACES[0], row(1), Proofs(), None)
+        with History(tmp_path / "h") as history:
+            assert Night(history, jobs).todo == jobs[1:]
+
+
+def test_no_page_in_the_history(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="a page isn't written into the history"):
+        _target(tmp_path / "h" / "fleet.html", JOBS, tmp_path / "h", force=True)
+    assert _target(tmp_path / "fleet.html", JOBS, tmp_path / "h", force=True) == tmp_path / "fleet.html"
