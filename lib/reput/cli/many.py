@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -230,7 +230,7 @@ def verify_many_command(
     facts: dict[str, object] = {"stores": night.documents}
     if kept is not None:
         facts |= {"history": str(kept.directory), "run": kept.run}
-    output.end(max(codes), facts, [*_lines(outcomes, "Verified"), *night.lines(page)])
+    output.end(max(codes), facts, [*_lines(night.outcomes(outcomes), "Verified"), *night.lines(page)])
 
 
 def _history(directory: Path, jobs: Sequence[Job]) -> History:
@@ -410,6 +410,11 @@ class Night:
             row = self._history.add(job.place, row, _proofs(outcome), before)
         self._take_row(job, row, document)
 
+    def outcomes(self, done: Sequence[Outcome]) -> list[Outcome]:
+        """Those of all stores, in their order: what came of a run, and rows that were there already."""
+        made = {str(one.job.place): one for one in done}
+        return [made.get(str(job.place)) or _resumed(job, self._rows[str(job.place)]) for job in self._jobs]
+
     def _take_row(self, job: Job, row: Row, document: dict[str, object]) -> None:
         self._rows[str(job.place)] = row
         self._documents[str(job.place)] = document
@@ -441,6 +446,32 @@ class Night:
             yield f"  history    run {self._history.run} in {inline(str(self._history.directory))}"
         if page is not None:
             yield f"  page       {inline(str(page))}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Resumed:
+    """What came of a store that has its row already."""
+
+    row: Row
+
+    @property
+    def exit_code(self) -> int:
+        return int(self.row["exit_code"])
+
+    def to_dict(self) -> dict[str, object]:
+        """What its row says; numbers of queues and files aren't in it."""
+        return {
+            "messages": self.row["messages"],
+            "findings": self.row["findings"] or 0,
+            "next_steps": self.row["next_steps"] or [],
+        }
+
+
+def _resumed(job: Job, row: Row) -> Outcome:
+    from reput.job.many import Outcome
+
+    refused = int(row["exit_code"]) > 1
+    return Outcome(job, ReputError(row["summary"]) if refused else _Resumed(row), row["seconds"])
 
 
 def _asked(jobs: Sequence[Job], how_much: str) -> str:
@@ -494,10 +525,17 @@ def _lines(outcomes: Sequence[Outcome], did: str, where: str = "") -> Iterator[s
             yield from at_most(f"  next       {on_host}", steps, "             and {} more; --json has all")
 
 
+def _number(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
 def _row(outcome: Outcome) -> tuple[str, ...]:
     facts: tuple[str, ...] = ("",) * 5
     if not isinstance(outcome.result, ReputError):
         found: Any = outcome.result.to_dict()
-        numbers = (found["queues"], found["index_files"], len(found["findings"]))
-        facts = (f"{found['messages']:,}", human(found["bytes"]), *(f"{number:,}" for number in numbers))
+        findings = found["findings"]
+        log = "" if found.get("bytes") is None else human(found["bytes"])
+        queues, index = (_number(found.get(name)) for name in ("queues", "index_files"))
+        count = findings if isinstance(findings, int) else len(findings)
+        facts = (_number(found["messages"]), log, queues, index, f"{count:,}")
     return str(outcome.exit_code), *facts, f"{outcome.seconds:.1f}", str(outcome.job.place)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reput.cli.elsewhere import run_on
-from reput.cli.many import Night, _target
+from reput.cli.many import Night, _lines, _target
 from reput.errors import OutputError, SettingsError
 from reput.job.history import History
 from reput.job.many import Job, run_many
@@ -95,3 +95,26 @@ def test_no_page_in_the_history(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="a page isn't written into the history"):
         _target(tmp_path / "h" / "fleet.html", JOBS, tmp_path / "h", force=True)
     assert _target(tmp_path / "fleet.html", JOBS, tmp_path / "h", force=True) == tmp_path / "fleet.html"
+
+
+def test_a_run_that_goes_on_tells_of_all_stores(tmp_path: Path) -> None:
+    rows = [
+        {**row(0, 0), "messages": 1234, "seconds": 1.5},
+        {**row(3), "messages": 5, "seconds": 2.0, "next_steps": ["reput rebuild it"]},
+        {**row(0, 2), "summary": "/fleet: there is no store here. Mount it", "seconds": 0.1},
+    ]
+    with History(tmp_path / "h") as history:
+        Night(history, JOBS)
+        for place, one in zip(PLACES, rows, strict=True):
+            history.add(place, one, None, None)
+    with History(tmp_path / "h") as history:
+        run = Night(history, JOBS)
+        assert not run.todo
+        head, *lines = _lines(run.outcomes([]), "Verified")
+    assert head == "Verified 2 of 3 stores"
+    text = "\n".join(lines)
+    assert "     0     1,234" in text
+    assert "next       reput rebuild it" in text
+    assert "failed     /fleet: there is no store here. Mount it" in text
+    assert [line.split()[0] for line in lines[1:4]] == ["0", "1", "2"]
+    assert lines[2].split()[:3] == ["1", "5", "3"]
