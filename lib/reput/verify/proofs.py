@@ -151,7 +151,6 @@ class Proofs:
         segments: by base.
         queue_files: identity of each file that units were read from, by queue and first byte.
         index_files: by name.
-        end: physical offset up to which the log was verified.
         first_seen: when each finding was first there, by :func:`finding_key`.
         told: findings about what was proven before, told until all is verified again.
     """
@@ -161,7 +160,6 @@ class Proofs:
     segments: dict[int, SegmentProof] = field(default_factory=dict)
     queue_files: dict[tuple[str, int, int], Identity] = field(default_factory=dict)
     index_files: dict[str, IndexProof] = field(default_factory=dict)
-    end: int = 0
     first_seen: dict[str, str] = field(default_factory=dict)
     told: list[Difference] = field(default_factory=list)
 
@@ -173,7 +171,6 @@ class Proofs:
             "format": FORMAT,
             "verified": self.verified,
             "settings": self.settings,
-            "end": self.end,
             "queues": queues,
             "segments": [_segment_out(one, number) for _, one in sorted(self.segments.items())],
             "queue_files": [[*key, identity] for key, identity in sorted(self.queue_files.items())],
@@ -233,7 +230,6 @@ class Proofs:
                     )
                     for name, one in facts["index_files"].items()
                 },
-                facts["end"],
                 facts["first_seen"],
                 [Difference(**one) for one in facts["told"]],
             )
@@ -575,6 +571,29 @@ class Remembering:
             self.after.first_seen,
         )
 
+    def tell_cut(self, end: int) -> None:
+        """Tell a log that ends within a segment that was proven: cut there, it is the last one now.
+
+        Args:
+            end: physical offset up to which the log was verified.
+        """
+        segment = self._plan.log.segments[-1]
+        proof = None if self._anew else self._before.segments.get(segment.base)
+        if proof is not None and end < proof.end:
+            self.findings.append(
+                Difference(
+                    GONE,
+                    with_urls(str(segment.path)),
+                    LOG,
+                    f"the log up to {proof.end} that was verified on {self._before.verified}",
+                    f"a log that ends at {end}",
+                    first=end,
+                    end=proof.end,
+                    offset=end - segment.base,
+                    remark="the log has lost its end, or was cut",
+                )
+            )
+
     # --- at the end -----------------------------------------------------------------------------------------
 
     def finish(
@@ -582,7 +601,6 @@ class Remembering:
         infos: Sequence[IndexInfo],
         blocks: Iterable[Blocks],
         unsound: set[str],
-        end: int,
         findings: Iterable[Difference],
     ) -> None:
         """Have :attr:`after` be what the next run may believe.
@@ -593,7 +611,6 @@ class Remembering:
             findings: all of this run.
         """
         after = self.after
-        after.end = end
         after.told = list(self.findings)
         for info, (least, greatest) in zip(infos, blocks, strict=True):
             after.index_files[Path(info.path).name] = IndexProof(

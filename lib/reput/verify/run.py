@@ -231,6 +231,7 @@ class _Verification:
             findings += self._check_checkpoint()
         other_version = explainer.other_version if self._index.other_tags else None
         if self._proven is not None:
+            self._proven.tell_cut(self._end)
             findings = [*self._proven.findings, *findings]
             self._finish(chains, findings)
         return Report(
@@ -400,7 +401,7 @@ class _Verification:
         found = self._index.map
         blocks = zip(found.least, found.greatest, strict=True)
         unsound = {one.path for one in chains}
-        self._proven.finish(found.infos, blocks, unsound, self._end, findings)
+        self._proven.finish(found.infos, blocks, unsound, findings)
 
     def _fit(self, chain: Chain, checked: PartChecked) -> Iterator[PartChecked]:
         verdict = chain.judge(checked.result)

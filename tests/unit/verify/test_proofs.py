@@ -268,6 +268,20 @@ def test_other_settings_are_another_proof(store: GoldenStore) -> None:
     assert proven.skipped == 0
 
 
+def test_the_log_is_cut_within_a_proven_segment(store: GoldenStore) -> None:
+    _, left = night(store, None)
+    segments(store)[-1].unlink()
+    path = segments(store)[-1]
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] + bytes(len(data) - len(data) // 2))
+    second, then = night(store, left)
+    told = second.findings[0]
+    assert (told.kind, told.path) == (GONE, str(path))
+    assert (told.first, told.end) == (second.end, int(path.name) + len(data))
+    third, _ = night(store, then)
+    assert [one.kind for one in third.findings].count(GONE) == 1
+
+
 def test_what_was_told_and_found_stays_over_other_settings(store: GoldenStore) -> None:
     """An upgrade verifies all again; that hides neither what was told nor what has changed since."""
     _, left = night(store, None)
