@@ -220,12 +220,12 @@ def verify_many_command(
             kept = None if history is None else held.enter_context(_history(history, jobs))
             night = Night(kept, jobs, everything=everything, digests=digests)
             outcomes = _done(night.todo, "reput verify-many", master, at_once, night.work, night.take)
-            night.end()
-        if target is not None:
-            from reput.report.fleet import write
-            from reput.report.units import Zone
+            if target is not None:
+                from reput.report.fleet import write
+                from reput.report.units import Zone
 
-            write(target, night.rows, night.earlier, Zone(zone(), zone_name()))
+                write(target, night.rows, night.earlier, Zone(zone(), zone_name()))
+            night.end()  # last: a run whose page can't be written is continued, and only writes that
     codes = [int(row["exit_code"]) for row in night.rows]
     facts: dict[str, object] = {"stores": night.documents}
     if kept is not None:

@@ -385,13 +385,20 @@ class Remembering:
                 del known[part.base]
 
     def _changed(self, proof: SegmentProof, segment: Segment, start: int, end: int | None = None) -> None:
+        expected = f"the bytes that were verified on {self._before.verified}"
+        found = f"others in {start} to {end}" if end is not None else "another file"
+        was, now = proof.identity, self._identities[str(segment.path)]
+        if remote_store(segment.path) is not None and was is not None and now is not None:
+            # Only of the object something is known, not of its bytes.
+            expected = f"the object that was verified on {self._before.verified}: {was[0]} bytes, {was[1]}"
+            found = f"another object: {now[0]} bytes, {now[1]}"
         self.findings.append(
             Difference(
                 CHANGED,
                 with_urls(str(segment.path)),
                 LOG,
-                f"the bytes that were verified on {self._before.verified}",
-                f"others in {start} to {end}" if end is not None else "another file",
+                expected,
+                found,
                 first=start,
                 end=proof.end if end is None else end,
                 offset=start - proof.base,

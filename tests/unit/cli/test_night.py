@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from reput.cli.app import app
 from reput.cli.elsewhere import run_on
 from reput.cli.many import Night, _lines, _target
 from reput.errors import OutputError, SettingsError
+from reput.job import store_list
 from reput.job.history import History
-from reput.job.many import Job, run_many
+from reput.job.many import Job, plan_verifications, run_many
 from reput.job.nightly import Again
+from reput.report import fleet
 from reput.spark.command import Ended
 from reput.verify.plan import VerifyOptions
 from reput.verify.proofs import Proofs
@@ -89,6 +93,32 @@ def test_a_run_is_continued_by_the_same_one_alone(tmp_path: Path, other: dict[st
             history.add(PLACES[0], row(1), Proofs(), None)
         with History(tmp_path / "h") as history:
             assert Night(history, jobs).todo == jobs[1:]
+
+
+def no_space(path: Path, _page: bytes) -> None:
+    raise OutputError("the report can't be written", path=path, found="No space left on device")
+
+
+def test_a_run_whose_page_cannot_be_written_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = tmp_path / "stores.toml"
+    listed.write_text('[[store]]\nplace = "store"\n')
+    (job,) = plan_verifications(store_list.listed([str(listed)]), VerifyOptions(Path()))
+    history, page = tmp_path / "h", tmp_path / "fleet.html"
+    words = ["verify-many", str(listed), "--history", str(history), "-o", str(page)]
+    with History(history) as kept:
+        Night(kept, [job])
+        made = {**row(3), "finding_list": [], "seconds": 1.0, "messages": 1, "log_start": 0}
+        kept.add(job.place, made, None, None)
+    with monkeypatch.context() as full:
+        full.setattr(fleet, "write_page", no_space)
+        failed = CliRunner().invoke(app, words)
+    assert failed.exit_code == 2, failed.output
+    assert (history / "run.json").exists()
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1, done.output
+    assert page.exists()
+    assert not (history / "run.json").exists()
+    assert "Verified 1 of 1 store" in done.output
 
 
 def test_no_page_in_the_history(tmp_path: Path) -> None:
