@@ -30,6 +30,7 @@ from reput.errors import OutputError, RemoteStoreError
 from reput.remote.client import allows_http, in_few_words
 from reput.remote.place import is_url, url_of
 from reput.store import files
+from reput.store.delta_log import flush_log
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -50,7 +51,6 @@ KNOWN_BY = ("physicalOffset", "size", "storeTimestamp", "bodyCRC")
 HOST = "storeHost"
 _NO_TIME = -(1 << 63)
 _HELD = "held"
-_LOG = "_delta_log"
 #: Colours and arrows, with which deltalake shows what has caused an error.
 _DECORATION = re.compile(r"\x1b\[[0-9;]*m|↳")
 #: How often a commit is tried while others are faster, and the longest wait in between, seconds.
@@ -127,6 +127,7 @@ class Table:
         self.url = url_of(path) if self.is_remote else str(path)
         self._delta: DeltaTable | None = None
         self._files: list[File] | None = None
+        self._flushed: int | None = None
         self.cursor: int | None = None
         self.named: set[str] = set()
         self.refresh()
@@ -563,13 +564,7 @@ class Table:
         self.refresh()
         if self.is_remote:
             return
-        log = self.path / _LOG
-        entry = f"{self.version:020d}"
-        for name in (f"{entry}.json", f"{entry}.checkpoint.parquet", "_last_checkpoint"):
-            if (log / name).exists():
-                files.fsync_path(log / name)
-        files.fsync_dir(log)
-        files.fsync_dir(self.path)
+        self._flushed = flush_log(self.path, self._flushed)
 
     def step_back(self, offset: int, still: Callable[[], None] = lambda: None) -> None:
         """Take the messages from a physical offset on out, and set the cursor there, in one commit.

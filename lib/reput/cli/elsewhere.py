@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reput.cli.arguments import BROKER_CONF_VARIABLE, VERSION_VARIABLE
-from reput.errors import ReputError
+from reput.errors import ReputError, SettingsError
 from reput.job.many import Job
 from reput.job.nightly import Again
 from reput.job.options import RebuildOptions
 from reput.spark.command import Command, Ended
 from reput.unforeseen import TRACEBACK
+from reput.verify.proofs import Proofs
 from reput.words import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ class Document:
     Attributes:
         exit_code: 0 or 1.
         facts: without what each document begins with.
-        kept: what it left in the file of proofs.
+        kept: what it has proven; None for nothing.
     """
 
     exit_code: int
     facts: dict[str, object]
-    kept: bytes | None = None
+    kept: Proofs | None = None
 
     def to_dict(self) -> dict[str, object]:
         """The facts."""
@@ -56,7 +57,22 @@ def run_on(host: str, runner: HostRunner, job: Job, again: Again | None = None) 
     except ReputError as error:
         error.path = error.path or str(job.place.path)
         raise
-    return replace(result(job, ended), kept=ended.kept)
+    document = result(job, ended)
+    return document if ended.kept is None else replace(document, kept=_proofs(job, ended.kept))
+
+
+def _proofs(job: Job, data: bytes) -> Proofs:
+    try:
+        return Proofs.decode(data, job.place.path)
+    except SettingsError as error:
+        raise ReputError(
+            "what was proven there can't be read here",
+            path=job.place.path,
+            expected=error.expected,
+            found=error.found,
+            next_step="See that its host has this release of reput",
+            host=job.place.host,
+        ) from error
 
 
 def command(job: Job, cores: int, again: Again | None = None) -> Command:

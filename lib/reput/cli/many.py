@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,9 +30,9 @@ from reput.cli.arguments import (
 from reput.cli.commands import LOOK, MEND
 from reput.cli.output import Output, at_most, inline, table, told
 from reput.cli.times import zone, zone_name
-from reput.errors import ReputError, SettingsError
+from reput.errors import OutputError, ReputError, SettingsError
 from reput.spark.java import check_spark
-from reput.store.outside import check_outside
+from reput.store.outside import check_outside, lies_in
 from reput.store.space import human
 from reput.words import counted
 
@@ -214,22 +215,22 @@ def verify_many_command(
             store=Path(), broker_conf=broker_conf, rocketmq_version=rocketmq_version, index=not no_index
         )
         jobs = plan_verifications(listed(stores), common)
-        target = None if page is None else _target(page, jobs, force=force)
+        target = None if page is None else _target(page, jobs, history, force=force)
         with ExitStack() as held:
             kept = None if history is None else held.enter_context(_history(history, jobs))
             night = Night(kept, jobs, everything=everything, digests=digests)
             outcomes = _done(night.todo, "reput verify-many", master, at_once, night.work, night.take)
-            night.end()
-        if target is not None:
-            from reput.report.fleet import write
-            from reput.report.units import Zone
+            if target is not None:
+                from reput.report.fleet import write
+                from reput.report.units import Zone
 
-            write(target, night.rows, night.earlier, Zone(zone(), zone_name()))
+                write(target, night.rows, night.earlier, Zone(zone(), zone_name()))
+            night.end()  # last: a run whose page can't be written is continued, and only writes that
     codes = [int(row["exit_code"]) for row in night.rows]
     facts: dict[str, object] = {"stores": night.documents}
     if kept is not None:
         facts |= {"history": str(kept.directory), "run": kept.run}
-    output.end(max(codes), facts, [*_lines(outcomes, "Verified"), *night.lines(page)])
+    output.end(max(codes), facts, [*_lines(night.outcomes(outcomes), "Verified"), *night.lines(page)])
 
 
 def _history(directory: Path, jobs: Sequence[Job]) -> History:
@@ -245,9 +246,21 @@ def _history(directory: Path, jobs: Sequence[Job]) -> History:
     return History(directory)
 
 
-def _target(page: Path, jobs: Sequence[Job], *, force: bool) -> Path:
+def _target(page: Path, jobs: Sequence[Job], history: Path | None, *, force: bool) -> Path:
+    """Where the page goes: in no store, and not into the history, which holds nothing else.
+
+    Raises:
+        OutputError: it is refused.
+    """
     from reput.report.target import check_page
 
+    if history is not None and lies_in(page, history):
+        raise OutputError(
+            "a page isn't written into the history",
+            path=page,
+            expected=f"a place outside of {history}",
+            next_step="Name another file with --out",
+        )
     return check_page(page, tuple(job.place.path for job in jobs if job.place.is_here), force=force)
 
 
@@ -357,7 +370,7 @@ class Night:
         self.todo = list(jobs)
         if history is None:
             return
-        history.begin("all" if everything else "digest" if digests else "")
+        history.begin(_asked(jobs, "all" if everything else "digest" if digests else ""))
         for job in jobs:
             row = history.done(job.place)
             if row is None:
@@ -376,12 +389,13 @@ class Night:
 
         if self._history is None:
             return None
-        row = self._last[str(job.place)]
-        return Again(
-            None if self._everything and row is None else self._history.proofs(row),
-            self._everything,
-            self._digests,
-        )
+        try:
+            before = self._history.proofs(self._last[str(job.place)])
+        except ReputError:
+            if not self._everything:
+                raise
+            before = None
+        return Again(before, self._everything, self._digests)
 
     def take(self, outcome: Outcome) -> None:
         """Commit the row of a store."""
@@ -395,6 +409,11 @@ class Night:
             before = None if last is None else last["proofs"]
             row = self._history.add(job.place, row, _proofs(outcome), before)
         self._take_row(job, row, document)
+
+    def outcomes(self, done: Sequence[Outcome]) -> list[Outcome]:
+        """Those of all stores, in their order: what came of a run, and rows that were there already."""
+        made = {str(one.job.place): one for one in done}
+        return [made.get(str(job.place)) or _resumed(job, self._rows[str(job.place)]) for job in self._jobs]
 
     def _take_row(self, job: Job, row: Row, document: dict[str, object]) -> None:
         self._rows[str(job.place)] = row
@@ -429,18 +448,50 @@ class Night:
             yield f"  page       {inline(str(page))}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Resumed:
+    """What came of a store that has its row already."""
+
+    row: Row
+
+    @property
+    def exit_code(self) -> int:
+        return int(self.row["exit_code"])
+
+    def to_dict(self) -> dict[str, object]:
+        """What its row says; numbers of queues and files aren't in it."""
+        return {
+            "messages": self.row["messages"],
+            "findings": self.row["findings"] or 0,
+            "next_steps": self.row["next_steps"] or [],
+        }
+
+
+def _resumed(job: Job, row: Row) -> Outcome:
+    from reput.job.many import Outcome
+
+    refused = int(row["exit_code"]) > 1
+    return Outcome(job, ReputError(row["summary"]) if refused else _Resumed(row), row["seconds"])
+
+
+def _asked(jobs: Sequence[Job], how_much: str) -> str:
+    """What is asked of a run, so that it isn't continued by one that something else is asked of."""
+    of_each = [
+        (str(job.place), job.options.index, job.options.rocketmq_version, job.options.broker_conf)
+        for job in jobs
+    ]
+    return json.dumps([how_much, *sorted(of_each, key=lambda one: one[0])], default=str)
+
+
 def _proofs(outcome: Outcome) -> Proofs | None:
     """What an outcome proves; None for nothing."""
     from reput.cli.elsewhere import Document
     from reput.job.nightly import Verified
-    from reput.verify.proofs import Proofs
 
     result = outcome.result
     if isinstance(result, Verified):
         return result.proofs
-    if isinstance(result, Document) and result.kept is not None:
-        return Proofs.decode(result.kept, outcome.job.place.path)
-    return None
+    return result.kept if isinstance(result, Document) else None
 
 
 def _document(row: Row) -> dict[str, object]:
@@ -474,10 +525,17 @@ def _lines(outcomes: Sequence[Outcome], did: str, where: str = "") -> Iterator[s
             yield from at_most(f"  next       {on_host}", steps, "             and {} more; --json has all")
 
 
+def _number(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
 def _row(outcome: Outcome) -> tuple[str, ...]:
     facts: tuple[str, ...] = ("",) * 5
     if not isinstance(outcome.result, ReputError):
         found: Any = outcome.result.to_dict()
-        numbers = (found["queues"], found["index_files"], len(found["findings"]))
-        facts = (f"{found['messages']:,}", human(found["bytes"]), *(f"{number:,}" for number in numbers))
+        findings = found["findings"]
+        log = "" if found.get("bytes") is None else human(found["bytes"])
+        queues, index = (_number(found.get(name)) for name in ("queues", "index_files"))
+        count = findings if isinstance(findings, int) else len(findings)
+        facts = (_number(found["messages"]), log, queues, index, f"{count:,}")
     return str(outcome.exit_code), *facts, f"{outcome.seconds:.1f}", str(outcome.job.place)

@@ -162,7 +162,7 @@ def _again(options: VerifyOptions, proofs: Path | None, *, everything: bool, dig
     if proofs.exists():
         with reporting("what was proven before can't be read", proofs):
             data = proofs.read_bytes()
-        return Again(Proofs.decode(data, proofs), everything, digests)
+        return Again(Proofs.decode(data, proofs, any_format=True), everything, digests)
     if not proofs.parent.is_dir() or not os.access(proofs.parent, os.W_OK):
         raise OutputError(
             "proofs can't be written here", path=proofs, expected="a directory that can be written to"

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,6 +26,7 @@ from reput.errors import OutputError, ReputError, SettingsError
 from reput.format import names
 from reput.job.place import Place
 from reput.store import files
+from reput.store.delta_log import flush_log
 from reput.store.lock import OutputLock
 from reput.verify.proofs import Proofs
 
@@ -42,6 +43,7 @@ MOST_FINDINGS = 1000
 #: Files of the table that are merged when there are more.
 _MOST_FILES = 200
 _SUFFIX = ".json.gz"
+_BEGIN_ANEW = "Run it once with --all: then all is verified again"
 
 FINDING = pa.struct(
     [
@@ -103,6 +105,7 @@ class History:
         self.is_continued = False
         self._lock = OutputLock(self.directory)
         self._delta: DeltaTable | None = None
+        self._flushed: int | None = None
 
     def __enter__(self) -> Self:
         """Take the directory.
@@ -228,7 +231,7 @@ class History:
         if proofs is not None:
             name = f"{_key(place)}-{self.run}{_SUFFIX}"
             files.write_atomically(self.directory / PROOFS / name, proofs.encode())
-        row = {**row, "run": self.run, "place": str(place), "proofs": name}
+        row = {**row, "run": self.run, "place": str(place), "proofs": name, "time": self._time(place, row)}
         known = [] if self._delta is None else self._delta.file_uris()
         with self._reported("written"):
             write_deltalake(
@@ -244,6 +247,13 @@ class History:
         self._flush(known)
         return row
 
+    def _time(self, place: Place, row: Row) -> datetime:
+        """A row's time: after that of the store's row before, for a clock may have been ahead."""
+        found = self._query(f"SELECT max(time) AS last FROM runs WHERE place = {_quoted(str(place))}")
+        last: datetime | None = found[0]["last"] if found else None
+        time_: datetime = row["time"]
+        return time_ if last is None else max(time_, last + timedelta(microseconds=1))
+
     def proofs(self, row: Row | None) -> Proofs | None:
         """What a row's run has proven.
 
@@ -255,14 +265,14 @@ class History:
             return None
         path = self.directory / PROOFS / name
         try:
-            return Proofs.decode(path.read_bytes(), path)
+            return Proofs.decode(path.read_bytes(), path, _BEGIN_ANEW, any_format=True)
         except OSError as error:
             raise SettingsError(
                 "what was proven before can't be read",
                 path=path,
                 expected="the file that the history's last row of this store names",
                 found=error.strerror or str(error),
-                next_step="Begin another history, or give --all: then all is verified again",
+                next_step=_BEGIN_ANEW,
             ) from error
 
     # --- the table -----------------------------------------------------------------------------------------
@@ -298,18 +308,12 @@ class History:
             return rows
 
     def _flush(self, known: Sequence[str]) -> None:
-        """Make the newest version durable: deltalake doesn't."""
+        """Make what was committed durable: deltalake doesn't."""
         if self._delta is None:
             return
         for uri in set(self._delta.file_uris()) - set(known):
             files.fsync_path(self._table / Path(uri).name)
-        log = self._table / "_delta_log"
-        version = f"{self._delta.version():020d}"
-        for name in (f"{version}.json", f"{version}.checkpoint.parquet", "_last_checkpoint"):
-            if (log / name).exists():
-                files.fsync_path(log / name)
-        files.fsync_dir(log)
-        files.fsync_dir(self._table)
+        self._flushed = flush_log(self._table, self._flushed)
         files.fsync_dir(self.directory)
 
     def _merge(self) -> None:

@@ -13,6 +13,7 @@ from reput.job.many import Outcome
 from reput.remote import with_urls
 from reput.verify.plan import VerifyOptions
 from reput.verify.proofs import Proofs, Remembering
+from reput.verify.report import OTHER_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +78,9 @@ def verify_again(
 
     proven = Remembering(again.before, read_all=again.digests, anew=again.everything)
     report = verify(options, start_spark, listener, proven)
-    return Verified(report, _lag(options), proven.after)
+    # By settings that aren't the files', nothing is compared, and nothing of what is known goes.
+    left = proven.after if report.remembered is not None else again.before or Proofs()
+    return Verified(report, _lag(options), left)
 
 
 def _lag(options: VerifyOptions) -> int | None:
@@ -116,6 +119,8 @@ def row_of(outcome: Outcome, facts: dict[str, Any], last: Row | None) -> Row:
     remembered = facts.get("remembered") or {}
     findings = facts["findings"]
     shown = ("kind", "area", "said", "path", "topic", "queue_id", "count", "first_seen")
+    compared = all(one["kind"] != OTHER_SETTINGS for one in findings)
+    is_growth = compared and last is not None and last["log_end"] is not None
     return {
         **row,
         "verdict": facts["verdict"],
@@ -125,10 +130,10 @@ def row_of(outcome: Outcome, facts: dict[str, Any], last: Row | None) -> Row:
             {key: with_urls(one[key]) if key in ("said", "path") else one.get(key) for key in shown}
             for one in findings[:MOST_FINDINGS]
         ],
-        "messages": facts["messages"],
-        "log_start": facts["start"],
-        "log_end": facts["end"],
-        "growth": None if last is None else facts["end"] - last["log_end"],
+        "messages": facts["messages"] if compared else None,
+        "log_start": facts["start"] if compared else None,
+        "log_end": facts["end"] if compared else None,
+        "growth": facts["end"] - last["log_end"] if last is not None and is_growth else None,
         "lag": facts.get("lag"),
         "segments": remembered.get("segments"),
         "segments_skipped": remembered.get("segments_skipped"),

@@ -145,7 +145,9 @@ def _tiles(rows: Sequence[Row]) -> list[Tile]:
 
     log = sum((row.get("log_end") or 0) - (row.get("log_start") or 0) for row in rows)
     tiles = [Tile("Commit logs", units.size(log), f"{total('messages'):,} messages")]
-    tiles.append(Tile("Findings", units.number(total("findings")), f"in {counted(len(rows), 'store')}"))
+    broken = sum(bool(row.get("findings")) for row in rows)
+    where = f"in {broken:,} of {counted(len(rows), 'store')}"
+    tiles.append(Tile("Findings", units.number(total("findings")), where))
     if any(row.get("growth") is not None for row in rows):
         tiles.append(Tile("Growth", units.size(max(total("growth"), 0)), "since the last run"))
     if any(row.get("lag") is not None for row in rows):

@@ -62,8 +62,10 @@ Blocks = tuple[NDArray[np.int64], NDArray[np.int64]]
 FORMAT = 1
 #: The kinds of findings about what was proven before.
 CHANGED, GONE = "sealed-segment-changed", "sealed-segments-gone"
-#: A file that was changed less than this ago may change again without its times telling.
-RACY_NS = 2_000_000_000
+#: A file that was changed less than this ago may change again without its times telling: a page that a broker
+#: has mapped gets another time when it is written to after it was written back, which the kernel does after
+#: 30 seconds and, as RocketMQ's os.sh sets it (vm.dirty_writeback_centisecs), after an hour.
+RACY_NS = 2 * 3600 * 1_000_000_000
 _QUEUES_AT_ONCE, _BLOCKS_AT_ONCE = 16, 256
 
 
@@ -149,7 +151,6 @@ class Proofs:
         segments: by base.
         queue_files: identity of each file that units were read from, by queue and first byte.
         index_files: by name.
-        end: physical offset up to which the log was verified.
         first_seen: when each finding was first there, by :func:`finding_key`.
         told: findings about what was proven before, told until all is verified again.
     """
@@ -159,7 +160,6 @@ class Proofs:
     segments: dict[int, SegmentProof] = field(default_factory=dict)
     queue_files: dict[tuple[str, int, int], Identity] = field(default_factory=dict)
     index_files: dict[str, IndexProof] = field(default_factory=dict)
-    end: int = 0
     first_seen: dict[str, str] = field(default_factory=dict)
     told: list[Difference] = field(default_factory=list)
 
@@ -171,7 +171,6 @@ class Proofs:
             "format": FORMAT,
             "verified": self.verified,
             "settings": self.settings,
-            "end": self.end,
             "queues": queues,
             "segments": [_segment_out(one, number) for _, one in sorted(self.segments.items())],
             "queue_files": [[*key, identity] for key, identity in sorted(self.queue_files.items())],
@@ -189,14 +188,28 @@ class Proofs:
         return gzip.compress(json.dumps(facts, separators=(",", ":")).encode(), 6, mtime=0)
 
     @classmethod
-    def decode(cls, data: bytes, path: Path) -> Proofs:
+    def decode(
+        cls,
+        data: bytes,
+        path: Path,
+        next_step: str = "Move it away: then all is verified again",
+        *,
+        any_format: bool = False,
+    ) -> Proofs:
         """What :meth:`encode` made.
+
+        Args:
+            path: of the file, to be named.
+            next_step: what the operator can do about one that can't be read.
+            any_format: one of another format is taken as well, as proof of nothing.
 
         Raises:
             SettingsError: it made no such thing.
         """
         try:
             facts = json.loads(gzip.decompress(data))
+            if any_format and isinstance(facts["format"], int) and facts["format"] != FORMAT:
+                return cls()
             if facts["format"] != FORMAT:
                 raise ValueError(f"format {facts['format']}")
             queues = [(topic, queue_id) for topic, queue_id in facts["queues"]]
@@ -217,7 +230,6 @@ class Proofs:
                     )
                     for name, one in facts["index_files"].items()
                 },
-                facts["end"],
                 facts["first_seen"],
                 [Difference(**one) for one in facts["told"]],
             )
@@ -227,7 +239,7 @@ class Proofs:
                 path=path,
                 expected=f"a file that reput wrote, of format {FORMAT}",
                 found=str(error) or type(error).__name__,
-                next_step="Move it away: then all is verified again",
+                next_step=next_step,
             ) from error
 
 
@@ -251,6 +263,7 @@ class Remembering:
         self._before = before or Proofs()
         self._read_all = read_all
         self._anew = anew
+        self._is_believed = True
         self.after = Proofs()
         self._valid: dict[int, SegmentProof] = {}
         self._started = 0
@@ -274,8 +287,9 @@ class Remembering:
         self.after.settings = _settings(plan)
         self.after.verified = datetime.now(UTC).isoformat(timespec="seconds")
         if self._before.settings != self.after.settings or _is_unbound(plan):
-            # Other settings, other bytes.
-            self._before = Proofs(first_seen=self._before.first_seen, verified=self._before.verified)
+            # All is verified again. That the log has lost or changed what was proven is told all the same.
+            self._before = replace(self._before, queue_files={}, index_files={})
+            self._is_believed = False
         self.segments = len(plan.log.segments)
         for segment in plan.log.segments:
             self._identities[str(segment.path)] = _of_segment(segment)
@@ -328,6 +342,8 @@ class Remembering:
                 self._changed(old[base], here[base], base)
         changed = {base for base in known if not self._segment_same(known[base], here[base])}
         self._check_digests(runner, known, here, changed)
+        if not self._is_believed:
+            known.clear()
         self._check_units(runner, known)
         self._check_entries(runner, known, infos)
         self._valid = known
@@ -369,13 +385,20 @@ class Remembering:
                 del known[part.base]
 
     def _changed(self, proof: SegmentProof, segment: Segment, start: int, end: int | None = None) -> None:
+        expected = f"the bytes that were verified on {self._before.verified}"
+        found = f"others in {start} to {end}" if end is not None else "another file"
+        was, now = proof.identity, self._identities[str(segment.path)]
+        if remote_store(segment.path) is not None and was is not None and now is not None:
+            # Only of the object something is known, not of its bytes.
+            expected = f"the object that was verified on {self._before.verified}: {was[0]} bytes, {was[1]}"
+            found = f"another object: {now[0]} bytes, {now[1]}"
         self.findings.append(
             Difference(
                 CHANGED,
                 with_urls(str(segment.path)),
                 LOG,
-                f"the bytes that were verified on {self._before.verified}",
-                f"others in {start} to {end}" if end is not None else "another file",
+                expected,
+                found,
                 first=start,
                 end=proof.end if end is None else end,
                 offset=start - proof.base,
@@ -555,6 +578,29 @@ class Remembering:
             self.after.first_seen,
         )
 
+    def tell_cut(self, end: int) -> None:
+        """Tell a log that ends within a segment that was proven: cut there, it is the last one now.
+
+        Args:
+            end: physical offset up to which the log was verified.
+        """
+        segment = self._plan.log.segments[-1]
+        proof = None if self._anew else self._before.segments.get(segment.base)
+        if proof is not None and end < proof.end:
+            self.findings.append(
+                Difference(
+                    GONE,
+                    with_urls(str(segment.path)),
+                    LOG,
+                    f"the log up to {proof.end} that was verified on {self._before.verified}",
+                    f"a log that ends at {end}",
+                    first=end,
+                    end=proof.end,
+                    offset=end - segment.base,
+                    remark="the log has lost its end, or was cut",
+                )
+            )
+
     # --- at the end -----------------------------------------------------------------------------------------
 
     def finish(
@@ -562,7 +608,6 @@ class Remembering:
         infos: Sequence[IndexInfo],
         blocks: Iterable[Blocks],
         unsound: set[str],
-        end: int,
         findings: Iterable[Difference],
     ) -> None:
         """Have :attr:`after` be what the next run may believe.
@@ -573,7 +618,6 @@ class Remembering:
             findings: all of this run.
         """
         after = self.after
-        after.end = end
         after.told = list(self.findings)
         for info, (least, greatest) in zip(infos, blocks, strict=True):
             after.index_files[Path(info.path).name] = IndexProof(

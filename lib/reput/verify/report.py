@@ -30,6 +30,8 @@ _WRONG = {
 _NOT_ALL = ", but for what wasn't read"
 #: Notes on what no verification can look at, or has nothing to look at.
 NOT_IN_LOG, SWITCHED_OFF = "not-in-log", "switched-off"
+#: The settings aren't those of the store's files, and nothing was compared.
+OTHER_SETTINGS = "other-settings"
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from reput.verify.proofs import Remembering, SegmentProof
 from reput.verify.report import (
     INDEX,
     NOT_IN_LOG,
+    OTHER_SETTINGS,
     QUEUE,
     SWITCHED_OFF,
     Difference,
@@ -102,7 +103,7 @@ def of_other_settings(plan: Plan) -> Report:
     basis = plan.settings.basis
     findings = [
         Difference(
-            "other-settings",
+            OTHER_SETTINGS,
             str(plan.settings.root / one.directory),
             INDEX if one.directory == names.INDEX else QUEUE,
             one.used,
@@ -120,7 +121,7 @@ def of_other_settings(plan: Plan) -> Report:
         broker_running=plan.running,
         basis=basis,
         findings=findings,
-        not_checked=[Note("other-settings", text)],
+        not_checked=[Note(OTHER_SETTINGS, text)],
         next=list(dict.fromkeys(one.next_step for one in basis.hiding)),
     )
 
@@ -230,6 +231,7 @@ class _Verification:
             findings += self._check_checkpoint()
         other_version = explainer.other_version if self._index.other_tags else None
         if self._proven is not None:
+            self._proven.tell_cut(self._end)
             findings = [*self._proven.findings, *findings]
             self._finish(chains, findings)
         return Report(
@@ -399,7 +401,7 @@ class _Verification:
         found = self._index.map
         blocks = zip(found.least, found.greatest, strict=True)
         unsound = {one.path for one in chains}
-        self._proven.finish(found.infos, blocks, unsound, self._end, findings)
+        self._proven.finish(found.infos, blocks, unsound, findings)
 
     def _fit(self, chain: Chain, checked: PartChecked) -> Iterator[PartChecked]:
         verdict = chain.judge(checked.result)

@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from reput.errors import OutputError, ReputError, SettingsError, StoreInUseError
 from reput.job import history as histories
@@ -219,3 +220,40 @@ def test_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(found) == 9
     with History(tmp_path / "h") as history:
         assert len(history._delta.file_uris()) < 9  # type: ignore[union-attr]
+
+
+def test_each_version_of_the_table_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge makes more than one, where it removes files that are old enough."""
+    monkeypatch.setattr(histories, "_MOST_FILES", 2)
+    vacuum = DeltaTable.vacuum
+    at_once = {"retention_hours": 0, "enforce_retention_duration": False}
+    monkeypatch.setattr(DeltaTable, "vacuum", lambda table, **how: vacuum(table, **{**how, **at_once}))
+    flushed: set[str] = set()
+    real = histories.files.fsync_path
+    monkeypatch.setattr(histories.files, "fsync_path", lambda path: (flushed.add(path.name), real(path)))
+    night(tmp_path / "h")
+    made = {path.name for path in (tmp_path / "h" / "runs" / "_delta_log").iterdir()}
+    assert len(made) > len(PLACES)
+    assert made <= flushed
+
+
+def test_a_row_from_the_future_is_followed_by_later_ones(tmp_path: Path) -> None:
+    ahead = datetime.now(UTC) + timedelta(days=365)
+    with History(tmp_path / "h") as history:
+        history.begin()
+        history.add(PLACES[0], {**row(1), "time": ahead}, Proofs(verified="the future"), None)
+        history.end()
+    for verified in ("the next night", "the night after that"):
+        with History(tmp_path / "h") as history:
+            history.begin()
+            last = history.last(PLACES[0])
+            assert last is not None
+            added = history.add(PLACES[0], row(1), Proofs(verified=verified), last["proofs"])
+            assert added["time"] > ahead
+            history.end()
+        with History(tmp_path / "h") as history:
+            history.begin()
+            left = history.proofs(history.last(PLACES[0]))
+            assert left is not None
+            assert left.verified == verified
+            history.end()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -266,6 +268,40 @@ def test_other_settings_are_another_proof(store: GoldenStore) -> None:
     assert proven.skipped == 0
 
 
+def test_the_log_is_cut_within_a_proven_segment(store: GoldenStore) -> None:
+    _, left = night(store, None)
+    segments(store)[-1].unlink()
+    path = segments(store)[-1]
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] + bytes(len(data) - len(data) // 2))
+    second, then = night(store, left)
+    told = second.findings[0]
+    assert (told.kind, told.path) == (GONE, str(path))
+    assert (told.first, told.end) == (second.end, int(path.name) + len(data))
+    third, _ = night(store, then)
+    assert [one.kind for one in third.findings].count(GONE) == 1
+
+
+def test_what_was_told_and_found_stays_over_other_settings(store: GoldenStore) -> None:
+    """An upgrade verifies all again; that hides neither what was told nor what has changed since."""
+    _, left = night(store, None)
+    path = segments(store)[1]
+    flip(path, path.stat().st_size // 2)
+    left.settings = "another release"
+    second, then = night(store, left)
+    assert (second.findings[0].kind, second.findings[0].path) == (CHANGED, str(path))
+    assert remembered(second).skipped == 0
+    assert [one.kind for one in then.told] == [CHANGED]
+    then.settings = "the next release"
+    third, then = night(store, then)
+    assert [one.to_dict() for one in third.findings] == [one.to_dict() for one in second.findings]
+    for gone in segments(store)[-2:]:
+        gone.unlink()
+    then.settings = "one more"
+    fourth, _ = night(store, then)
+    assert [one.kind for one in fourth.findings[:2]] == [CHANGED, GONE]
+
+
 def test_a_file_that_was_just_written_is_read_again(
     store: GoldenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,3 +360,26 @@ def test_any_damage_is_found_as_by_a_whole_run(seed: int, tmp_path: Path) -> Non
             assert kept == expected["findings"]
             assert found["notes"] == expected["notes"]
             assert (found["messages"], found["units"]) == (expected["messages"], expected["units"])
+
+
+def test_a_page_that_a_broker_has_mapped_changes_without_the_times_of_its_file(
+    store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel gives the file its time when a page is first written to, until it is written back."""
+    monkeypatch.undo()
+    _, left = night(store, None)
+    path = queue_file(store)
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as page:
+        page[0] = page[0]
+        an_hour_later = time.time_ns() + 3600 * 10**9
+        monkeypatch.setattr(proofs.time, "time_ns", lambda: an_hour_later)
+        _, left = night(store, left)
+        times = path.stat()
+        page[12] ^= 1
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        real = proofs._of_file
+        before = (times.st_size, times.st_mtime_ns, times.st_ctime_ns, times.st_ino)
+        monkeypatch.setattr(proofs, "_of_file", lambda one: before if str(one) == str(path) else real(one))
+        third, _ = night(store, left)
+    assert third.findings
+    assert facts(third) == facts(whole(store))
