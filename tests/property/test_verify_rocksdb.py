@@ -235,6 +235,24 @@ def test_units_of_expired_messages_are_let_be(tmp_path: Path) -> None:
     assert [(note.kind, note.count) for note in report.notes] == [("expired-unit", 2)]
 
 
+@pytest.mark.parametrize("by", [-1, 1])
+def test_a_min_key_needs_the_right_queue_offset_too(store: Store, by: int) -> None:
+    found = store.families()
+    key, end = next(
+        (key, end)
+        for key, value in sorted(found[OFFSETS].items())
+        if (at := rocksdbqueue.parse_offset_key(key)) is not None
+        and at.which == MIN
+        and (end := rocksdbqueue.parse_offset(value)) is not None
+        and end.position >= store.plan.log.start
+    )
+    found[OFFSETS][key] = rocksdbqueue.offset_value(end.position, end.queue_offset + by)
+    (finding,) = store.verified(found).findings
+    assert finding.kind == "wrong-min"
+    assert finding.expected.startswith(f"min queueOffset {end.queue_offset} at {end.position}")
+    assert finding.found == f"queueOffset {end.queue_offset + by} at {end.position}"
+
+
 def test_no_database_is_one_finding(store: Store) -> None:
     store.verified(store.families())
     (store.directory / "CURRENT").rename(store.golden.root.parent / "CURRENT")

@@ -252,7 +252,7 @@ class QueueDatabaseCheck:
                 return None
             return "wrong-max", _said(log.last)
         first = log.first
-        if end is not None and (end.position == first.position or end == first):
+        if end == first:
             return None
         if end is not None and is_expired and end.queue_offset < first.queue_offset:
             return None
