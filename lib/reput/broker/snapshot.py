@@ -241,7 +241,7 @@ def _no_directories(settings: StoreSettings) -> Iterator[Problem]:
     for name in queues:
         if _is_no_directory(root / name):
             yield _no_directory(root / name, f"finds no queue and can't write any: {_REFUSES}")
-        holds_rocksdb = is_database(root / name)
+        holds_rocksdb = traces(root / name)
         for topic in in_order(root / name):
             if not topic.is_dir and holds_rocksdb:
                 continue
