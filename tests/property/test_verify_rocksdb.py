@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.config.settings import StoreSettings
+from reput.errors import StoreError, UnsupportedError
 from reput.format import names, rocksdbqueue
 from reput.format.rocksdbqueue import CHECKPOINT_KEY, MAX, MIN, OFFSETS, UNITS, Unit
 from reput.log.parts import cut
@@ -233,6 +235,47 @@ def test_units_of_expired_messages_are_let_be(tmp_path: Path) -> None:
     report = store.verified(found)
     assert report.findings == []
     assert [(note.kind, note.count) for note in report.notes] == [("expired-unit", 2)]
+
+
+@pytest.mark.parametrize("by", [-1, 1])
+def test_a_min_key_needs_the_right_queue_offset_too(store: Store, by: int) -> None:
+    found = store.families()
+    key, end = next(
+        (key, end)
+        for key, value in sorted(found[OFFSETS].items())
+        if (at := rocksdbqueue.parse_offset_key(key)) is not None
+        and at.which == MIN
+        and (end := rocksdbqueue.parse_offset(value)) is not None
+        and end.position >= store.plan.log.start
+    )
+    found[OFFSETS][key] = rocksdbqueue.offset_value(end.position, end.queue_offset + by)
+    (finding,) = store.verified(found).findings
+    assert finding.kind == "wrong-min"
+    assert finding.expected.startswith(f"min queueOffset {end.queue_offset} at {end.position}")
+    assert finding.found == f"queueOffset {end.queue_offset + by} at {end.position}"
+
+
+def test_errors_name_the_store(store: Store, tmp_path: Path) -> None:
+    store.verified(store.families())
+    other = tmp_path / "other"
+    shutil.copytree(store.golden.root, other)
+    for path in (other / names.CONSUME_QUEUE).glob("*.sst"):
+        path.write_bytes(path.read_bytes()[:100])
+    damaged = replace(store.plan.options, store=other)
+    beside = prepare_pair(replace(store.plan.options, against=other))
+    for ask in (
+        lambda: check(prepare(damaged), InlineRunner()),
+        lambda: compare_pair(beside, InlineRunner()),
+    ):
+        with pytest.raises(StoreError) as refused:
+            ask()
+        assert str(refused.value.path).startswith(str(other / names.CONSUME_QUEUE))
+
+
+def test_without_rocksdict_nothing_is_started(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(UnsupportedError, match=r"pip install 'reput\[rocksdb\]'"):
+        prepare(store.plan.options)
 
 
 def test_no_database_is_one_finding(store: Store) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from reput.errors import StoreError
 from reput.format import rocksdbqueue as keys
 from reput.format.rocksdbqueue import OFFSETS, UNITS, QueueEnd
-from reput.rocksdb import Database, is_database, opened
+from reput.rocksdb import Database, opened
 
 #: A queue: topic and queue id.
 Queue = tuple[str, int]
@@ -73,16 +73,6 @@ def read(directory: Path) -> KeptQueues:
             for name, value in zip(names, values, strict=True):
                 _take(found, name, value)
     return found
-
-
-def traces(directory: Path) -> bool:
-    """Whether a database is there, or something is left of one."""
-    if is_database(directory):
-        return True
-    try:
-        return any(path.suffix == ".sst" or path.name.startswith("MANIFEST-") for path in directory.iterdir())
-    except OSError:
-        return False
 
 
 def units_of(directory: Path) -> AbstractContextManager[Database]:

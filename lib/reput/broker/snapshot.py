@@ -16,7 +16,7 @@ from reput.broker.config_files import config_problems
 from reput.broker.files import Entry, Listing, gaps, in_order, listed, number
 from reput.broker.index import read_header
 from reput.broker.problem import Problem
-from reput.broker.rocksdb_queues import KeptQueues, read, traces
+from reput.broker.rocksdb_queues import KeptQueues, read
 from reput.config.kept import Kind
 from reput.config.settings import StoreSettings
 from reput.config.topics import batch_queue_topics
@@ -24,7 +24,7 @@ from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
-from reput.rocksdb import CURRENT, is_database
+from reput.rocksdb import CURRENT, is_database, traces
 from reput.store.lock import Holder, store_holder
 from reput.store.reading import check_store
 
@@ -241,7 +241,7 @@ def _no_directories(settings: StoreSettings) -> Iterator[Problem]:
     for name in queues:
         if _is_no_directory(root / name):
             yield _no_directory(root / name, f"finds no queue and can't write any: {_REFUSES}")
-        holds_rocksdb = is_database(root / name)
+        holds_rocksdb = traces(root / name)
         for topic in in_order(root / name):
             if not topic.is_dir and holds_rocksdb:
                 continue

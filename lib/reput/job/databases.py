@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from reput.errors import OutputError, StoreError, UnsupportedError
 from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.rocksdbqueue import QueueEnd
-from reput.rocksdb import Database, is_database, opened
+from reput.rocksdb import Database, is_database, opened, traces
 from reput.rocksdb.installed import installed
 from reput.store.last_file import LastFile, last_batch_file, last_file
 from reput.store.listing import queues_in
@@ -60,7 +60,18 @@ def check(options: RebuildOptions, settings: StoreSettings, selection: Selection
 def _check_delivery(settings: StoreSettings) -> None:
     """Refuse to replace what the log can't give back: timers and half messages that a broker has noted."""
     directory = settings.root / names.ROCKSDB_STORE
-    family = with_delivery_state(directory)
+    try:
+        family = with_delivery_state(directory)
+    except StoreError as error:
+        raise StoreError(
+            f"it can't be told whether timers or half messages are in this database: {error.problem}",
+            path=error.path or directory,
+            offset=error.offset,
+            expected=error.expected,
+            found=error.found,
+            next_step="Rebuild with --no-index, which leaves it as it is; or if none are awaited, move "
+            f"{directory} away, and run the same command again",
+        ) from error
     if family is not None:
         raise UnsupportedError(
             "this database also says which messages are still to be delivered, which the log doesn't",
@@ -77,7 +88,7 @@ def with_delivery_state(directory: Path) -> str | None:
     Raises:
         StoreError: it can't be looked into.
     """
-    if not is_database(directory):
+    if not traces(directory):
         return None
     with opened(directory) as database:
         for family in (rocksdbindex.TIMER, rocksdbindex.TRANS):

@@ -121,14 +121,18 @@ def group_of(key: str) -> tuple[str, str] | None:
 def _in_rocksdb(place: ConfigPlace) -> Offsets:
     found = kept(place, Kind.OFFSETS)
     if found is None:
+        there = "none"
+        if place.file(Kind.OFFSETS).is_file():
+            there = f"{place.file(Kind.OFFSETS).name} alone, which a start doesn't take over: " + (
+                "its counter is 0, as until a broker's 500th commit"
+                if Kind.OFFSETS in place.imports
+                else "this broker never imports it"
+            )
         raise StoreError(
             "there are no committed offsets here",
             path=place.database(Kind.OFFSETS),
             expected="the RocksDB that a broker keeps them in",
-            found=f"{place.file(Kind.OFFSETS).name} alone, which a start doesn't take over: its counter is "
-            "0, as until a broker's 500th commit"
-            if place.form is not Form.V2 and place.file(Kind.OFFSETS).is_file()
-            else "none",
+            found=there,
             next_step="Copy config/ together with the rest of the store, or name a file with --offsets.",
         )
     return _entries({"offsetTable": found.entries, "pullOffsetTable": found.pulled}, found.path)

@@ -185,6 +185,7 @@ def opened(
     required: Collection[str] = (),
     known: Collection[str] | None = None,
     beside: Path | None = None,
+    named: Path | None = None,
 ) -> Iterator[Database]:
     """Open a database as it is now; where a broker has it open, what it hasn't flushed is missing.
 
@@ -193,19 +194,21 @@ def opened(
         required: column families that it has to have.
         known: all that it may have; None for any.
         beside: see :func:`reput.rocksdb.snapshot.caught`.
+        named: what errors name, where ``directory`` was caught from it.
 
     Raises:
         StoreError: it is none, it is torn, or it isn't what it is read as.
         UnsupportedError: rocksdict isn't installed, or its RocksDB can't read this one.
         OutputError: there is no room for what has to be copied.
     """
-    rocksdict = installed(directory)
+    shown = named or directory
+    rocksdict = installed(shown)
     for tries_left in reversed(range(_TRIES)):
         with ExitStack() as stack:
             snapshot = stack.enter_context(caught(directory, beside=beside))
             try:
                 families = rocksdict.Rdict.list_cf(str(snapshot.directory))
-                _check_families(directory, families, required, known)
+                _check_families(shown, families, required, known)
                 db = rocksdict.Rdict(
                     str(snapshot.directory),
                     rocksdict.Options(raw_mode=True),
@@ -219,7 +222,7 @@ def opened(
                         continue
                     raise StoreError(
                         "the MANIFEST of this RocksDB was cut: which files it has isn't known",
-                        path=directory / manifest.name,
+                        path=shown / manifest.name,
                         offset=at,
                         expected="a whole record",
                         found=f"{manifest.stat().st_size - at} bytes of one",
@@ -233,8 +236,8 @@ def opened(
                 if tries_left and _GONE.search(str(error)) and stamp(directory) != snapshot.stamp:
                     time.sleep(0.1)
                     continue
-                raise explained(directory, snapshot.directory, error) from error
-            database = Database(directory, snapshot, db, families)
+                raise explained(shown, snapshot.directory, error) from error
+            database = Database(shown, snapshot, db, families)
             stack.callback(database.close)
             yield database
             return

@@ -73,6 +73,16 @@ def is_database(directory: Path) -> bool:
         return False
 
 
+def traces(directory: Path) -> bool:
+    """Whether a database is there, or something is left of one."""
+    if is_database(directory):
+        return True
+    try:
+        return any(path.suffix == ".sst" or path.name.startswith("MANIFEST-") for path in directory.iterdir())
+    except OSError:
+        return False
+
+
 def stamp(directory: Path) -> tuple[object, ...]:
     """What changes when a database does: names, lengths and times of files; empty if it can't be listed."""
     found: list[object] = []

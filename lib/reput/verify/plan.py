@@ -101,6 +101,7 @@ def prepare(options: VerifyOptions) -> Plan:
         ReputError: it can't be verified.
     """
     from reput.log.end import LogEnd
+    from reput.rocksdb.installed import installed
 
     settings = open_store(options.store, options)
     log = without_unwritten_end(discover(settings))
@@ -112,6 +113,8 @@ def prepare(options: VerifyOptions) -> Plan:
     if not settings.rocksdb.files:
         batch = set()  # to a database all topics are alike
     parsed = Selection.parse(options.queues)
+    if settings.rocksdb.queues is not None or (settings.rocksdb.index and options.index and parsed.is_all):
+        installed(settings.root)  # before Spark starts
     return Plan(
         options=options,
         settings=settings,

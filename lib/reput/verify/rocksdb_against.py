@@ -65,7 +65,7 @@ def compare_databases(
             return [Difference(kind, str(place), QUEUE, "queues in RocksDB", "none", offset=None)], 0, 0
     with ExitStack() as stack:
         held = [stack.enter_context(caught(place)).directory for place in places]
-        ends = [_ends(place, selection) for place in held]
+        ends = [_ends(*of, selection) for of in zip(held, places, strict=True)]
         if not selection.is_all and not (ends[0] or ends[1]):
             raise SettingsError(
                 "there is no such queue",
@@ -75,7 +75,7 @@ def compare_databases(
                 next_step="Check --queue; names of topics are case-sensitive",
             )
         tasks = [
-            partial(_compare, held[0], held[1], bounds, first, stop)
+            partial(_compare, (held[0], held[1]), (places[0], places[1]), bounds, first, stop)
             for first, stop in _ranges(selection, ends[0], runner.slots)
         ]
         queues: dict[_Queue, list[StoredRange]] = {}
@@ -88,10 +88,10 @@ def compare_databases(
     return [*found, *_ends_differ(places, ends[0], ends[1], bounds)], len(ends[0]), units
 
 
-def _ends(place: Path, selection: Selection) -> dict[_Queue, rocksdbqueue.QueueEnd]:
+def _ends(held: Path, place: Path, selection: Selection) -> dict[_Queue, rocksdbqueue.QueueEnd]:
     """The last message of each queue."""
     found = {}
-    with opened(place, required=(UNITS, OFFSETS)) as database:
+    with opened(held, required=(UNITS, OFFSETS), named=place) as database:
         for keys, values in database.blocks(OFFSETS):
             for key, value in zip(keys, values, strict=True):
                 parsed, end = rocksdbqueue.parse_offset_key(key), rocksdbqueue.parse_offset(value)
@@ -115,11 +115,15 @@ def _ranges(
 
 
 def _compare(
-    left: Path, right: Path, bounds: tuple[int, int], first: bytes, stop: bytes | None
+    held: tuple[Path, Path],
+    places: tuple[Path, Path],
+    bounds: tuple[int, int],
+    first: bytes,
+    stop: bytes | None,
 ) -> RangeCompared:
     """Compare the keys of [first, stop), in their order."""
     done = RangeCompared()
-    with opened(left) as one, opened(right) as other:
+    with opened(held[0], named=places[0]) as one, opened(held[1], named=places[1]) as other:
         here = first
         for keys, values in one.blocks(UNITS, first, stop):
             end = keys[-1] + b"\0"

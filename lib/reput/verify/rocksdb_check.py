@@ -101,7 +101,7 @@ class QueueDatabaseCheck:
             return self
         snapshot = self._stack.enter_context(caught(self.directory))
         self._held = snapshot.directory
-        with opened(self._held, required=(UNITS, OFFSETS)) as database:
+        with opened(self._held, required=(UNITS, OFFSETS), named=self.directory) as database:
             units = database.estimate(UNITS)
         self.scratch = self._held.parent / "units"
         check_free(self.scratch.parent, units * _ROW_BYTES, "the log's units, which are compared")
@@ -124,7 +124,7 @@ class QueueDatabaseCheck:
         plan = self._plan
         if self._held is None:
             return
-        with opened(self._held) as database:
+        with opened(self._held, named=self.directory) as database:
             found = database.get(OFFSETS, CHECKPOINT_KEY)
         checkpoint = None if found is None else rocksdbqueue.parse_checkpoint(found)
         dispatched_again = plan.running or plan.crashed
@@ -139,6 +139,7 @@ class QueueDatabaseCheck:
             ShareTask(
                 target,
                 self._held,
+                self.directory,
                 tuple(self._runs),
                 breaks,
                 plan.log.start == 0,
@@ -204,7 +205,7 @@ class QueueDatabaseCheck:
         with_max: set[_Queue] = set()
         foreign: list[bytes] = []
         assert self._held is not None  # noqa: S101 - of compare
-        with opened(self._held) as database:
+        with opened(self._held, named=self.directory) as database:
             for keys, values in database.blocks(OFFSETS):
                 for text, value in zip(keys, values, strict=True):
                     if text == CHECKPOINT_KEY:
@@ -252,7 +253,7 @@ class QueueDatabaseCheck:
                 return None
             return "wrong-max", _said(log.last)
         first = log.first
-        if end is not None and (end.position == first.position or end == first):
+        if end == first:
             return None
         if end is not None and is_expired and end.queue_offset < first.queue_offset:
             return None
@@ -365,7 +366,7 @@ class QueueDatabaseCheck:
         lacking = [queue for queue, stored in self._stored.items() if stored.missing and not stored.others]
         if self._held is None or not lacking:
             return set()
-        with opened(self._held) as database:
+        with opened(self._held, named=self.directory) as database:
             prefixes = {queue: rocksdbqueue.prefix(*queue) for queue in lacking}
             return {
                 queue

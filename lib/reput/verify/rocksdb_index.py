@@ -60,11 +60,13 @@ class EntriesTask:
 
     Attributes:
         database: where it was caught.
+        named: where it is in the store.
         runs: the log's keys.
         bounds: ``flushed`` is the position from which on entries may be missing.
     """
 
     database: Path
+    named: Path
     runs: tuple[str, ...]
     bounds: Bounds
     share: Share
@@ -80,7 +82,7 @@ class EntriesTask:
         for path in self.runs:
             with KeyRun(path) as run:
                 missing |= run.entries(share.first, share.stop)
-        with opened(self.database) as database:
+        with opened(self.database, named=self.named) as database:
             for keys, values in database.blocks(ENTRIES, share.first, share.stop):
                 done.there += len(keys)
                 for key, value in sorted(dict(zip(keys, values, strict=True)).items() - missing.items()):
@@ -172,7 +174,7 @@ class IndexDatabaseCheck:
             if samples:
                 self._tell("missing-database", "an index, with CURRENT", "none", "the index is gone")
             return
-        with opened(self._held, required=(ENTRIES,)) as database:
+        with opened(self._held, required=(ENTRIES,), named=self.directory) as database:
             found = database.get(ENTRIES, rocksdbindex.LAST_POSITION)
         mark = None if found is None else rocksdbindex.parse_value(found)
         plan = self._plan
@@ -183,7 +185,7 @@ class IndexDatabaseCheck:
             (-1 if mark is None else mark) + 1 if again else None,
         )
         tasks = [
-            EntriesTask(self._held, tuple(self._runs), bounds, share)
+            EntriesTask(self._held, self.directory, tuple(self._runs), bounds, share)
             for share in shares_of(samples, self._runner.slots) or [Share(b"", None)]
         ]
         for done in in_waves(self._runner, tasks):

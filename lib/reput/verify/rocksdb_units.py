@@ -123,6 +123,7 @@ class ShareTask:
 
     Attributes:
         database: where it was caught.
+        named: where it is in the store.
         runs: units of the log, in log order.
         breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
@@ -131,6 +132,7 @@ class ShareTask:
 
     target: Target
     database: Path
+    named: Path
     runs: tuple[str, ...]
     breaks: Breaks
     from_zero: bool
@@ -148,7 +150,7 @@ class ShareTask:
         expected = None
         if self.share is not None:
             expected = placed(self.target, self.share, self.runs, self.breaks, from_zero=self.from_zero)
-        with opened(self.database) as database:
+        with opened(self.database, named=self.named) as database:
             compared = _Comparison(self.bounds, expected)
             for block, first, stop in _with_bounds(expected, self.first, self.stop):
                 compared.look(database, block, first, stop)

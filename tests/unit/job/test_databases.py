@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rocksdict import Options, Rdict
 
-from reput.errors import UnsupportedError
+from reput.errors import StoreError, UnsupportedError
 from reput.format import names
 from reput.format.rocksdbqueue import QueueEnd, checkpoint_value, offset_key, offset_value
-from reput.job.databases import carried
+from reput.job.databases import carried, with_delivery_state
 from reput.job.options import RebuildOptions
 from reput.job.plan import intended, prepare
 from tests.golden.store import GoldenStore, unpack
@@ -61,6 +61,27 @@ def test_what_is_still_to_be_delivered(golden: GoldenStore, family: str, tmp_pat
     intended(options(golden, index=False))
     intended(options(golden, out=tmp_path / "out"))
     assert tree(golden.root) == before
+
+
+@pytest.mark.parametrize("lost", ["CURRENT", "MANIFEST-*", "*.sst"])
+def test_a_torn_database_is_not_taken_for_one_without_timers(
+    golden: GoldenStore, lost: str, tmp_path: Path
+) -> None:
+    directory = golden.root / names.ROCKSDB_STORE
+    for path in directory.glob(lost):
+        path.unlink()
+    before = tree(golden.root)
+    with pytest.raises(StoreError, match="can't be told whether timers or half messages are in") as refused:
+        intended(options(golden))
+    assert str(refused.value.path).startswith(str(directory))
+    assert "--no-index" in str(refused.value.next_step)
+    assert f"move {directory} away" in str(refused.value.next_step)
+    with pytest.raises(StoreError):
+        with_delivery_state(directory)
+    intended(options(golden, index=False))
+    assert tree(golden.root) == before
+    directory.rename(tmp_path / "away")
+    intended(options(golden))
 
 
 def test_the_end_of_a_queue_whose_messages_expired(golden: GoldenStore) -> None:

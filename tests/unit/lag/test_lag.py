@@ -190,6 +190,29 @@ def test_offsets_in_rocksdb_are_read_and_a_file_may_be_named(tmp_path: Path, for
     assert len(committed_offsets(StoreSettings.load(tmp_path, None, "5.5.0"), path).committed) == 1
 
 
+@pytest.mark.parametrize(
+    ("conf", "release", "why"),
+    [
+        ("storeType=defaultRocksDB\n", "5.5.0", "its counter is 0"),
+        ("storeType=defaultRocksDB\n", "5.3.1", "this broker never imports it"),
+        ("configManagerVersion=v2\n", "5.5.0", "this broker never imports it"),
+    ],
+)
+def test_why_a_start_does_not_take_a_file_of_offsets(
+    tmp_path: Path, conf: str, release: str, why: str
+) -> None:
+    (tmp_path / "commitlog").mkdir()
+    commit(tmp_path, {"t@g": {"1": 2}})
+    path = tmp_path / "broker.conf"
+    path.write_text(conf)
+    with pytest.raises(StoreError, match="no committed offsets") as refused:
+        committed_offsets(StoreSettings.load(tmp_path, path, release, rocksdb=True))
+    assert refused.value.found == (
+        f"consumerOffset.json alone, which a start doesn't take over: {why}"
+        + ", as until a broker's 500th commit" * why.startswith("its")
+    )
+
+
 def test_keys_of_groups() -> None:
     assert group_of("orders@readers@broadcast") == ("orders", "readers@broadcast")
     assert group_of("%LMQ%a@b@%LMQ%c@d") == ("%LMQ%a@b", "%LMQ%c@d")

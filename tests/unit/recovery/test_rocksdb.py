@@ -32,9 +32,9 @@ class Store:
     def __init__(self, name: str, directory: Path) -> None:
         self.golden: GoldenStore = unpack(name, directory / "store")
         self.root = self.golden.root
-        self.directory = self.root / names.CONSUME_QUEUE
         self.conf = dict(self.golden.config)
-        self.entries = self.golden.dump()[names.CONSUME_QUEUE]
+        self.directory = self.root / str(self.settings().rocksdb.queues)
+        self.entries = self.golden.dump()[self.directory.name]
         self.checkpoint = int.from_bytes(self.entries[OFFSETS][CHECKPOINT_KEY])
         self.places: dict[tuple[str, int], dict[int, int]] = {}
         for key, value in self.entries[UNITS].items():
@@ -130,6 +130,27 @@ def test_without_rocksdb_a_clean_stop_costs_the_first_record(store: Store) -> No
     assert any("rebuild" in step and "--in-place" in step for step in found.next_steps)
     store.crashed()
     assert kinds(store.plan()) == {}
+
+
+def test_what_is_not_read_is_said_to_be_beside_files_only_where_it_is(store: Store) -> None:
+    (store.directory / "CURRENT").write_bytes(b"")
+    (said,) = [one for one in store.plan().not_read if one.startswith("queues in")]
+    assert said == f"queues in {names.CONSUME_QUEUE}/, which don't open"
+
+
+@pytest.mark.parametrize("lost", ["", "CURRENT"])
+@pytest.mark.parametrize("name", ["5.3.3-rocksdb-double-write", "5.5.0-rocksdb-double-write"])
+def test_a_torn_database_beside_files_is_one_problem(name: str, lost: str, tmp_path: Path) -> None:
+    store = Store(name, tmp_path)
+    directory = store.directory
+    if lost:
+        (directory / lost).unlink()
+    found = store.check()
+    assert [(one.kind, one.path) for one in found.problems] == [("broken-rocksdb", str(directory))] * bool(
+        lost
+    )
+    said = [one for one in store.plan().not_read if one.startswith("queues in")]
+    assert said == [f"queues in {directory.name}/, which are kept beside the files"]
 
 
 def test_releases_before_5_3_2_dispatch_nothing_after_a_clean_stop(tmp_path: Path) -> None:
