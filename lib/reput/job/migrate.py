@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.broker.rocksdb_queues import traces
 from reput.config.broker_conf import BrokerConf, read
 from reput.config.java_properties import Property
+from reput.config.kept import ConfigPlace, Form, Kind, decide
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, UnsupportedError
 from reput.format import consumequeue, names, rocksdbqueue
@@ -172,6 +174,8 @@ def plan_migration(
         )
     _refuse_delivery_state(root)
     already = _is_already(root, then, to)
+    if not already:
+        _refuse_changed_conf(root, now_conf)
     config = ConfigMove() if already else config_move(root, now_conf, then_conf)
     there = [name for name in _FORMS if os.path.lexists(root / name)]
     made = [str(then.rocksdb.queues)] if to == ROCKSDB else [names.CONSUME_QUEUE]
@@ -271,6 +275,36 @@ def _is_already(root: Path, then: StoreSettings, to: str) -> bool:
     if to == ROCKSDB:
         return is_database(root / str(then.rocksdb.queues)) and not has_files
     return has_files and not any(map(is_database, bases))
+
+
+def _refuse_changed_conf(root: Path, conf: BrokerConf) -> None:
+    """Refuse a broker.conf that was changed before: by it, nothing of ``config/`` would move."""
+    bases = [root / name for name in (names.CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB)]
+    databases_there = any(map(traces, bases))
+    files_there = any(any(True for _ in queues_in(root / name)) for name in names.QUEUES)
+    entry = conf.entries.get("storeType")
+    in_rocksdb = entry is not None and entry.value.strip().lower() == "defaultrocksdb"
+    found = None
+    if databases_there is not files_there:
+        if in_rocksdb is not databases_there:
+            found = f"queues in {'RocksDB' if databases_there else 'files'} alone"
+    else:  # both or none: what the broker kept beside them tells
+        decided = decide(root, conf)
+        place = ConfigPlace(root / names.CONFIG, decided.form, decided.imports)
+        kinds = [kind for kind in Kind if place.file(kind).is_file()]
+        found = next((line for line in decided.said if line.startswith("BUT ")), None)
+        lost = not any(is_database(place.database(kind)) for kind in Kind)
+        if in_rocksdb and place.form in (Form.SEPARATE, Form.SINGLE) and kinds and lost:
+            found = f"{names.CONFIG}/{place.file(kinds[0]).name}, and no RocksDB of settings"
+    if found is not None:
+        raise SettingsError(
+            "broker.conf contradicts the store: it seems to have been changed already",
+            path=conf.path,
+            expected=f"what the broker leaves with storeType={entry.value.strip() if entry else 'default'}",
+            found=found,
+            next_step="Give the broker.conf that the broker was stopped with; its lines change after the "
+            "migration",
+        )
 
 
 def _refuse_delivery_state(root: Path) -> None:

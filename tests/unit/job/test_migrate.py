@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reput.errors import SettingsError
 from reput.format import names, rocksdbqueue
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.format.rocksdbqueue import OFFSETS, QueueEnd
@@ -156,3 +157,26 @@ def test_a_plan_changes_nothing(tmp_path: Path) -> None:
     plan, _ = plan_migration(asked, "rocksdb")
     assert (plan.already, plan.lines) == (True, [])
     assert tree(store.root) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "store_type", "to"),
+    [("5.5.0-tiny", "defaultRocksDB", "rocksdb"), ("5.5.0-rocksdb-settings-v1", "default", "file")],
+)
+def test_a_broker_conf_that_was_changed_before_is_refused(
+    tmp_path: Path, name: str, store_type: str, to: str
+) -> None:
+    store = unpack(name, tmp_path / "store")
+    asked = options(store, store_type)
+    with pytest.raises(SettingsError, match="contradicts the store") as caught:
+        plan_migration(asked, to, estimates=False)
+    assert "that the broker was stopped with" in str(caught.value)
+
+
+def test_after_double_write_the_settings_tell_that_broker_conf_was_changed(tmp_path: Path) -> None:
+    store = unpack("5.5.0-rocksdb-double-write", tmp_path / "store")
+    store.write_topics_json()
+    plan_migration(options(store), "rocksdb", estimates=False)
+    asked = options(store, "defaultRocksDB")
+    with pytest.raises(SettingsError, match="contradicts the store"):
+        plan_migration(asked, "rocksdb", estimates=False)
