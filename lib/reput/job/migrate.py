@@ -334,6 +334,8 @@ def _lacking(root: Path, then: StoreSettings, to: str, config: ConfigMove) -> li
             "a unit for each batch in RocksDB" if to == ROCKSDB else f"queues in {names.BATCH_CONSUME_QUEUE}"
         )
         found.append(f"batch queues of {topics}: {made}, as the release makes them")
+        if to == FILE:
+            found.append("batch queues whose messages have all expired: they begin at 0 again")
     if to == ROCKSDB and then.enable_multi_dispatch and not then.rocksdb.lmq:
         found.append("light message queues: there are none in RocksDB without enableLmq=true, from 5.3.2 on")
     if to == FILE and then.enable_lmq and not then.enable_multi_dispatch:
@@ -358,6 +360,8 @@ def _carry_from_database(plan: Plan) -> None:
                 text = topic.decode("utf-8", "replace")
                 if (text, queue_id) in plan.journal.state.queues or names.topic_problem(topic) is not None:
                     continue
+                if plan.selection.is_batch(text):
+                    continue  # with a consume queue file for one, a broker doesn't start
                 value = database.get(
                     rocksdbqueue.UNITS, rocksdbqueue.unit_key(topic, queue_id, end.queue_offset)
                 )

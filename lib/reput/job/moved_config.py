@@ -15,6 +15,7 @@ from typing import Any
 from reput.config.broker_conf import BrokerConf
 from reput.config.fastjson import parse
 from reput.config.kept import ConfigPlace, Decided, Form, Kind, decide, kept
+from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names
 from reput.rocksdb import is_database, opened
@@ -69,7 +70,7 @@ def config_move(root: Path, now: BrokerConf, then: BrokerConf) -> ConfigMove:
                 name = path.relative_to(root).as_posix()
                 if path.is_dir() and name not in move.remove:
                     move.remove.append(name)
-    move.batch = _batch_topics(place)
+    move.batch = frozenset(batch_queue_topics(place))
     return move
 
 
@@ -170,19 +171,3 @@ def _counter(document: dict[str, Any]) -> int:
     version = document.get("dataVersion")
     counter = version.get("counter", 0) if isinstance(version, dict) else 0
     return counter if isinstance(counter, int) else 0
-
-
-def _batch_topics(place: ConfigPlace) -> frozenset[str]:
-    """Topics with batch queues, by what is in force."""
-    if place.form is Form.FILES:
-        document = _document(place.file(Kind.TOPICS)) or {}
-        entries = document.get(_TABLES[Kind.TOPICS]) or {}
-    else:
-        found = kept(place, Kind.TOPICS)
-        entries = {} if found is None else found.entries
-
-    def is_batch(topic: object) -> bool:
-        attributes = topic.get("attributes") if isinstance(topic, dict) else None
-        return isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ"
-
-    return frozenset(name for name, topic in entries.items() if is_batch(topic))

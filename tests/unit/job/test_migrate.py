@@ -180,3 +180,39 @@ def test_after_double_write_the_settings_tell_that_broker_conf_was_changed(tmp_p
     asked = options(store, "defaultRocksDB")
     with pytest.raises(SettingsError, match="contradicts the store"):
         plan_migration(asked, "rocksdb", estimates=False)
+
+
+def test_expired_batch_queues_get_no_consume_queue_file(
+    tmp_path: Path, system: Callable[[System], None]
+) -> None:
+    system(System())
+    store = unpack("5.5.0-lost-head", tmp_path / "store")
+    size = int(str(store.config["mappedFileSizeConsumeQueue"]))
+    for topic in ("Gone", "Batches"):
+        gone = names.queue_file(store.root, topic, 0, 0)
+        gone.parent.mkdir(parents=True)
+        unit = (7).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8)
+        gone.write_bytes((PRE_BLANK * 4 + unit).ljust(size, b"\0"))
+    moved(store, "rocksdb")
+    attributes = {"attributes": {"queue.type": "BatchCQ"}}
+    topics = store.root / names.CONFIG / "topics.json"
+    topics.parent.mkdir(exist_ok=True)
+    topics.write_text(
+        json.dumps({"topicConfigTable": {"Batches": attributes}, "dataVersion": {"counter": 1}})
+    )
+    done = moved(store, "file", "defaultRocksDB")
+    made = {path.name for path in (store.root / names.CONSUME_QUEUE).iterdir()}
+    assert "Gone" in made
+    assert "Batches" not in made
+    assert any("begin at 0" in line for line in done.plan.lacking)
+
+
+def test_batch_topics_are_read_from_the_bak_too(tmp_path: Path) -> None:
+    store = unpack("5.3.3-batch-queue", tmp_path / "store")
+    topics = store.write_topics_json()
+    asked = options(store)
+    plan, _ = plan_migration(asked, "rocksdb", estimates=False)
+    assert plan.config.batch
+    topics.rename(topics.with_name("topics.json.bak"))
+    again, _ = plan_migration(asked, "rocksdb", estimates=False)
+    assert again.config.batch == plan.config.batch
