@@ -25,6 +25,7 @@ _TABLES = {
     Kind.GROUPS: "subscriptionGroupTable",
     Kind.OFFSETS: "offsetTable",
 }
+_LIGHT_OFFSETS = "lmqConsumerOffset.json"
 _FORBIDDEN = "forbidden"  # column family beside the groups', and a table of their JSON file with another name
 _FORBIDDEN_TABLE = "forbiddenTable"
 
@@ -55,6 +56,8 @@ def config_move(root: Path, now: BrokerConf, then: BrokerConf) -> ConfigMove:
     here, there = decide(root, now), decide(root, then)
     move = ConfigMove()
     place = ConfigPlace(root / names.CONFIG, here.form, here.imports)
+    if here.form is not there.form and now.switch("enableLmq", False):
+        _refuse_light_offsets(place)
     if here.form is there.form:
         move.said.append(f"topics, groups and offsets stay as they are ({here.form})")
     elif there.form is Form.FILES:
@@ -72,6 +75,26 @@ def config_move(root: Path, now: BrokerConf, then: BrokerConf) -> ConfigMove:
                     move.remove.append(name)
     move.batch = frozenset(batch_queue_topics(place))
     return move
+
+
+def _refuse_light_offsets(place: ConfigPlace) -> None:
+    """Refuse to move offsets where enableLmq=true: in files they are in another one."""
+    found = None
+    for name in (_LIGHT_OFFSETS, place.file(Kind.OFFSETS).name):
+        for path in (place.directory / name, place.directory / f"{name}.bak"):
+            if path.exists():
+                found = found or path
+    if place.form is not Form.FILES and found is None:
+        stored = kept(place, Kind.OFFSETS)
+        found = None if stored is None or not stored.entries else stored.path
+    if found is not None:
+        raise UnsupportedError(
+            "committed offsets of a broker with enableLmq=true can't be moved between files and RocksDB",
+            path=found,
+            expected="no committed offsets, or settings that stay where they are (configManagerVersion=v2)",
+            found=f"enableLmq=true, which keeps them in {_LIGHT_OFFSETS} where they are in files",
+            next_step="Leave the queues in the form that they are in",
+        )
 
 
 def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reput.errors import SettingsError
+from reput.errors import SettingsError, UnsupportedError
 from reput.format import names, rocksdbqueue
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.format.rocksdbqueue import OFFSETS, QueueEnd
@@ -216,3 +216,27 @@ def test_batch_topics_are_read_from_the_bak_too(tmp_path: Path) -> None:
     topics.rename(topics.with_name("topics.json.bak"))
     again, _ = plan_migration(asked, "rocksdb", estimates=False)
     assert again.config.batch == plan.config.batch
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "file"),
+    [
+        ("5.5.0-tiny", "rocksdb", "lmqConsumerOffset.json"),
+        ("5.5.0-tiny", "rocksdb", "lmqConsumerOffset.json.bak"),
+        ("5.5.0-rocksdb-settings-v1", "file", None),
+    ],
+)
+def test_committed_offsets_are_not_moved_with_light_queues(
+    tmp_path: Path, name: str, to: str, file: str | None
+) -> None:
+    store = unpack(name, tmp_path / "store")
+    asked = options(store)
+    plan_migration(asked, to, estimates=False)
+    conf = store.root.parent / "broker.conf"
+    conf.write_text(f"{conf.read_text()}\nenableLmq=true\n")
+    if file is not None:
+        plan_migration(asked, to, estimates=False)  # nothing to move
+        (store.root / names.CONFIG).mkdir(exist_ok=True)
+        (store.root / names.CONFIG / file).write_text('{"offsetTable":{"t@g":{0:1}}}')
+    with pytest.raises(UnsupportedError, match="enableLmq=true"):
+        plan_migration(asked, to, estimates=False)
