@@ -240,3 +240,39 @@ def test_committed_offsets_are_not_moved_with_light_queues(
         (store.root / names.CONFIG / file).write_text('{"offsetTable":{"t@g":{0:1}}}')
     with pytest.raises(UnsupportedError, match="enableLmq=true"):
         plan_migration(asked, to, estimates=False)
+
+
+@pytest.mark.parametrize("name", ["5.3.3-rocksdb-lmq", "5.5.0-rocksdb-mixed"])
+def test_queues_whose_offsets_lead_to_other_messages_are_findings(
+    tmp_path: Path, system: Callable[[System], None], name: str
+) -> None:
+    system(System())
+    store = unpack(name, tmp_path / "store")
+    done = moved(store, "file")
+    assert done.exit_code == len(done.findings) == int("lmq" in name)
+    assert all("lead to other messages" in line and "%LMQ%" in line for line in done.findings)
+    assert set(done.findings) <= set(done.plan.lacking)
+    assert done.differs == []
+
+
+def test_queues_that_rocksdb_lacks_come_back_and_are_named(
+    tmp_path: Path, system: Callable[[System], None]
+) -> None:
+    system(System())
+    done = moved(unpack("5.3.3-rocksdb-recreated-topic", tmp_path / "store"), "file")
+    assert any("come back" in line for line in done.differs), done
+
+
+def test_a_torn_database_of_queues_is_said_and_does_not_stop_it(
+    tmp_path: Path, system: Callable[[System], None]
+) -> None:
+    system(System())
+    store = unpack("5.5.0-rocksdb-mixed", tmp_path / "store")
+    torn = max((store.root / names.CONSUME_QUEUE).glob("*.sst"), key=lambda path: path.stat().st_size)
+    torn.write_bytes(torn.read_bytes()[:100])
+    asked = options(store)
+    plan, _ = plan_migration(asked, "file", estimates=False)
+    assert any("begin at 0 again, since" in line for line in plan.lacking)
+    done = moved(store, "file")
+    assert done.exit_code == len(done.findings) == 1
+    assert not is_database(store.root / names.CONSUME_QUEUE)
