@@ -320,7 +320,7 @@ def _refuse_changed_conf(root: Path, conf: BrokerConf) -> None:
 
 
 def _refuse_delivery_state(root: Path) -> None:
-    family = databases.with_delivery_state(root / names.ROCKSDB_STORE)
+    family = databases.with_delivery_state(root / names.ROCKSDB_STORE, marks=False)
     if family is not None:
         raise UnsupportedError(
             "the store has timers or half messages in RocksDB that are still to be delivered, and the log "

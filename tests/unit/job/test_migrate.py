@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from reput.errors import SettingsError, UnsupportedError
-from reput.format import names, rocksdbqueue
+from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.format.rocksdbqueue import OFFSETS, QueueEnd
 from reput.job import run as job
 from reput.job.migrate import Migrated, migrate, plan_migration
 from reput.job.options import RebuildOptions
-from reput.job.plan import Plan
+from reput.job.plan import Plan, intended
 from reput.job.undoing import undo
 from reput.output.batch_tasks import BatchTasks, StateFloors
 from reput.output.rocksdb import databases
@@ -31,6 +31,7 @@ from tests.crash import Dying, KilledError
 from tests.golden.store import GoldenStore, unpack
 from tests.local import NoLedger, Runner, parts_of
 from tests.rebuilds import tree
+from tests.rocksdbs import writing
 
 
 def run_here(plan: Plan, _spark: object, _listener: object, announce: Callable[[str], None]) -> BatchWriter:
@@ -276,3 +277,31 @@ def test_a_torn_database_of_queues_is_said_and_does_not_stop_it(
     done = moved(store, "file")
     assert done.exit_code == len(done.findings) == 1
     assert not is_database(store.root / names.CONSUME_QUEUE)
+
+
+def test_marks_of_drained_timers_do_not_hinder_a_migration(tmp_path: Path) -> None:
+    store = unpack("5.5.0-rocksdb-index", tmp_path / "store")
+    directory = store.root / names.ROCKSDB_STORE
+    marks = {
+        rocksdbindex.TIMER: {b"timeline_checkpoint": bytes(8), b"sys_topic_scan_offset_checkpoint": bytes(8)},
+        rocksdbindex.TRANS: {rocksdbindex.LAST_POSITION: bytes(8)},
+    }
+
+    def put(family: str, entries: dict[bytes, bytes]) -> None:
+        with writing(directory, rocksdbindex.TIMER, rocksdbindex.TRANS) as database:
+            column = database.get_column_family(family)
+            for key, value in entries.items():
+                column[key] = value
+            column.close()
+
+    for family, entries in marks.items():
+        put(family, entries)
+    asked = options(store)
+    plan_migration(asked, "file", estimates=False)
+    with pytest.raises(UnsupportedError, match="timer has marks alone"):
+        intended(RebuildOptions(store.root, broker_conf=asked.broker_conf, rocketmq_version=store.version))
+    put(rocksdbindex.TIMER, {b"\x00\x00\x01\xa2\x00\x00\x00\x00@message": b"1"})
+    with pytest.raises(UnsupportedError, match="timer has entries"):
+        plan_migration(asked, "file", estimates=False)
+    with pytest.raises(UnsupportedError, match="timer has entries"):
+        intended(RebuildOptions(store.root, broker_conf=asked.broker_conf, rocketmq_version=store.version))
