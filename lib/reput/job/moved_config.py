@@ -107,6 +107,7 @@ def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind) -> None:
     version = found.version
     counter = max(0 if version is None else version.counter, _counter(old)) + 1
     document: dict[str, Any] = {
+        **old,
         "dataVersion": {
             "counter": counter,
             "stateVersion": 0 if version is None else version.state_version,
@@ -115,7 +116,7 @@ def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind) -> None:
         **({_FORBIDDEN_TABLE: _forbidden(place, found.path)} if kind is Kind.GROUPS else {}),
         _TABLES[kind]: dict(found.entries),
     }
-    move.write[f"{names.CONFIG}/{path.name}"] = json.dumps(document, ensure_ascii=False).encode()
+    move.write[f"{names.CONFIG}/{path.name}"] = _encoded(document)
     move.said.append(f"{path.name}: written from {found.path.name}, {len(found.entries):,} entries")
 
 
@@ -162,7 +163,7 @@ def _to_database(move: ConfigMove, place: ConfigPlace, kind: Kind, there: Decide
         **version,
         "counter": max(_counter(document), 1),
     }
-    move.write[f"{names.CONFIG}/{path.name}"] = json.dumps(document, ensure_ascii=False).encode()
+    move.write[f"{names.CONFIG}/{path.name}"] = _encoded(document)
     why = "from its .bak" if source != path else "with counter 1: a start imports none with 0"
     move.said.append(f"{path.name}: written anew, {why}; imported by the start")
 
@@ -188,6 +189,11 @@ def _document(path: Path) -> dict[str, Any] | None:
             "this file of settings is broken", path=path, expected="an object", found=type(found).__name__
         )
     return found
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    """As a file; in ASCII, since half a surrogate pair, which Java takes, has no UTF-8."""
+    return json.dumps(document).encode()
 
 
 def _counter(document: dict[str, Any]) -> int:

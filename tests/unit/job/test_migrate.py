@@ -93,6 +93,7 @@ def contents(directory: Path) -> dict[str, dict[bytes, bytes]]:
 
 def unpacked(place: Path) -> GoldenStore:
     store = unpack("5.5.0-tiny", place / "store")
+    del store.manifest["config"]["enableLmq"]  # with it, offsets aren't moved
     store.write_topics_json()
     (store.root / names.CONFIG / "consumerOffset.json").write_text('{"offsetTable":{"t@g":{0:1}}}')
     return store
@@ -305,3 +306,25 @@ def test_marks_of_drained_timers_do_not_hinder_a_migration(tmp_path: Path) -> No
         plan_migration(asked, "file", estimates=False)
     with pytest.raises(UnsupportedError, match="timer has entries"):
         intended(RebuildOptions(store.root, broker_conf=asked.broker_conf, rocketmq_version=store.version))
+
+
+def test_files_of_settings_keep_their_other_keys_and_half_surrogate_pairs(tmp_path: Path) -> None:
+    of_files = unpacked(tmp_path / "files")
+    offsets = of_files.root / names.CONFIG / "consumerOffset.json"
+    offsets.write_text('{"offsetTable":{"t@g\\ud83d":{0:1}},"groupTopicMap":{"g":["t"]}}')
+    plan, _ = plan_migration(options(of_files), "rocksdb", estimates=False)
+    written = json.loads(plan.config.write["config/consumerOffset.json"])
+    assert written["offsetTable"] == {"t@g\ud83d": {"0": 1}}
+    assert written["groupTopicMap"] == {"g": ["t"]}
+
+    of_rocksdb = unpack("5.5.0-rocksdb-settings-v1", tmp_path / "rocksdb" / "store")
+    asked = options(of_rocksdb)
+    plan, _ = plan_migration(asked, "file", estimates=False)
+    expected = json.loads(plan.config.write["config/consumerOffset.json"])
+    old = {"offsetTable": {"old@g": {"0": 9}}, "groupTopicMap": {"g\ud83d": ["t"]}}
+    (of_rocksdb.root / names.CONFIG / "consumerOffset.json").write_text(json.dumps(old))
+    plan, _ = plan_migration(asked, "file", estimates=False)
+    written = json.loads(plan.config.write["config/consumerOffset.json"])
+    assert written["groupTopicMap"] == old["groupTopicMap"]
+    assert written["offsetTable"] == expected["offsetTable"]
+    assert written["dataVersion"]["counter"] > 0
