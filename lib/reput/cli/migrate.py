@@ -67,7 +67,8 @@ def migrate_command(
     queues are made from the commit log, as by `reput rebuild`; all that is replaced is kept, and `reput undo`
     puts it back. Killed at any moment, the same command continues.
 
-    Exit code 0: planned, or done. 1: done, and the log has damage. 2: refused or failed, with the store's
+    Exit code 0: planned, or done. 1: done, and the log has damage, or committed offsets lead
+    to other messages. 2: refused or failed, with the store's
     files as they were.
     """
     from reput.job.migrate import migrate, plan_migration
@@ -149,6 +150,9 @@ def _done_lines(done: Migrated) -> Iterator[str]:
     else:
         yield f"  queues     {counted(rebuilt.queues, 'queue')} with {counted(rebuilt.units, 'unit')}"
         yield f"  took       {rebuilt.seconds:.1f} s"
+        for line in done.differs:
+            yield f"  differs    {line}"
+        yield from at_most("  findings   ", done.findings, "    and {} more")
         yield from at_most("  findings   ", [str(one) for one in rebuilt.findings], "    and {} more")
     undo = next_command("undo", done.store)
     yield f"  replaced   the old files are kept in {done.kept}; `{undo}` puts them back"

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from reput.replay.target import Target
     from reput.spark.runner import SparkRunner
 
+#: Keys in the column families of timers and half messages that are no message's (``MessageRocksDBStorage``).
+_DELIVERY_MARKS = (rocksdbindex.LAST_POSITION, b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint")
+
 
 def check(options: RebuildOptions, settings: StoreSettings, selection: Selection) -> None:
     """Refuse what can't be done with what is in RocksDB.
@@ -77,13 +80,19 @@ def _check_delivery(settings: StoreSettings) -> None:
             "this database also says which messages are still to be delivered, which the log doesn't",
             path=directory,
             expected=f"no entry in column family {family}",
-            found=f"{family} has entries",
+            found=f"{family} has entries"
+            if with_delivery_state(directory, marks=False) is not None
+            else f"{family} has marks alone, of how far the broker has come",
             next_step="Rebuild with --no-index, which leaves it as it is, or with --out",
         )
 
 
-def with_delivery_state(directory: Path) -> str | None:
+def with_delivery_state(directory: Path, *, marks: bool = True) -> str | None:
     """The column family of ``rocksdbstore/`` that says what is still to be delivered; None if none does.
+
+    Args:
+        directory: the database.
+        marks: count how far the broker has come, too, which stays when all was delivered.
 
     Raises:
         StoreError: it can't be looked into.
@@ -92,7 +101,10 @@ def with_delivery_state(directory: Path) -> str | None:
         return None
     with opened(directory) as database:
         for family in (rocksdbindex.TIMER, rocksdbindex.TRANS):
-            if family in database.families and database.first(family, b"") is not None:
+            if family not in database.families:
+                continue
+            keys, _ = next(database.blocks(family, most=len(_DELIVERY_MARKS) + 1), ((), ()))
+            if any(marks or key not in _DELIVERY_MARKS for key in keys):
                 return family
     return None
 

@@ -15,6 +15,7 @@ from typing import Any
 from reput.config.broker_conf import BrokerConf
 from reput.config.fastjson import parse
 from reput.config.kept import ConfigPlace, Decided, Form, Kind, decide, kept
+from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names
 from reput.rocksdb import is_database, opened
@@ -24,6 +25,7 @@ _TABLES = {
     Kind.GROUPS: "subscriptionGroupTable",
     Kind.OFFSETS: "offsetTable",
 }
+_LIGHT_OFFSETS = "lmqConsumerOffset.json"
 _FORBIDDEN = "forbidden"  # column family beside the groups', and a table of their JSON file with another name
 _FORBIDDEN_TABLE = "forbiddenTable"
 
@@ -54,6 +56,8 @@ def config_move(root: Path, now: BrokerConf, then: BrokerConf) -> ConfigMove:
     here, there = decide(root, now), decide(root, then)
     move = ConfigMove()
     place = ConfigPlace(root / names.CONFIG, here.form, here.imports)
+    if here.form is not there.form and now.switch("enableLmq", False):
+        _refuse_light_offsets(place)
     if here.form is there.form:
         move.said.append(f"topics, groups and offsets stay as they are ({here.form})")
     elif there.form is Form.FILES:
@@ -69,8 +73,28 @@ def config_move(root: Path, now: BrokerConf, then: BrokerConf) -> ConfigMove:
                 name = path.relative_to(root).as_posix()
                 if path.is_dir() and name not in move.remove:
                     move.remove.append(name)
-    move.batch = _batch_topics(place)
+    move.batch = frozenset(batch_queue_topics(place))
     return move
+
+
+def _refuse_light_offsets(place: ConfigPlace) -> None:
+    """Refuse to move offsets where enableLmq=true: in files they are in another one."""
+    found = None
+    for name in (_LIGHT_OFFSETS, place.file(Kind.OFFSETS).name):
+        for path in (place.directory / name, place.directory / f"{name}.bak"):
+            if path.exists():
+                found = found or path
+    if place.form is not Form.FILES and found is None:
+        stored = kept(place, Kind.OFFSETS)
+        found = None if stored is None or not stored.entries else stored.path
+    if found is not None:
+        raise UnsupportedError(
+            "committed offsets of a broker with enableLmq=true can't be moved between files and RocksDB",
+            path=found,
+            expected="no committed offsets, or settings that stay where they are (configManagerVersion=v2)",
+            found=f"enableLmq=true, which keeps them in {_LIGHT_OFFSETS} where they are in files",
+            next_step="Leave the queues in the form that they are in",
+        )
 
 
 def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind) -> None:
@@ -83,6 +107,7 @@ def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind) -> None:
     version = found.version
     counter = max(0 if version is None else version.counter, _counter(old)) + 1
     document: dict[str, Any] = {
+        **old,
         "dataVersion": {
             "counter": counter,
             "stateVersion": 0 if version is None else version.state_version,
@@ -91,7 +116,7 @@ def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind) -> None:
         **({_FORBIDDEN_TABLE: _forbidden(place, found.path)} if kind is Kind.GROUPS else {}),
         _TABLES[kind]: dict(found.entries),
     }
-    move.write[f"{names.CONFIG}/{path.name}"] = json.dumps(document, ensure_ascii=False).encode()
+    move.write[f"{names.CONFIG}/{path.name}"] = _encoded(document)
     move.said.append(f"{path.name}: written from {found.path.name}, {len(found.entries):,} entries")
 
 
@@ -138,7 +163,7 @@ def _to_database(move: ConfigMove, place: ConfigPlace, kind: Kind, there: Decide
         **version,
         "counter": max(_counter(document), 1),
     }
-    move.write[f"{names.CONFIG}/{path.name}"] = json.dumps(document, ensure_ascii=False).encode()
+    move.write[f"{names.CONFIG}/{path.name}"] = _encoded(document)
     why = "from its .bak" if source != path else "with counter 1: a start imports none with 0"
     move.said.append(f"{path.name}: written anew, {why}; imported by the start")
 
@@ -166,23 +191,12 @@ def _document(path: Path) -> dict[str, Any] | None:
     return found
 
 
+def _encoded(document: dict[str, Any]) -> bytes:
+    """As a file; in ASCII, since half a surrogate pair, which Java takes, has no UTF-8."""
+    return json.dumps(document).encode()
+
+
 def _counter(document: dict[str, Any]) -> int:
     version = document.get("dataVersion")
     counter = version.get("counter", 0) if isinstance(version, dict) else 0
     return counter if isinstance(counter, int) else 0
-
-
-def _batch_topics(place: ConfigPlace) -> frozenset[str]:
-    """Topics with batch queues, by what is in force."""
-    if place.form is Form.FILES:
-        document = _document(place.file(Kind.TOPICS)) or {}
-        entries = document.get(_TABLES[Kind.TOPICS]) or {}
-    else:
-        found = kept(place, Kind.TOPICS)
-        entries = {} if found is None else found.entries
-
-    def is_batch(topic: object) -> bool:
-        attributes = topic.get("attributes") if isinstance(topic, dict) else None
-        return isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ"
-
-    return frozenset(name for name, topic in entries.items() if is_batch(topic))
