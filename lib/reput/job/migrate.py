@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reput.broker.rocksdb_queues import traces
 from reput.config.broker_conf import BrokerConf, read
 from reput.config.java_properties import Property
 from reput.config.kept import ConfigPlace, Form, Kind, decide
@@ -32,7 +31,7 @@ from reput.job.plan import Plan, intended, prepare
 from reput.job.run import stage
 from reput.job.summary import Summary, summarize
 from reput.remote.place import check_here
-from reput.rocksdb import Database, is_database, opened
+from reput.rocksdb import Database, is_database, opened, traces
 from reput.store import files
 from reput.store.ignored_features import ignored_features
 from reput.store.listing import queues_in
