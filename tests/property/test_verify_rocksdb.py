@@ -386,3 +386,10 @@ def earlier_units(plan: Plan, home: Path, units: dict[bytes, bytes]) -> dict[byt
                         if key in units and units[key] != value:
                             found[key] = value
     return found
+
+
+@pytest.mark.parametrize("name", ["5.3.3-rocksdb-settings-v1", "5.5.0-rocksdb-settings-v1"])
+def test_what_a_whole_broker_wrote_is_sound(name: str, tmp_path: Path) -> None:
+    store = Store(unpack(name, tmp_path / "store"))
+    assert rocksdbqueue.offset_key(b"SCHEDULE_TOPIC_XXXX", 0, MIN)[:24] in b"".join(store.sound[OFFSETS])
+    assert store.verified(store.families()).findings == []

@@ -247,6 +247,9 @@ class QueueDatabaseCheck:
             return None
         is_expired = end is not None and 0 <= end.position < bounds.start and end.queue_offset >= 0
         if log is None:
+            # Brokers write this when an empty queue is asked for its first offset (5.3.3, 5.5.0).
+            if which != MAX and end is not None and (end.position, end.queue_offset) == (0, 0):
+                return None
             return None if is_expired else ("extra-end", "nothing, for the log has no message of this queue")
         if which == MAX:
             if end == log.last or (bounds.flushed is not None and log.last.position >= bounds.flushed):
