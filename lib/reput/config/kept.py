@@ -61,7 +61,7 @@ _FILES = {
     Kind.OFFSETS: "consumerOffset.json",
 }
 #: The table of each file.
-_TABLES = {
+TABLES = {
     Kind.TOPICS: "topicConfigTable",
     Kind.GROUPS: "subscriptionGroupTable",
     Kind.OFFSETS: "offsetTable",
@@ -237,7 +237,7 @@ def _with_file(place: ConfigPlace, kind: Kind, found: Kept | None) -> Kept | Non
     version = _version(document.get("dataVersion") or {}, path)
     if kind not in place.imports:
         return found and _saying(found, f"{_name(path)} is stale: this release never reads it")
-    entries = _object(document.get(_TABLES[kind]) or {}, path, None)
+    entries = _object(document.get(TABLES[kind]) or {}, path, None)
     return _newer(found, Kept(entries, path, version), over=kind is not Kind.OFFSETS)
 
 

@@ -14,19 +14,14 @@ from typing import Any
 
 from reput.config.broker_conf import BrokerConf
 from reput.config.fastjson import parse
-from reput.config.kept import ConfigPlace, Decided, Form, Kind, decide, kept
+from reput.config.kept import TABLES, ConfigPlace, Decided, Form, Kind, decide, kept
 from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, UnsupportedError
-from reput.format import names
+from reput.format import names, rocksdbconfig
 from reput.rocksdb import is_database, opened
 
-_TABLES = {
-    Kind.TOPICS: "topicConfigTable",
-    Kind.GROUPS: "subscriptionGroupTable",
-    Kind.OFFSETS: "offsetTable",
-}
 _LIGHT_OFFSETS = "lmqConsumerOffset.json"
-_FORBIDDEN = "forbidden"  # column family beside the groups', and a table of their JSON file with another name
+#: The table of the groups' JSON file that the database has as a column family.
 _FORBIDDEN_TABLE = "forbiddenTable"
 
 
@@ -114,7 +109,7 @@ def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind) -> None:
             "timestamp": 0 if version is None else version.timestamp,
         },
         **({_FORBIDDEN_TABLE: _forbidden(place, found.path)} if kind is Kind.GROUPS else {}),
-        _TABLES[kind]: dict(found.entries),
+        TABLES[kind]: dict(found.entries),
     }
     move.write[f"{names.CONFIG}/{path.name}"] = _encoded(document)
     move.said.append(f"{path.name}: written from {found.path.name}, {len(found.entries):,} entries")
@@ -125,11 +120,11 @@ def _forbidden(place: ConfigPlace, path: Path) -> dict[str, Any]:
     if not is_database(path):
         return dict((_document(place.file(Kind.GROUPS)) or {}).get(_FORBIDDEN_TABLE) or {})
     with opened(path) as database:
-        if _FORBIDDEN not in database.families:
+        if rocksdbconfig.FORBIDDEN_FAMILY not in database.families:
             return {}
         return {
             key.decode("utf-8", "replace"): parse(value)
-            for keys, values in database.blocks(_FORBIDDEN)
+            for keys, values in database.blocks(rocksdbconfig.FORBIDDEN_FAMILY)
             for key, value in zip(keys, values, strict=True)
         }
 
