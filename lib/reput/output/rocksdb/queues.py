@@ -8,20 +8,17 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.placement import Breaks
-from reput.errors import Finding
 from reput.format import rocksdbqueue
 from reput.format.rocksdbqueue import OFFSETS, UNITS, QueueEnd
 from reput.output.journal.journal import Journal
 from reput.output.rocksdb.manifest import committed, segment_of
 from reput.output.rocksdb.naming import Tasks, is_whole, name_files
 from reput.output.rocksdb.queue_task import Share, Written, write
-from reput.replay.state import Batch, State
 from reput.replay.target import Target
 from reput.replay.unit_runs import RunReader
 from reput.rocksdb.writing import assemble, write_sorted
@@ -189,20 +186,5 @@ def _note(target: Target, journal: Journal, written: list[Written]) -> None:
         if (finding.kind, finding.offset, finding.topic) not in reported
     ]
     if findings:
-        journal.append(_batch_of(state, findings, [row for each in written for row in each.salvaged]))
-
-
-def _batch_of(state: State, findings: list[Finding], salvaged: list[Any]) -> Batch:
-    return Batch(
-        start=state.cursor,
-        end=state.cursor,
-        batch_id=-1,
-        messages=0,
-        bytes=0,
-        last_position=state.last_position,
-        last_timestamp=state.last_timestamp,
-        last_unit_timestamp=state.last_unit_timestamp,
-        last_unit_position=state.last_unit_position,
-        findings=findings,
-        salvaged=salvaged,
-    )
+        salvaged = [row for each in written for row in each.salvaged]
+        journal.append(replace(state.without_messages(), findings=findings, salvaged=salvaged))
