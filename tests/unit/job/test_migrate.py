@@ -91,11 +91,14 @@ def contents(directory: Path) -> dict[str, dict[bytes, bytes]]:
         }
 
 
+LIGHT = '{"lmqOffsetTable":{"%LMQ%t@%LMQ%g":4},"offsetTable":{"t@g":{0:1}}}'
+
+
 def unpacked(place: Path) -> GoldenStore:
     store = unpack("5.5.0-tiny", place / "store")
-    del store.manifest["config"]["enableLmq"]  # with it, offsets aren't moved
     store.write_topics_json()
-    (store.root / names.CONFIG / "consumerOffset.json").write_text('{"offsetTable":{"t@g":{0:1}}}')
+    assert store.config["enableLmq"]
+    (store.root / names.CONFIG / "lmqConsumerOffset.json").write_text(LIGHT)
     return store
 
 
@@ -121,6 +124,7 @@ def test_killed_at_any_call(tmp_path: Path, system: Callable[[System], None]) ->
         assert contents(store.root / names.CONSUME_QUEUE) == expected
         written = json.loads((store.root / names.CONFIG / "consumerOffset.json").read_text())
         assert written["dataVersion"]["counter"] == 1
+        assert written["offsetTable"] == {"t@g": {"0": 1}, "%LMQ%t@%LMQ%g": {"0": 4}}
         if last % 2:
             undo(store.root)
             after = tree(store.root, "lock", names.REPUT)
@@ -220,30 +224,6 @@ def test_batch_topics_are_read_from_the_bak_too(tmp_path: Path) -> None:
     assert again.config.batch == plan.config.batch
 
 
-@pytest.mark.parametrize(
-    ("name", "to", "file"),
-    [
-        ("5.5.0-tiny", "rocksdb", "lmqConsumerOffset.json"),
-        ("5.5.0-tiny", "rocksdb", "lmqConsumerOffset.json.bak"),
-        ("5.5.0-rocksdb-settings-v1", "file", None),
-    ],
-)
-def test_committed_offsets_are_not_moved_with_light_queues(
-    tmp_path: Path, name: str, to: str, file: str | None
-) -> None:
-    store = unpack(name, tmp_path / "store")
-    asked = options(store)
-    plan_migration(asked, to, estimates=False)
-    conf = store.root.parent / "broker.conf"
-    conf.write_text(f"{conf.read_text()}\nenableLmq=true\n")
-    if file is not None:
-        plan_migration(asked, to, estimates=False)  # nothing to move
-        (store.root / names.CONFIG).mkdir(exist_ok=True)
-        (store.root / names.CONFIG / file).write_text('{"offsetTable":{"t@g":{0:1}}}')
-    with pytest.raises(UnsupportedError, match="enableLmq=true"):
-        plan_migration(asked, to, estimates=False)
-
-
 @pytest.mark.parametrize("name", ["5.3.3-rocksdb-lmq", "5.5.0-rocksdb-mixed"])
 def test_queues_whose_offsets_lead_to_other_messages_are_findings(
     tmp_path: Path, system: Callable[[System], None], name: str
@@ -310,6 +290,7 @@ def test_marks_of_drained_timers_do_not_hinder_a_migration(tmp_path: Path) -> No
 
 def test_files_of_settings_keep_their_other_keys_and_half_surrogate_pairs(tmp_path: Path) -> None:
     of_files = unpacked(tmp_path / "files")
+    del of_files.manifest["config"]["enableLmq"]
     offsets = of_files.root / names.CONFIG / "consumerOffset.json"
     offsets.write_text('{"offsetTable":{"t@g\\ud83d":{0:1}},"groupTopicMap":{"g":["t"]}}')
     plan, _ = plan_migration(options(of_files), "rocksdb", estimates=False)
