@@ -131,7 +131,7 @@ def check_snapshot(snapshot: Snapshot) -> Check:
     """
     found = [
         *snapshot.problems,
-        *_not_derived(snapshot),
+        *not_derived(snapshot),
         *past_end(snapshot),
         *rocksdb_problems(snapshot),
         *_unsafe_index_files(snapshot),
@@ -149,7 +149,7 @@ class _QueueEnd(NamedTuple):
     place: int
 
 
-def _not_derived(snapshot: Snapshot) -> Iterator[Problem]:
+def not_derived(snapshot: Snapshot) -> Iterator[Problem]:
     """Queues or index that are missing altogether, though the log begins with a message that belongs there.
 
     Raises:
@@ -181,7 +181,7 @@ def _not_derived(snapshot: Snapshot) -> Iterator[Problem]:
             kind="no-queues",
             path=queues,
             expected="queues, for the log has messages",
-            found="none",
+            found="none" if kept is None or kept.exists else "no RocksDB there",
             outcome="consumers get nothing until they are made",
             next_step=steps,
         )
