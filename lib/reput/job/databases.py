@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.errors import OutputError, StoreError, UnsupportedError
+from reput.errors import Finding, OutputError, StoreError, UnsupportedError
 from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.rocksdbqueue import QueueEnd
 from reput.rocksdb import Database, is_database, opened, traces
@@ -128,13 +128,11 @@ def check_continues(plan: Plan) -> None:
         )
 
 
-def carried(plan: Plan, announce: Callable[[str], None]) -> dict[tuple[bytes, int], QueueEnd]:
+def carried(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
     """The last message of each queue in the store's database whose messages have all expired from the log.
 
     A broker goes on there, so that consumers' offsets stay valid. Only of a store that is rebuilt in place.
-
-    Args:
-        announce: is told where the database can't be read; then such queues begin at 0.
+    Where the database can't be read, such queues begin at 0, and the journal gets a finding.
     """
     directory = plan.settings.root / str(plan.settings.rocksdb.queues)
     if not plan.in_place:
@@ -145,7 +143,18 @@ def carried(plan: Plan, announce: Callable[[str], None]) -> dict[tuple[bytes, in
         with opened(directory) as database:
             return expired_ends(database, plan)
     except StoreError as error:
-        announce(f"queues without a message in the log begin at 0 again, since {error}")
+        state, where = plan.journal.state, str(error.path or directory)
+        finding = Finding(
+            kind="expired-queues",
+            path=where,
+            offset=plan.log.start,
+            end=plan.log.start,
+            expected=str(error.expected or "a RocksDB that can be read"),
+            found=f"{error.found or 'none'}: {error.problem}",
+            outcome="queues without a message in the log begin at 0 again",
+        )
+        if not any(each.kind == finding.kind for each in state.findings):
+            plan.journal.append(replace(state.without_messages(), findings=[finding]))
     return {}
 
 
@@ -185,9 +194,7 @@ def _last_units(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
     return found
 
 
-def make(
-    plan: Plan, target: Target, runner: SparkRunner, writer: BatchWriter, announce: Callable[[str], None]
-) -> None:
+def make(plan: Plan, target: Target, runner: SparkRunner, writer: BatchWriter) -> None:
     """Make the databases of what the tasks have put aside.
 
     Raises:
@@ -200,9 +207,7 @@ def make(
         return
     writer.stages.begin()
     tasks = BatchTasks(runner, target, StateFloors({}))
-    databases.make(
-        target, plan.journal, tasks, runner.slots, lambda: carried(plan, announce), writer.stages.end
-    )
+    databases.make(target, plan.journal, tasks, runner.slots, lambda: carried(plan), writer.stages.end)
     writer.finish()
 
 

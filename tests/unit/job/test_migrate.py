@@ -34,7 +34,7 @@ from tests.rebuilds import tree
 from tests.rocksdbs import writing
 
 
-def run_here(plan: Plan, _spark: object, _listener: object, announce: Callable[[str], None]) -> BatchWriter:
+def run_here(plan: Plan, _spark: object, _listener: object, _announce: object) -> BatchWriter:
     """What :func:`reput.job.run.run` does, without Spark and ledger."""
     from reput.job.databases import carried
 
@@ -50,7 +50,7 @@ def run_here(plan: Plan, _spark: object, _listener: object, announce: Callable[[
     writer.finish()
     if target.in_rocksdb:
         tasks = BatchTasks(Runner(), target, StateFloors({}))
-        databases.make(target, plan.journal, tasks, 2, lambda: carried(plan, announce))
+        databases.make(target, plan.journal, tasks, 2, lambda: carried(plan))
         writer.finish()
     return writer
 
@@ -159,6 +159,7 @@ def test_a_plan_changes_nothing(tmp_path: Path) -> None:
     plan: Any
     plan, _ = plan_migration(asked, "file")
     assert plan.lines == ["storeType=default"]
+    assert any("storeType=defaultRocksDB" in line for line in plan.basis.kept), plan.basis
     assert "consumequeue_rocksdb" in plan.replaces
     plan, _ = plan_migration(asked, "rocksdb")
     assert (plan.already, plan.lines) == (True, [])
@@ -222,6 +223,26 @@ def test_batch_topics_are_read_from_the_bak_too(tmp_path: Path) -> None:
     topics.rename(topics.with_name("topics.json.bak"))
     again, _ = plan_migration(asked, "rocksdb", estimates=False)
     assert again.config.batch == plan.config.batch
+
+
+def test_findings_outlast_a_kill_behind_the_swap(tmp_path: Path, system: Callable[[System], None]) -> None:
+    counting = Dying()
+    system(counting)
+    moved(unpack("5.3.3-rocksdb-lmq", tmp_path / "sound" / "store"), "file")
+    already = []
+    for last in (counting.calls - 3, counting.calls - 12):
+        store = unpack("5.3.3-rocksdb-lmq", tmp_path / str(last) / "store")
+        system(Dying(last))
+        with pytest.raises(KilledError):
+            moved(store, "file")
+        system(System())
+        again = moved(store, "file")
+        already.append(again.plan.already)
+        assert again.exit_code == 1
+        assert "lead to other messages" in again.findings[0]
+        assert set(again.findings) <= set(again.plan.lacking)
+    assert already[0]
+    assert moved(store, "file").exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["5.3.3-rocksdb-lmq", "5.5.0-rocksdb-mixed"])
