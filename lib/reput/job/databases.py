@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.stand_in import with_queues
 from reput.errors import Finding, OutputError, StoreError, UnsupportedError
 from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.rocksdbqueue import QueueEnd
@@ -48,12 +49,6 @@ def check(options: RebuildOptions, settings: StoreSettings, selection: Selection
             found=f"--queue {options.queues[0]}",
             next_step="Leave --queue out. For files of these queues, set storeType=default in a copy of "
             "broker.conf, and rebuild with --out",
-        )
-    if settings.remote is not None:
-        raise UnsupportedError(
-            "a store with queues or index in RocksDB can't be restored from elsewhere",
-            found=settings.place,
-            next_step="Copy its commitlog/ and config/ here, and rebuild in place",
         )
     installed(settings.root)
     if options.out is None and index:
@@ -131,11 +126,16 @@ def check_continues(plan: Plan) -> None:
 def carried(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
     """The last message of each queue in the store's database whose messages have all expired from the log.
 
-    A broker goes on there, so that consumers' offsets stay valid. Only of a store that is rebuilt in place.
-    Where the database can't be read, such queues begin at 0, and the journal gets a finding.
+    A broker goes on there, so that consumers' offsets stay valid. Only of a store that is rebuilt in place or
+    restored. Where the database can't be read, such queues begin at 0, and the journal gets a finding.
     """
-    directory = plan.settings.root / str(plan.settings.rocksdb.queues)
-    if not plan.in_place:
+    name = str(plan.settings.rocksdb.queues)
+    directory, remote = plan.settings.root / name, plan.settings.remote
+    if remote is not None:
+        if not plan.log.start or not is_database(remote.evidence_root / name):
+            return {}
+        directory = with_queues(remote, [name]) / name
+    elif not plan.in_place:
         return {}
     if not is_database(directory):
         return _last_units(plan)
