@@ -150,7 +150,11 @@ def test_a_torn_database_beside_files_is_one_problem(name: str, lost: str, tmp_p
         lost
     )
     said = [one for one in store.plan().not_read if one.startswith("queues in")]
-    assert said == [f"queues in {directory.name}/, which are kept beside the files"]
+    (line,) = said
+    assert line.startswith(
+        f"queues in {directory.name}/, which are kept beside the files: this plan is of the files"
+    )
+    assert "`reput verify" in line
 
 
 def test_releases_before_5_3_2_dispatch_nothing_after_a_clean_stop(tmp_path: Path) -> None:
