@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from pathlib import Path
 
@@ -324,3 +325,20 @@ def test_what_notebooks_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert write_queues(opened.settings(rocksdb=True).config)["Orders"] == 4
     with pytest.raises(api.ReputError, match="storeType asks for consume queues in RocksDB"):
         as_it_lies(opened)
+
+
+def test_topics_say_that_the_database_is_gone(reput: Command, tmp_path: Path) -> None:
+    store = golden("5.5.0-rocksdb-tiny", tmp_path)
+    directory = store.root / names.CONSUME_QUEUE
+    (directory / "CURRENT").unlink()
+    torn = reput("topics", store.root, *options(store))
+    assert (torn.code, "broken-rocksdb" in torn.stdout) == (1, True)
+    shutil.rmtree(directory)
+    gone = reput("topics", store.root, *options(store))
+    assert gone.code == 1
+    assert f"no-queues  {directory}: expected queues, for the log has messages, found no RocksDB there" in (
+        gone.stdout
+    )
+    told = json.loads(reput("topics", store.root, *options(store), "--json").stdout)
+    assert [one["kind"] for one in told["findings"]] == ["no-queues"]
+    assert told["next_steps"][0].startswith("reput check")

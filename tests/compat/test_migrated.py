@@ -12,6 +12,8 @@ import pytest
 from reput.format.consumequeue import FIELDS, PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.job.migrate import migrate
 from reput.job.options import RebuildOptions
+from reput.rocksdb import opened
+from tests import rocksdbs
 from tests.compat.broker import Broker
 from tests.compat.jvm import Jvm
 from tests.compat.message import Message
@@ -31,6 +33,10 @@ COMMITTED = {
     ("billing", "Payments"): [-1, -1, 3],
     ("odd%|group_1", "Odd%|name_1"): [10],
 }
+
+
+#: Of light groups, which files keep apart with enableLmq.
+LIGHT = {("devices", "%LMQ%device-0"): [7], ("%LMQ%one", "%LMQ%device-0"): [5], ("%LMQ%two", "%LMQ%d@1"): [9]}
 
 
 def moved(golden: GoldenStore, to: str, store_type: str, spark: SparkSession) -> dict[str, object]:
@@ -55,7 +61,7 @@ def check(broker: Broker, more: int) -> None:
         found = [(message.queue_id, message.queue_offset) for message in received]
         wanted = [(queue_id, place) for queue_id, count in enumerate(counts) for place in range(count)]
         assert found == wanted, topic
-    for (group, topic), offsets in COMMITTED.items():
+    for (group, topic), offsets in (COMMITTED | LIGHT).items():
         expected = held["Orders"] if more and (group, topic) == ("readers", "Orders") else offsets
         assert [broker.committed(group, topic, n) for n in range(len(offsets))] == expected, (group, topic)
     listener = broker.listen("readers", "Orders")
@@ -66,18 +72,39 @@ def check(broker: Broker, more: int) -> None:
     assert sorted(came) == [(n, place, b"one more") for n, place in enumerate(held["Orders"])]
 
 
+def put_light_groups(golden: GoldenStore) -> None:
+    """Offsets of light groups, as RocksDBConsumerOffsetManager keeps them."""
+    single = golden.root / "config" / "metadata"
+    directory = single if single.is_dir() else golden.root / "config" / "consumerOffsets"
+    with opened(directory) as database:
+        families = [name for name in database.families if name != "default"]
+    with rocksdbs.writing(directory, *families) as written:
+        family = written.get_column_family("consumerOffset") if single.is_dir() else written
+        for (group, topic), [offset] in LIGHT.items():
+            family[f"{topic}@{group}".encode()] = b'{"offsetTable":{0:%d}}' % offset
+        if family is not written:
+            family.close()
+
+
 @pytest.mark.parametrize("name", ["5.5.0-rocksdb-settings-single", "5.3.3-rocksdb-settings-v1"])
 def test_a_broker_goes_on_in_files_and_in_rocksdb_again(
     name: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     golden = unpack(name, tmp_path / "store")
+    golden.manifest["config"]["enableLmq"] = True
+    put_light_groups(golden)
     config = moved(golden, "file", "", spark)
     assert config["storeType"] == "default"
     with Broker(golden.version, golden.root, config) as broker:
         check(broker, 0)
+        kept = broker.controller.getConsumerOffsetManager().getLmqOffsetTable()
+        assert dict(kept) == {"%LMQ%device-0@%LMQ%one": 5, "%LMQ%d@1@%LMQ%two": 9}
+        broker.commit_offset("%LMQ%one", "%LMQ%device-0", 0, 6)
     config = moved(golden, "rocksdb", "default", spark)
     assert config["storeType"] == "defaultRocksDB"
     with Broker(golden.version, golden.root, config) as broker:
+        assert broker.committed("%LMQ%one", "%LMQ%device-0", 0) == 6
+        broker.commit_offset("%LMQ%one", "%LMQ%device-0", 0, 5)
         check(broker, 1)
 
 
@@ -85,6 +112,36 @@ def test_a_broker_goes_on_in_files_and_in_rocksdb_again(
 def jvm(request: pytest.FixtureRequest) -> Iterator[Jvm]:
     with Jvm(request.param, heap="1g") as jvm:
         yield jvm
+
+
+def test_without_light_queues_offsets_are_in_another_file(
+    jvm: Jvm, tmp_path: Path, spark: SparkSession
+) -> None:
+    """What a broker's start reads of its settings, without the rest of a start."""
+    golden = unpack(f"{jvm.version}-rocksdb-settings-v1", tmp_path / "store")
+    for to, store_type in (("file", ""), ("rocksdb", "default")):
+        config = moved(golden, to, store_type, spark) | {"storePathRootDir": golden.root}
+        java = jvm.java.org.apache.rocketmq
+        broker, store = java.common.BrokerConfig(), java.store.config.MessageStoreConfig()
+        properties = jvm.java.java.util.Properties()
+        for key, value in config.items():
+            properties.setProperty(key, str(value).lower() if isinstance(value, bool) else str(value))
+        for settings in (broker, store):
+            java.common.MixAll.properties2Object(properties, settings)
+        netty = java.remoting.netty.NettyServerConfig(), java.remoting.netty.NettyClientConfig()
+        controller = java.broker.BrokerController(broker, *netty, store)
+        assert controller.initializeMetadata()
+        offsets = controller.getConsumerOffsetManager()
+        for (group, topic), expected in COMMITTED.items():
+            found = [int(offsets.queryOffset(group, topic, n)) for n in range(len(expected))]
+            assert found == expected, (to, group, topic)
+        assert set(HELD) <= set(controller.getTopicConfigManager().getTopicConfigTable())
+        for manager in (
+            offsets,
+            controller.getTopicConfigManager(),
+            controller.getSubscriptionGroupManager(),
+        ):
+            manager.stop()
 
 
 def test_the_real_stores_serve_what_was_migrated(jvm: Jvm, tmp_path: Path, spark: SparkSession) -> None:

@@ -17,14 +17,16 @@ import pytest
 
 from reput.config.stand_in import opened
 from reput.errors import RemoteStoreError, StoreError
-from reput.format import names
+from reput.format import names, rocksdbqueue
 from reput.format.consumequeue import unit
+from reput.format.rocksdbqueue import OFFSETS
 from reput.job.copying import PARTIAL, SegmentCopies
 from reput.output.journal.journal import read_state
 from reput.remote.client import RemoteFile
 from reput.remote.store import RemoteStore, await_copy, client_of
 from reput.store import files
 from reput.store.compare import compare
+from tests import rocksdbs
 from tests.compat.broker import Broker
 from tests.compat.conf import conf_text
 from tests.compat.message import Message
@@ -34,6 +36,7 @@ from tests.golden.store import GoldenStore
 from tests.rebuilds import Command, Outcome, broker_conf, environment, golden, run, start, tree
 from tests.remote import gateway as servers
 from tests.remote.gateway import BUCKET, SECRET, Gateway, breaking, s3
+from tests.spark.test_rocksdb import check_queues, contents
 
 pytestmark = [
     pytest.mark.slow,  # the server is built, once per user
@@ -92,6 +95,24 @@ def test_a_store_comes_whole(gateway: Gateway, name: str, tmp_path: Path) -> Non
     again = run(*words, env=env)
     assert (again.code, json.loads(again.stdout)["rebuilt"]) == (0, None)
     assert not first.exists()
+
+
+@pytest.mark.spark
+def test_queues_and_index_in_rocksdb(gateway: Gateway, tmp_path: Path) -> None:
+    store = golden("5.5.0-rocksdb-lost-head", tmp_path, indexRocksDBEnable=True)
+    expected = store.dump()[names.CONSUME_QUEUE]
+    gone = rocksdbqueue.offset_key(b"Gone", 3, rocksdbqueue.MAX)
+    expected[OFFSETS][gone] = rocksdbqueue.offset_value(7, 41)
+    with rocksdbs.writing(store.root / names.CONSUME_QUEUE, OFFSETS) as written:
+        family = written.get_column_family(OFFSETS)
+        family[gone] = expected[OFFSETS][gone]
+        family.close()
+    url, out = gateway.upload(store.root, f"{tmp_path.name}/store"), tmp_path / "restored"
+    conf = ["-c", str(broker_conf(store)), "--rocketmq-version", store.version]
+    done = run("restore", url, "--out", out, *conf, "--json", env=environment(**gateway.environment()))
+    assert done.code == 0, done.stderr
+    check_queues(contents(out / names.CONSUME_QUEUE), expected, None)
+    assert len(contents(out / names.ROCKSDB_STORE)["default"]) > 100
 
 
 @pytest.mark.spark

@@ -65,8 +65,9 @@ def test_there_and_back(name: str, tmp_path: Path, reput: Command) -> None:
     assert (again.code, "in RocksDB already" in again.stdout) == (0, True)
 
     set_lines(store, plan["broker_conf_lines"])
-    verified = reput("verify", store.root, *settings(store))
+    verified = reput("verify", store.root, *settings(store), "--proofs", tmp_path / "proofs")
     assert verified.code == 0, verified.stdout
+    assert "  believed   nothing, each time: what is in RocksDB" in verified.stdout
     assert verified.stdout.splitlines()[0].endswith(": sound")
 
     back = reput("migrate", store.root, "--to", "file", "--apply", *settings(store))

@@ -12,6 +12,7 @@ import pytest
 from reput.broker.problem import Problem
 from reput.dump.damage import Damage
 from reput.errors import Fact, Finding, JournalError, OutputError, ReputError, StoreError
+from reput.job import databases
 from reput.log import segments
 from reput.output import retention, step_back, writer
 from reput.recovery.losses import Loss
@@ -69,7 +70,7 @@ def test_a_finding_of_a_queue_names_it() -> None:
 def test_every_kind_of_finding_is_explained() -> None:
     kinds = {*part._KIND.values(), *(kind for kind, _, _ in part._REMARKS.values()), *placing._OUTCOMES}
     kinds.add(segments.UNCOMMITTED)
-    for module in (part, segments, writer, retention, step_back, placing):
+    for module in (part, segments, writer, retention, step_back, placing, databases):
         source = Path(str(module.__file__)).read_text()
         kinds |= set(re.findall(r'kind="([a-z-]+)"', source))
     page = (Path(__file__).parents[2] / "docs" / "findings.md").read_text()

@@ -440,6 +440,12 @@ class Night:
             read = sum(row.get("bytes_read") or 0 for row in self.rows)
             skipped = sum(row.get("bytes_skipped") or 0 for row in self.rows)
             yield f"  read       {human(read)}; {human(skipped)} of log as it was when it was verified"
+            whole = sum(_is_whole(document) for document in self.documents)
+            if whole:
+                yield (
+                    f"  whole      {counted(whole, 'store')} each time: what is in RocksDB, or in "
+                    "consumequeue_ext, isn't bound to segments that were verified"
+                )
             done = len(self._jobs) - len(self.todo)
             if done:
                 yield f"  continued  {counted(done, 'store')} had their rows already"
@@ -492,6 +498,11 @@ def _proofs(outcome: Outcome) -> Proofs | None:
     if isinstance(result, Verified):
         return result.proofs
     return result.kept if isinstance(result, Document) else None
+
+
+def _is_whole(document: dict[str, object]) -> bool:
+    remembered = document.get("remembered")
+    return isinstance(remembered, dict) and remembered.get("whole") is not None
 
 
 def _document(row: Row) -> dict[str, object]:

@@ -123,7 +123,7 @@ def _plan_lines(migration: Migration, *, applying: bool = False) -> Iterator[str
     if not applying and not migration.already:
         apply = settings.command("migrate", "--to", migration.to, "--apply")
         yield from step_lines((), [f"with the broker stopped, `{apply}`"])
-    yield from settings_lines(settings.basis)
+    yield from settings_lines(migration.basis)
     for line in migration.lines or ["(all lines are as they have to be)"]:
         yield f"  broker.conf {line}"
     if migration.already:
@@ -140,6 +140,7 @@ def _plan_lines(migration: Migration, *, applying: bool = False) -> Iterator[str
 def _done_lines(done: Migrated) -> Iterator[str]:
     rebuilt = done.rebuilt
     if done.kept is None:
+        yield from _differs(done)
         return
     form = "RocksDB" if done.plan.to == Form.ROCKSDB else "files"
     yield f"The queues of {done.store} are in {form}"
@@ -150,9 +151,14 @@ def _done_lines(done: Migrated) -> Iterator[str]:
     else:
         yield f"  queues     {counted(rebuilt.queues, 'queue')} with {counted(rebuilt.units, 'unit')}"
         yield f"  took       {rebuilt.seconds:.1f} s"
-        for line in done.differs:
-            yield f"  differs    {line}"
-        yield from at_most("  findings   ", done.findings, "    and {} more")
+    yield from _differs(done)
+    if rebuilt is not None:
         yield from at_most("  findings   ", [str(one) for one in rebuilt.findings], "    and {} more")
     undo = next_command("undo", done.store)
     yield f"  replaced   the old files are kept in {done.kept}; `{undo}` puts them back"
+
+
+def _differs(done: Migrated) -> Iterator[str]:
+    for line in done.differs:
+        yield f"  differs    {line}"
+    yield from at_most("  findings   ", done.findings, "    and {} more")

@@ -53,7 +53,7 @@ def topics_command(
 
     Nothing is changed, and a broker may run on the store. Messages are those between min and max offset.
 
-    Exit code 0: listed. 1: a queue's files can't be read. 2: refused or failed.
+    Exit code 0: listed. 1: a queue can't be read, or all are missing. 2: refused or failed.
     """
     with Output(as_json, interrupted="nothing was changed") as output:
         store = here(store, derived=True)
@@ -73,6 +73,7 @@ def _lines(found: TopicList, by: str, limit: int, asked: str | None, meant: str 
     if not found.topics:
         what = "  no topic" if asked is None else f"  no topic {asked}"
         yield what if meant is None else f"{what}; did you mean {meant}?"
+        yield from _lacking(found)
         return
     last = f"last stored {zone_name()}"
     if by == "topic":
@@ -99,6 +100,12 @@ def _lines(found: TopicList, by: str, limit: int, asked: str | None, meant: str 
         yield f"  without queue files: {listed(empty)}"
     problems = [f"{row.topic}:{row.queue_id}: {row.problem}" for row in found.unreadable]
     yield from at_most("  unreadable ", problems, "             and {} more; --json has all")
+    yield from _lacking(found)
+
+
+def _lacking(found: TopicList) -> Iterator[str]:
+    for problem in found.lacking:
+        yield f"  {problem.kind:<10} {problem.path}: {problem.said}"
     yield from step_lines((), found.next_steps)
 
 

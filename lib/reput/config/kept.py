@@ -161,7 +161,7 @@ def _stored(place: ConfigPlace, kind: Kind, form: Form) -> Kept | None:
     if not is_database(path):
         return None
     try:
-        with opened(path, beside=place.directory.parent.parent) as db:
+        with opened(path) as db:
             if form is Form.V2:
                 return _read_v2(db, kind)
             if form is Form.SEPARATE:

@@ -55,7 +55,7 @@ def store_checks(
     yield readable(log, files)
     yield in_use(settings)
     if databases := _databases(settings.root):
-        yield rocksdb(settings.root, databases)
+        yield rocksdb(databases)
     yield config(settings)
     count = len(files) + len(log.segments)
     yield open_files(count)
@@ -151,11 +151,11 @@ def in_use(settings: StoreSettings) -> Check:
     return warning("in-use", f"by {holder.what}", step)
 
 
-def rocksdb(root: Path, databases: list[Path]) -> Check:
+def rocksdb(databases: list[Path]) -> Check:
     """Whether what the store has in RocksDB can be read here."""
     try:
         for path in databases:
-            with opened(path, beside=root.parent):
+            with opened(path):
                 pass
     except ReputError as error:
         return _from("rocksdb-of-store", error)

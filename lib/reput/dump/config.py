@@ -99,7 +99,7 @@ def dump(path: Path) -> Iterator[Kept | Damage]:
         StoreError: it can't be read.
         UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
     """
-    with opened(path, beside=path.parent.parent.parent) as db:
+    with opened(path) as db:
         if path.name == rocksdbconfig.V2:
             yield from _v2(db)
             return

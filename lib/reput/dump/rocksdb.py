@@ -98,4 +98,4 @@ def _open(database: Path) -> Database:
 
 @lru_cache(maxsize=1)
 def _kept(database: Path, _stamp: object) -> KeptOpen:
-    return KeptOpen(database, database.parent, (rocksdbqueue.UNITS, rocksdbqueue.OFFSETS))
+    return KeptOpen(database, (rocksdbqueue.UNITS, rocksdbqueue.OFFSETS))

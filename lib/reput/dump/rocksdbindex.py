@@ -94,9 +94,7 @@ def dump(
         StoreError: the database can't be read.
         UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
     """
-    with opened(
-        path, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES, beside=path.parent.parent
-    ) as db:
+    with opened(path, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES) as db:
         yield _head(db)
         for low, high in _bounds(db, since, until, key):
             for keys, values in db.blocks(rocksdbindex.ENTRIES, low, high):
@@ -118,9 +116,7 @@ def extent(path: Path) -> tuple[int, int] | None:
     Raises:
         StoreError: it can't be read.
     """
-    with opened(
-        path, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES, beside=path.parent.parent
-    ) as db:
+    with opened(path, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES) as db:
         first = db.first(rocksdbindex.ENTRIES, b"")
         last = db.last(rocksdbindex.ENTRIES, min(rocksdbindex.MARKS)[:1])  # a mark is text: past any hour
         ends = [None if one is None else parse(*one) for one in (first, last)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.errors import OutputError, StoreError, UnsupportedError
+from reput.config.stand_in import with_queues
+from reput.errors import Finding, OutputError, StoreError, UnsupportedError
 from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.rocksdbqueue import QueueEnd
 from reput.rocksdb import Database, is_database, opened, traces
@@ -48,12 +49,6 @@ def check(options: RebuildOptions, settings: StoreSettings, selection: Selection
             found=f"--queue {options.queues[0]}",
             next_step="Leave --queue out. For files of these queues, set storeType=default in a copy of "
             "broker.conf, and rebuild with --out",
-        )
-    if settings.remote is not None:
-        raise UnsupportedError(
-            "a store with queues or index in RocksDB can't be restored from elsewhere",
-            found=settings.place,
-            next_step="Copy its commitlog/ and config/ here, and rebuild in place",
         )
     installed(settings.root)
     if options.out is None and index:
@@ -128,16 +123,19 @@ def check_continues(plan: Plan) -> None:
         )
 
 
-def carried(plan: Plan, announce: Callable[[str], None]) -> dict[tuple[bytes, int], QueueEnd]:
+def carried(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
     """The last message of each queue in the store's database whose messages have all expired from the log.
 
-    A broker goes on there, so that consumers' offsets stay valid. Only of a store that is rebuilt in place.
-
-    Args:
-        announce: is told where the database can't be read; then such queues begin at 0.
+    A broker goes on there, so that consumers' offsets stay valid. Only of a store that is rebuilt in place or
+    restored. Where the database can't be read, such queues begin at 0, and the journal gets a finding.
     """
-    directory = plan.settings.root / str(plan.settings.rocksdb.queues)
-    if not plan.in_place:
+    name = str(plan.settings.rocksdb.queues)
+    directory, remote = plan.settings.root / name, plan.settings.remote
+    if remote is not None:
+        if not plan.log.start or not is_database(remote.evidence_root / name):
+            return {}
+        directory = with_queues(remote, [name]) / name
+    elif not plan.in_place:
         return {}
     if not is_database(directory):
         return _last_units(plan)
@@ -145,7 +143,18 @@ def carried(plan: Plan, announce: Callable[[str], None]) -> dict[tuple[bytes, in
         with opened(directory) as database:
             return expired_ends(database, plan)
     except StoreError as error:
-        announce(f"queues without a message in the log begin at 0 again, since {error}")
+        state, where = plan.journal.state, str(error.path or directory)
+        finding = Finding(
+            kind="expired-queues",
+            path=where,
+            offset=plan.log.start,
+            end=plan.log.start,
+            expected=str(error.expected or "a RocksDB that can be read"),
+            found=f"{error.found or 'none'}: {error.problem}",
+            outcome="queues without a message in the log begin at 0 again",
+        )
+        if not any(each.kind == finding.kind for each in state.findings):
+            plan.journal.append(replace(state.without_messages(), findings=[finding]))
     return {}
 
 
@@ -185,9 +194,7 @@ def _last_units(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
     return found
 
 
-def make(
-    plan: Plan, target: Target, runner: SparkRunner, writer: BatchWriter, announce: Callable[[str], None]
-) -> None:
+def make(plan: Plan, target: Target, runner: SparkRunner, writer: BatchWriter) -> None:
     """Make the databases of what the tasks have put aside.
 
     Raises:
@@ -202,9 +209,7 @@ def make(
     writer.stages.begin()
     tasks = BatchTasks(runner, target, StateFloors({}))
     with collector_paused():
-        databases.make(
-            target, plan.journal, tasks, runner.slots, lambda: carried(plan, announce), writer.stages.end
-        )
+        databases.make(target, plan.journal, tasks, runner.slots, lambda: carried(plan), writer.stages.end)
     writer.finish()
 
 

@@ -7,6 +7,7 @@ that swap the other way round.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reput.config.broker_conf import BrokerConf, read
+from reput.config.evidence import Basis
 from reput.config.java_properties import Property
 from reput.config.kept import ConfigPlace, Form, Kind, decide
 from reput.config.settings import StoreSettings
@@ -49,6 +51,10 @@ if TYPE_CHECKING:
 
 ROCKSDB, FILE = "rocksdb", "file"
 _NAMED = 20  # queues, in a line for people
+#: What queues are in that are in files.
+_FILES = (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)
+#: What is to be told after the swap, in staging, for a run that goes on behind a kill.
+_TOLD = "migrated.json"
 #: What queues are in, in either form.
 _FORMS = (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB)
 
@@ -61,6 +67,7 @@ class Migration:
         store: the store.
         to: "rocksdb" or "file".
         settings: those of the broker afterwards.
+        basis: what those of before are based on.
         already: the store is in that form; only broker.conf is left.
         lines: of broker.conf that have to be set.
         config: what happens to topics, groups and offsets.
@@ -72,6 +79,7 @@ class Migration:
     store: str
     to: str
     settings: StoreSettings
+    basis: Basis
     already: bool
     lines: list[str]
     config: ConfigMove
@@ -108,6 +116,7 @@ class Migrated:
         rebuilt: what came of the rebuild; None where only an interrupted swap was finished, or nothing
             was to be done.
         findings: what is wrong in the files for consumers that go on from RocksDB; in ``plan.lacking``, too.
+            Of an interrupted run that had done its work, those of the log as well.
         differs: what else the rebuild showed to differ; in ``plan.lacking``, too.
     """
 
@@ -159,14 +168,7 @@ def plan_migration(
     lines = _lines(entries, to)
     changed = tuple((line.partition("=")[0], line.partition("=")[2]) for line in lines)
     options = replace(options, changes=changed, index=False, convert=True)
-    then = StoreSettings.load(
-        options.store,
-        options.broker_conf,
-        options.rocketmq_version,
-        rocksdb=True,
-        asked=options.asked,
-        changes=changed,
-    )
+    then = _settings(options, changed)
     root = then.root
     now_conf = BrokerConf(entries, options.broker_conf, then.dialect)
     then_conf = BrokerConf(
@@ -192,6 +194,7 @@ def plan_migration(
         store=str(root),
         to=to,
         settings=then,
+        basis=then.basis if already else _settings(options).basis,
         already=already,
         lines=[line for line in lines if not _is_set(entries, line)],
         config=config,
@@ -227,39 +230,75 @@ def migrate(
     started = time.perf_counter()
     check_here(options.store)
     root = Path(os.path.abspath(options.store))
-    finished = str(_finish(root)) if is_pending(root) else None
+    finished, findings, differs = _finish(root)
     migration, options = plan_migration(options, to, estimates=False)  # a rebuild does that
     shown(migration)
     if migration.already:
-        return Migrated(migration, finished, store=str(root))
+        migration.lacking += [*findings, *differs]
+        return Migrated(migration, finished, None, str(root), findings, differs)
     with prepare(options) as plan:
         plan.selection = replace(plan.selection, batch=migration.config.batch)
         before = replace(plan.journal.state)
         stages = {"check": time.perf_counter() - started}
         kept = plan.swapped
-        findings: list[str] = []
-        differs: list[str] = []
         if kept is None:
             stages |= stage(plan, start_spark, listener, announce)
-            if to == FILE:
-                findings, differs = _from_databases(plan)
+            findings, differs = _from_databases(plan) if to == FILE else ([], [])
+            _note(plan, findings, differs)
             kept = _swap(plan, migration)
-        files.remove_tree(plan.root)
+        for path in plan.root.iterdir():
+            if path.name != _TOLD:
+                files.remove_tree(path)
+        files.remove_tree(plan.root)  # what is to be told goes last
         summary = summarize(plan, before, time.perf_counter() - started, kept, stages)
         migration.lacking += [*findings, *differs]
         return Migrated(migration, kept, summary, str(root), findings, differs)
 
 
-def _finish(root: Path) -> Path:
-    """Finish a swap that was interrupted."""
+def _finish(root: Path) -> tuple[str | None, list[str], list[str]]:
+    """Finish a swap that was interrupted.
+
+    Returns:
+        Where it keeps what was replaced, None if none was pending; findings, and what else differs.
+    """
+    staging, pending = staging_of(root), is_pending(root)
+    if not pending and not (staging / _TOLD).is_file():
+        return None, [], []
     owner = Owner.of_store(root, [root / names.COMMIT_LOG])
     owner.check_can_apply(root)
     with StoreLock(root, owner), OutputLock(root, owner):
         kept = Swap.resume(root)
-        discard_if_swapped(staging_of(root))
-    if kept is None:
+        told = _told(staging)
+        discard_if_swapped(staging)
+    if pending and kept is None:
         raise StoreError("there is no swap to finish any more", path=root, next_step="Run the command again")
-    return kept
+    return (None if kept is None else str(kept)), *told
+
+
+def _note(plan: Plan, findings: list[str], differs: list[str]) -> None:
+    """Write down what is to be told, before the files change that it comes from."""
+    of_log = [str(finding) for finding in plan.journal.state.findings]
+    data = json.dumps({"findings": [*findings, *of_log], "differs": differs}).encode()
+    files.write_atomically(plan.root / _TOLD, data, plan.owner)
+
+
+def _told(staging: Path) -> tuple[list[str], list[str]]:
+    try:
+        found = json.loads((staging / _TOLD).read_bytes())
+        return [str(line) for line in found["findings"]], [str(line) for line in found["differs"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [], []
+
+
+def _settings(options: RebuildOptions, changes: tuple[tuple[str, str], ...] = ()) -> StoreSettings:
+    return StoreSettings.load(
+        options.store,
+        options.broker_conf,
+        options.rocketmq_version,
+        rocksdb=True,
+        asked=options.asked,
+        changes=changes,
+    )
 
 
 def _lines(entries: dict[str, Property], to: str) -> list[str]:
@@ -282,7 +321,7 @@ def _is_set(entries: dict[str, Property], line: str) -> bool:
 def _is_already(root: Path, then: StoreSettings, to: str) -> bool:
     """Whether the queues are in the form alone."""
     bases = [root / name for name in (names.CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB)]
-    has_files = any(True for _ in queues_in(bases[0]))
+    has_files = any(True for name in _FILES for _ in queues_in(root / name))
     if to == ROCKSDB:
         return is_database(root / str(then.rocksdb.queues)) and not has_files
     return has_files and not any(map(is_database, bases))

@@ -3,11 +3,19 @@
 A start that keeps them in RocksDB imports a JSON file whose counter is higher than its database's, from 5.3.2
 on; a counter of 0, which a group's offsets have up to some hundred commits, never is. A start that keeps them
 in JSON files looks at no database.
+
+With ``enableLmq``, JSON files have the offsets in ``lmqConsumerOffset.json``, where a light group has one for
+each topic, in a table of its own. A start with RocksDB never looks there, and has light groups' offsets among
+the others, as those of queue 0. (Up to 5.3.1 it keeps them nowhere: ``RocksDBLmqConsumerOffsetManager``.)
+
+Source: ``BrokerController``, ``LmqConsumerOffsetManager``, ``RocksDBConsumerOffsetManager``
+(rocketmq-all-5.3.1, 5.3.3; 5.5.0 by its bytecode).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +26,11 @@ from reput.config.kept import TABLES, ConfigPlace, Decided, Form, Kind, decide, 
 from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names, rocksdbconfig
+from reput.lag.committed import LMQ_FILE, LMQ_PREFIX, group_of
 from reput.rocksdb import is_database, opened
 
-_LIGHT_OFFSETS = "lmqConsumerOffset.json"
+_LIGHT_TABLE = "lmqOffsetTable"
+_NAMED = 20  # of offsets, in a line for people
 #: The table of the groups' JSON file that the database has as a column family.
 _FORBIDDEN_TABLE = "forbiddenTable"
 
@@ -51,16 +61,17 @@ def config_move(root: Path, now: BrokerConf, then: BrokerConf) -> ConfigMove:
     here, there = decide(root, now), decide(root, then)
     move = ConfigMove()
     place = ConfigPlace(root / names.CONFIG, here.form, here.imports)
-    if here.form is not there.form and now.switch("enableLmq", False):
-        _refuse_light_offsets(place)
+    light = now.switch("enableLmq", False)
     if here.form is there.form:
         move.said.append(f"topics, groups and offsets stay as they are ({here.form})")
     elif there.form is Form.FILES:
         for kind in Kind:
-            _to_file(move, place, kind)
+            _to_file(move, place, kind, light=light)
     else:
         for kind in Kind:
-            _to_database(move, ConfigPlace(place.directory, there.form, there.imports), kind, there, then)
+            _to_database(
+                move, ConfigPlace(place.directory, there.form, there.imports), kind, there, then, light=light
+            )
     if here.form is not there.form:
         for form in (Form.SEPARATE, Form.SINGLE):
             for kind in Kind:
@@ -72,29 +83,9 @@ def config_move(root: Path, now: BrokerConf, then: BrokerConf) -> ConfigMove:
     return move
 
 
-def _refuse_light_offsets(place: ConfigPlace) -> None:
-    """Refuse to move offsets where enableLmq=true: in files they are in another one."""
-    found = None
-    for name in (_LIGHT_OFFSETS, place.file(Kind.OFFSETS).name):
-        for path in (place.directory / name, place.directory / f"{name}.bak"):
-            if path.exists():
-                found = found or path
-    if place.form is not Form.FILES and found is None:
-        stored = kept(place, Kind.OFFSETS)
-        found = None if stored is None or not stored.entries else stored.path
-    if found is not None:
-        raise UnsupportedError(
-            "committed offsets of a broker with enableLmq=true can't be moved between files and RocksDB",
-            path=found,
-            expected="no committed offsets, or settings that stay where they are (configManagerVersion=v2)",
-            found=f"enableLmq=true, which keeps them in {_LIGHT_OFFSETS} where they are in files",
-            next_step="Leave the queues in the form that they are in",
-        )
-
-
-def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind) -> None:
+def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind, *, light: bool) -> None:
     """Write what the database has into the JSON file, as newer than both."""
-    found, path = kept(place, kind), place.file(kind)
+    found, path = kept(place, kind), _file(place, kind, light=light)
     if found is None:
         move.said.append(f"{path.name}: stays as it is, for no database has {kind}")
         return
@@ -109,7 +100,11 @@ def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind) -> None:
             "timestamp": 0 if version is None else version.timestamp,
         },
         **({_FORBIDDEN_TABLE: _forbidden(place, found.path)} if kind is Kind.GROUPS else {}),
-        TABLES[kind]: dict(found.entries),
+        **(
+            _apart(found.entries, move)
+            if kind is Kind.OFFSETS and light
+            else {TABLES[kind]: dict(found.entries)}
+        ),
     }
     move.write[f"{names.CONFIG}/{path.name}"] = _encoded(document)
     move.said.append(f"{path.name}: written from {found.path.name}, {len(found.entries):,} entries")
@@ -129,15 +124,20 @@ def _forbidden(place: ConfigPlace, path: Path) -> dict[str, Any]:
         }
 
 
-def _to_database(move: ConfigMove, place: ConfigPlace, kind: Kind, there: Decided, conf: BrokerConf) -> None:
+def _to_database(
+    move: ConfigMove, place: ConfigPlace, kind: Kind, there: Decided, conf: BrokerConf, *, light: bool
+) -> None:
     """Leave it to the start to import the JSON file, with a counter that it takes."""
-    path = place.file(kind)
+    path, target = _file(place, kind, light=light), place.file(kind)
     document, source = _document(path), path
     if document is None:
         source = path.with_name(f"{path.name}.bak")
         document = _document(source)
     if document is None:
         move.said.append(f"{path.name}: there is none")
+        if path != target and target.exists():
+            move.remove.append(f"{names.CONFIG}/{target.name}")
+            move.said.append(f"{target.name}: moved away; with enableLmq=true none of it is in force")
         return
     if kind not in there.imports:
         raise UnsupportedError(
@@ -147,7 +147,9 @@ def _to_database(move: ConfigMove, place: ConfigPlace, kind: Kind, there: Decide
             found=conf.rules.name,
             next_step="Move to 5.3.2 or later first, with queues in files",
         )
-    if source == path and _counter(document) > 0:
+    if path != target:
+        _join(document, path, conf, move)
+    elif source == path and _counter(document) > 0:
         move.said.append(f"{path.name}: imported by the start")
         return
     version = document.get("dataVersion")
@@ -158,9 +160,71 @@ def _to_database(move: ConfigMove, place: ConfigPlace, kind: Kind, there: Decide
         **version,
         "counter": max(_counter(document), 1),
     }
-    move.write[f"{names.CONFIG}/{path.name}"] = _encoded(document)
-    why = "from its .bak" if source != path else "with counter 1: a start imports none with 0"
-    move.said.append(f"{path.name}: written anew, {why}; imported by the start")
+    move.write[f"{names.CONFIG}/{target.name}"] = _encoded(document)
+    why = "with counter 1: a start imports none with 0"
+    if source != target:
+        why = f"from {source.name}" if path != target else "from its .bak"
+    move.said.append(f"{target.name}: written anew, {why}; imported by the start")
+
+
+def _file(place: ConfigPlace, kind: Kind, *, light: bool) -> Path:
+    """The JSON file that a broker with files reads."""
+    return place.directory / LMQ_FILE if light and kind is Kind.OFFSETS else place.file(kind)
+
+
+def _is_light(key: str) -> bool:
+    """Whether ``TOPIC@GROUP`` is of a light group."""
+    of = group_of(key)
+    return of is not None and of[1].startswith(LMQ_PREFIX)
+
+
+def _apart(entries: Mapping[str, object], move: ConfigMove) -> dict[str, Any]:
+    """Offsets of a database as the tables of the file for light groups."""
+    others: dict[str, object] = {}
+    light: dict[str, object] = {}
+    elsewhere = []
+    for key, queues in entries.items():
+        if not _is_light(key) or not isinstance(queues, dict):
+            others[key] = queues
+            continue
+        if "0" in queues:
+            light[key] = queues["0"]
+        elsewhere += [f"{key}:{queue_id}" for queue_id in queues if queue_id != "0"]
+    if elsewhere:
+        move.said.append(
+            f"{LMQ_FILE}: has one offset of a light group for each topic, that of queue 0; left out: "
+            f"{', '.join(sorted(elsewhere)[:_NAMED])}{', …' if len(elsewhere) > _NAMED else ''}"
+        )
+    return {TABLES[Kind.OFFSETS]: others, _LIGHT_TABLE: light}
+
+
+def _join(document: dict[str, Any], path: Path, conf: BrokerConf, move: ConfigMove) -> None:
+    """Put light groups' offsets of their file among the others, as RocksDB has them."""
+    light, others = (document.pop(name, None) or {} for name in (_LIGHT_TABLE, TABLES[Kind.OFFSETS]))
+    for table in (light, others):
+        if not isinstance(table, dict):
+            raise SettingsError(
+                "this file of committed offsets is broken",
+                path=path,
+                expected="tables that are objects",
+                found=type(table).__name__,
+            )
+    if light and not conf.rules.rocksdb_lmq:
+        raise UnsupportedError(
+            "this release keeps offsets of light groups nowhere once its settings are in RocksDB",
+            path=path,
+            expected="5.3.2 or later",
+            found=f"{conf.rules.name}, and {len(light):,} such offsets",
+            next_step="Move to 5.3.2 or later first, with queues in files",
+        )
+    # A light group's key among the others is a leftover, which a broker never looks at.
+    joined = {key: queues for key, queues in others.items() if not _is_light(key)}
+    document[TABLES[Kind.OFFSETS]] = joined | {key: {"0": offset} for key, offset in light.items()}
+    if wide := sorted(key for key in light if not key.startswith(LMQ_PREFIX)):
+        move.said.append(
+            f"{path.name}: one offset for all queues of a topic that isn't light is queue 0's alone in "
+            f"RocksDB: {', '.join(wide[:_NAMED])}{', …' if len(wide) > _NAMED else ''}"
+        )
 
 
 def _document(path: Path) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ from reput.next_command import next_command
 from reput.remote import is_url
 from reput.remote.client import RemoteFile
 from reput.remote.store import RemoteStore
+from reput.rocksdb import is_database
 from reput.store import files
 from reput.store.lock import StoreLock, check_store_free
 from reput.store.ownership import Owner
@@ -261,6 +262,8 @@ def _plan(place: str | Path, options: RebuildOptions) -> _Planned:
     taken = {file.name for file in segments}
     tops = {file.name.partition("/")[0] for file in remote.files if file.name not in taken}
     tops |= {path.name for path in remote.root.iterdir() if path.is_file()}
+    if is_database(remote.evidence_root / names.ROCKSDB_STORE):
+        tops.add(f"timers and half messages of {names.ROCKSDB_STORE}")
     begun = _begun(directory)
     planned = _Planned(remote, run, directory, segments, config, tuple(sorted(tops - _MADE_HERE)), begun)
     _check_begun(planned)

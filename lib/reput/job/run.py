@@ -219,7 +219,7 @@ def _run(
         writer.stop_ahead()
     writer.finish()
     LedgerUpkeep(writer.ledger).work()
-    databases.make(plan, target, runner, writer, announce)
+    databases.make(plan, target, runner, writer)
     return writer
 
 

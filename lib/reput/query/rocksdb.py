@@ -35,16 +35,13 @@ class KeptOpen:
 
     Args:
         path: the database.
-        root: the store.
         required: column families that it has to have.
         known: all that it may have: a broker opens no others.
     """
 
-    def __init__(
-        self, path: Path, root: Path, required: tuple[str, ...], known: tuple[str, ...] | None = None
-    ) -> None:
+    def __init__(self, path: Path, required: tuple[str, ...], known: tuple[str, ...] | None = None) -> None:
         stack = ExitStack()
-        database = opened(path, required=required, known=known or required, beside=root.parent)
+        database = opened(path, required=required, known=known or required)
         self.database: Database = stack.enter_context(database)
         self._close = weakref.finalize(self, stack.close)  # at the end of the process, too
 
@@ -88,7 +85,7 @@ class RocksQueues:
     def __init__(self, settings: StoreSettings, path: Path) -> None:
         self.path = path
         self._settings = settings
-        self._kept = KeptOpen(path, settings.root, (rocksdbqueue.UNITS, rocksdbqueue.OFFSETS))
+        self._kept = KeptOpen(path, (rocksdbqueue.UNITS, rocksdbqueue.OFFSETS))
 
     @property
     def database(self) -> Database:
@@ -323,7 +320,7 @@ class RocksIndexReader:
 
     def __init__(self, settings: StoreSettings) -> None:
         self._path = settings.root / names.ROCKSDB_STORE
-        self._kept = KeptOpen(self._path, settings.root, (rocksdbindex.ENTRIES,), rocksdbindex.FAMILIES)
+        self._kept = KeptOpen(self._path, (rocksdbindex.ENTRIES,), rocksdbindex.FAMILIES)
 
     def offsets(
         self,

@@ -36,8 +36,10 @@ from reput.recovery.past_end import (
     named,
     units_past,
 )
-from reput.recovery.rocksdb_check import rocksdb_problems
+from reput.recovery.rocksdb_check import index_database_problems, rocksdb_problems
 from reput.recovery.verdict import Verdict, of_check
+from reput.rocksdb import traces
+from reput.rocksdb.installed import is_installed
 from reput.scan.reference import Frame, frame
 from reput.store.ignored_features import ignored_features
 from reput.store.reading import unreadable
@@ -87,8 +89,9 @@ class Check:
         found = [f"the log, and all units but each queue's last: {reads}"]
         if settings.rocksdb.queues is not None and settings.rocksdb.files:
             found.append(f"what is in {settings.rocksdb.queues}/ beside the files, but that it opens")
-        if settings.rocksdb.index:
-            found.append(f"the index in {names.ROCKSDB_STORE}/: `{verify}` compares it")
+        if traces(settings.root / names.ROCKSDB_STORE):
+            opens = "but that it opens" if is_installed() else "for reput[rocksdb] isn't installed"
+            found.append(f"what is in {names.ROCKSDB_STORE}/, {opens}: `{verify}` compares an index in it")
         if missing := missing_config(settings):
             found.append(f"{', '.join(missing)}: not there; a start makes new ones, without what was in them")
         return found
@@ -131,9 +134,10 @@ def check_snapshot(snapshot: Snapshot) -> Check:
     """
     found = [
         *snapshot.problems,
-        *_not_derived(snapshot),
+        *not_derived(snapshot),
         *past_end(snapshot),
         *rocksdb_problems(snapshot),
+        *index_database_problems(snapshot.settings),
         *_unsafe_index_files(snapshot),
     ]
     return Check(snapshot, found)
@@ -149,7 +153,7 @@ class _QueueEnd(NamedTuple):
     place: int
 
 
-def _not_derived(snapshot: Snapshot) -> Iterator[Problem]:
+def not_derived(snapshot: Snapshot) -> Iterator[Problem]:
     """Queues or index that are missing altogether, though the log begins with a message that belongs there.
 
     Raises:
@@ -181,7 +185,7 @@ def _not_derived(snapshot: Snapshot) -> Iterator[Problem]:
             kind="no-queues",
             path=queues,
             expected="queues, for the log has messages",
-            found="none",
+            found="none" if kept is None or kept.exists else "no RocksDB there",
             outcome="consumers get nothing until they are made",
             next_step=steps,
         )

@@ -242,7 +242,9 @@ def _rocksdb_not_read(prediction: Prediction) -> list[str]:
         full = settings.command("recover", "--plan", "--full")
         found.append(f"about {model.kept.units:,} units in {model.kept.directory}: `{full}` reads them")
     if model is None and settings.rocksdb.queues is not None:
-        why = "which are kept beside the files" if settings.rocksdb.files else "which don't open"
+        verify = settings.command("verify")
+        both = f"which are kept beside the files: this plan is of the files, `{verify}` compares both"
+        why = both if settings.rocksdb.files else "which don't open"
         found.append(f"queues in {settings.rocksdb.queues}/, {why}")
     if settings.rocksdb.index:
         found.append(f"the index in {names.ROCKSDB_STORE}/: `{settings.command('verify')}` compares it")

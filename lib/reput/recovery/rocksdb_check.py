@@ -8,10 +8,14 @@ from typing import NamedTuple
 from reput.broker.problem import Problem
 from reput.broker.rocksdb_queues import KeptQueues, Queue, last_units
 from reput.broker.snapshot import Snapshot
-from reput.errors import StoreError
+from reput.config.settings import StoreSettings
+from reput.errors import StoreError, UnsupportedError
+from reput.format import names, rocksdbindex
 from reput.log.end import of_any_release
 from reput.log.segments import discover, without_unwritten_end
 from reput.recovery.past_end import PAST_LOG_END, named
+from reput.rocksdb import opened, traces
+from reput.rocksdb.installed import is_installed
 
 
 class _Odd(NamedTuple):
@@ -52,6 +56,26 @@ def rocksdb_problems(snapshot: Snapshot) -> Iterator[Problem]:
         if odd.queues:
             yield _of_queues(snapshot, kept, odd)
     yield from _checkpoint(snapshot, kept, furthest)
+
+
+def index_database_problems(settings: StoreSettings) -> Iterator[Problem]:
+    """A ``rocksdbstore/`` that doesn't open; nothing where it can't be tried. What is in it isn't read."""
+    directory = settings.root / names.ROCKSDB_STORE
+    if not traces(directory) or not is_installed():
+        return
+    try:
+        with opened(directory, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES):
+            return
+    except (StoreError, UnsupportedError) as error:
+        yield Problem(
+            kind="broken-rocksdbstore",
+            path=str(error.path or directory),
+            expected=str(error.expected or "a RocksDB that opens"),
+            found=str(error.found or error.problem),
+            outcome=f"{error.problem}: what a broker makes of index, timers and half messages isn't known",
+            next_step=f"Bring {directory} back from a copy. The log gives back an index alone: move it away, "
+            f"and `{settings.command('rebuild', '--in-place')}` makes it where broker.conf has it there.",
+        )
 
 
 def _odd_ends() -> _Odd:

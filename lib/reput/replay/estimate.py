@@ -11,7 +11,9 @@ from reput.format import batchconsumequeue, properties
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
+from reput.format.rocksdbindex import MS_AN_HOUR, keys_of
 from reput.log.segments import CommitLog, open_segment
+from reput.replay.unit_runs import ROW as RUN_ROW
 from reput.replay.unit_spill import ROW
 from reput.scan.reference import Frame, frame
 
@@ -19,6 +21,9 @@ _SAMPLED_SEGMENTS = 8
 _SAMPLED_BYTES = 1 << 20
 _SPILL_PER_MESSAGE = 20
 _SPILL_PER_KEY = 4
+#: In a database, a key without what it has in common with the one before it, a value, and their share of what
+#: leads to blocks; before compression, which depends on what is in them.
+_IN_DATABASE, _KEY_IN_DATABASE = 40, 24
 _MARGIN = 1.15
 _FIXED = 64 << 20  # journal, ledger, Spark's checkpoint, and blocks that are only partly filled
 
@@ -29,7 +34,7 @@ class Estimate:
 
     Attributes:
         messages, keys: likely numbers.
-        output_bytes: disk space of queues of all kinds, index files and scratch.
+        output_bytes: disk space of queues of all kinds, index, databases, and what waits for them.
     """
 
     messages: int
@@ -44,14 +49,19 @@ def estimate(
     index: bool,
     bytes_per_batch: int,
     batch_topics: Set[str] = frozenset(),
+    databases: bool = True,
 ) -> Estimate:
     """Sample a megabyte of up to eight segments.
 
     Args:
+        index: of files.
         batch_topics: those with batch queues.
+        databases: those are made that the settings say, with an index only where ``index`` is asked for.
     """
+    queues_in_rocksdb = databases and settings.rocksdb.queues is not None
+    index_in_rocksdb = databases and index and settings.rocksdb.index
     step = max(len(log.segments) // _SAMPLED_SEGMENTS, 1)
-    sampled = messages = keys = batched = 0
+    sampled = messages = keys = batched = key_bytes = 0
     for segment in log.segments[::step][:_SAMPLED_SEGMENTS]:
         opened = open_segment(segment.path, segment.length)
         opened.fetch(0, _SAMPLED_BYTES)
@@ -63,7 +73,10 @@ def estimate(
             if not isinstance(record, Frame):
                 break
             messages += 1
-            keys += _keys(bytes(data[slice(*record.properties)]), settings.dialect.index_tags)
+            raw = bytes(data[slice(*record.properties)])
+            keys += _keys(raw, settings.dialect.index_tags)
+            if index_in_rocksdb:
+                key_bytes += _key_bytes(bytes(data[slice(*record.topic)]), raw)
             if batch_topics:
                 batched += bytes(data[slice(*record.topic)]).decode("utf-8", "replace") in batch_topics
             position += record.size
@@ -75,8 +88,14 @@ def estimate(
     in_batches = int(batched * share)
     batches = max(sum(segment.length for segment in log.segments) / max(bytes_per_batch, 1), 1)
     bit_map = _bit_map(settings)
-    needed = (all_messages - in_batches) * UNIT_LENGTH * _MARGIN
-    needed += in_batches * batchconsumequeue.UNIT_LENGTH * _MARGIN
+    needed = 0.0
+    if settings.rocksdb.files or not queues_in_rocksdb:
+        needed += (all_messages - in_batches) * UNIT_LENGTH * _MARGIN
+        needed += in_batches * batchconsumequeue.UNIT_LENGTH * _MARGIN
+    if queues_in_rocksdb:  # runs stay until the database is there
+        needed += all_messages * (RUN_ROW.itemsize + _IN_DATABASE) * _MARGIN
+    if index_in_rocksdb:
+        needed += (2 * key_bytes + keys * _KEY_IN_DATABASE) * share * _MARGIN
     scratch, waiting = all_messages * _SPILL_PER_MESSAGE + all_keys * _SPILL_PER_KEY, in_batches
     if settings.recovery.queue_ext:
         needed += (all_messages - in_batches) * (HEAD_LENGTH + bit_map) * _MARGIN
@@ -93,6 +112,11 @@ def _keys(raw: bytes, tags: bool) -> int:
     values = properties.parse(raw)
     words = sum(1 for word in values.get(properties.KEYS, b"").split(b" ") if word)
     return words + (properties.UNIQ_KEY in values) + (tags and properties.TAGS in values)
+
+
+def _key_bytes(topic: bytes, raw: bytes) -> int:
+    """Bytes of a message's keys in a database."""
+    return sum(map(len, keys_of(topic, properties.parse(raw), 0, MS_AN_HOUR, 0)))
 
 
 def _bit_map(settings: StoreSettings) -> int:

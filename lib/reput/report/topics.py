@@ -5,16 +5,19 @@ The log isn't read, but for a record's head for each queue: the time of its last
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reput.broker.snapshot import take
 from reput.config.topics import TopicConfig, topic_configs
 from reput.log.segments import discover
+from reput.recovery.check import not_derived
 from reput.report.queues import queue_facts
 
 if TYPE_CHECKING:
+    from reput.broker.problem import Problem
+    from reput.broker.snapshot import Snapshot
     from reput.config.settings import StoreSettings
     from reput.report.facts import QueueFacts
 
@@ -73,22 +76,24 @@ class TopicList:
         topics: those with the most messages first.
         has_config: there is a ``config/topics.json``.
         unreadable: queues whose offsets can't be told.
+        lacking: why there is no queue at all, though the log has messages.
     """
 
     settings: StoreSettings
     topics: tuple[Topic, ...]
     has_config: bool
     unreadable: tuple[QueueFacts, ...] = field(default=())
+    lacking: tuple[Problem, ...] = field(default=())
 
     @property
     def exit_code(self) -> int:
-        """1 where a queue's offsets can't be told."""
-        return int(bool(self.unreadable))
+        """1 where a queue's offsets can't be told, or all queues are missing."""
+        return int(bool(self.unreadable or self.lacking))
 
     @property
     def next_steps(self) -> list[str]:
         """What says more of queues that can't be read."""
-        return [self.settings.command("check")] if self.unreadable else []
+        return [self.settings.command("check")] if self.exit_code else []
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
@@ -97,6 +102,7 @@ class TopicList:
             "rocketmq_version": self.settings.basis.rocketmq_version,
             "settings": self.settings.basis.to_dict(),
             "topics": [topic.to_dict() for topic in self.topics],
+            "findings": [problem.to_dict() for problem in self.lacking],
             "next_steps": self.next_steps,
         }
 
@@ -112,13 +118,21 @@ def topic_list(settings: StoreSettings, topic: str | None = None) -> TopicList:
     """
     configs = topic_configs(settings.config)
     queues: dict[str, list[QueueFacts]] = {}
-    for row in queue_facts(take(settings), discover(settings), None, running=True).rows:
+    snapshot = take(settings)
+    for row in queue_facts(snapshot, discover(settings), None, running=True).rows:
         queues.setdefault(row.topic, []).append(row)
     names = {*queues, *(configs or {})} if topic is None else {topic} & {*queues, *(configs or {})}
     found = [Topic(name, tuple(queues.get(name, ())), (configs or {}).get(name)) for name in names]
     found.sort(key=lambda one: (-one.messages, one.name))
     unreadable = tuple(row for one in found for row in one.queues if row.problem is not None)
-    return TopicList(settings, tuple(found), configs is not None, unreadable)
+    lacking = () if queues or settings.remote is not None else tuple(_lacking(snapshot))
+    return TopicList(settings, tuple(found), configs is not None, unreadable, lacking)
+
+
+def _lacking(snapshot: Snapshot) -> Iterator[Problem]:
+    for problem in (*snapshot.problems, *not_derived(snapshot)):
+        if problem.kind in ("broken-rocksdb", "no-queues"):
+            yield problem
 
 
 def skew(queues: Sequence[QueueFacts]) -> float | None:

@@ -26,6 +26,15 @@ def installed(directory: Path | None = None) -> Any:
     return rocksdict
 
 
+def is_installed() -> bool:
+    """Whether it is."""
+    try:
+        installed()
+    except UnsupportedError:
+        return False
+    return True
+
+
 def not_installed(directory: Path | None = None) -> UnsupportedError:
     """The error where it isn't."""
     return UnsupportedError(

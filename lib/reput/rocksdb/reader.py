@@ -184,7 +184,6 @@ def opened(
     *,
     required: Collection[str] = (),
     known: Collection[str] | None = None,
-    beside: Path | None = None,
     named: Path | None = None,
 ) -> Iterator[Database]:
     """Open a database as it is now; where a broker has it open, what it hasn't flushed is missing.
@@ -193,7 +192,6 @@ def opened(
         directory: the database.
         required: column families that it has to have.
         known: all that it may have; None for any.
-        beside: see :func:`reput.rocksdb.snapshot.caught`.
         named: what errors name, where ``directory`` was caught from it.
 
     Raises:
@@ -205,7 +203,7 @@ def opened(
     rocksdict = installed(shown)
     for tries_left in reversed(range(_TRIES)):
         with ExitStack() as stack:
-            snapshot = stack.enter_context(caught(directory, beside=beside))
+            snapshot = stack.enter_context(caught(directory))
             try:
                 families = rocksdict.Rdict.list_cf(str(snapshot.directory))
                 _check_families(shown, families, required, known)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.errors import OutputError, StoreError
+from reput.format import names
 from reput.store.space import check_free
 from reput.store.temporary import sweep
 
@@ -129,20 +130,21 @@ def torn_at(manifest: Path) -> int | None:
 
 
 @contextmanager
-def caught(directory: Path, *, beside: Path | None = None) -> Iterator[Snapshot]:
+def caught(directory: Path) -> Iterator[Snapshot]:
     """Catch a database as it is; the directory goes with the block.
+
+    It is where temporary files lie. If TMPDIR isn't set, and these are on another file system than the
+    database, where no link can be made, it is beside the store, if that can be written to.
 
     Args:
         directory: the database.
-        beside: a directory on the database's file system, outside the store, for where temporary files lie
-            on another one; links can be made nowhere else.
 
     Raises:
         StoreError: it is no database, a file of it can't be read, or it changed all the time.
         OutputError: there is no room for copies.
     """
     _named_by_current(directory)
-    place = _place(directory, beside)
+    place = _place(directory)
     sweep(place, PREFIX, _OLD_SECONDS)
     try:
         home = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
@@ -230,14 +232,17 @@ def _manifest_stamp(directory: Path, name: str) -> tuple[int, int, int] | None:
     return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
-def _place(directory: Path, beside: Path | None) -> Path:
-    """Where links can be made, else where temporary files lie."""
+def _place(directory: Path) -> Path:
+    """Where temporary files are to be, or where links can be made."""
     usual = Path(tempfile.gettempdir())
-    if beside is not None:
-        with suppress(OSError):
-            device = directory.stat().st_dev
-            if usual.stat().st_dev != device == beside.stat().st_dev and os.access(beside, os.W_OK):
-                return beside
+    if os.environ.get("TMPDIR"):
+        return usual
+    holder = directory.absolute().parent
+    beside = holder.parent.parent if holder.name == names.CONFIG else holder.parent
+    with suppress(OSError):
+        device = directory.stat().st_dev
+        if usual.stat().st_dev != device == beside.stat().st_dev and os.access(beside, os.W_OK):
+            return beside
     return usual
 
 
@@ -246,8 +251,8 @@ def _hold(directory: Path, target: Path) -> int:
     to_copy: list[tuple[str, int]] = []
     try:
         with os.scandir(directory) as entries:
-            names = [entry.name for entry in entries if entry.name.endswith(_HELD)]
-        for name in names:
+            held = [entry.name for entry in entries if entry.name.endswith(_HELD)]
+        for name in held:
             try:
                 os.link(directory / name, target / name)
             except FileExistsError:

@@ -60,9 +60,7 @@ def ranges(settings: StoreSettings, wanted: Wanted) -> Iterator[HourRange]:
     if not wanted.wants_text("file", names.ROCKSDB_STORE):
         return
     low, high = _hours(wanted)
-    with opened(
-        path, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES, beside=settings.root.parent
-    ) as db:
+    with opened(path, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES) as db:
         found = []
         at = db.first(rocksdbindex.ENTRIES, rocksdbindex.value(low))
         while at is not None and (entry := rocksdbindex.parse_key(at[0])) is not None and entry.hour <= high:
@@ -95,9 +93,7 @@ def read(
     schema = arrow_schema(columns, INDEX_COLUMNS)
     path = Path(part.path).parent
     bounds = rocksdbindex.value(part.first), rocksdbindex.value(part.last)
-    with opened(
-        path, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES, beside=path.parent.parent
-    ) as db:
+    with opened(path, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES) as db:
         reads.files += 1
         for keys, values in db.blocks(rocksdbindex.ENTRIES, *bounds):
             reads.read += sum(map(len, values)) + sum(map(len, keys))

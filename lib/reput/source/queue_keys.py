@@ -39,7 +39,7 @@ def ranges(settings: StoreSettings, wanted: Wanted, part_bytes: int) -> Iterator
     if not is_database(path):
         return
     most = max(part_bytes // rocksdbqueue.UNIT_LENGTH, 1)
-    with opened(path, required=_FAMILIES, known=_FAMILIES, beside=settings.root.parent) as db:
+    with opened(path, required=_FAMILIES, known=_FAMILIES) as db:
         for topic, queue_id in _queues(db):
             text = topic.decode("utf-8", "replace")
             if not wanted.wants_text("topic", text) or not _is_read(settings, text):
@@ -77,7 +77,7 @@ def read(part: UnitRange, reads: ReadStatistics) -> Iterator[tuple[NDArray[np.in
     path = Path(part.database or "")
     topic = part.topic.encode("utf-8", "surrogateescape")
     bounds = [rocksdbqueue.unit_key(topic, part.queue_id, at) for at in (part.first, part.last - 1)]
-    with opened(path, required=_FAMILIES, known=_FAMILIES, beside=path.parent.parent) as db:
+    with opened(path, required=_FAMILIES, known=_FAMILIES) as db:
         reads.files += 1
         for keys, values in db.blocks(rocksdbqueue.UNITS, bounds[0], bounds[1] + b"\0"):
             data = b"".join(values)

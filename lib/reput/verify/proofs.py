@@ -286,7 +286,7 @@ class Remembering:
         self._started = time.time_ns()
         self.after.settings = _settings(plan)
         self.after.verified = datetime.now(UTC).isoformat(timespec="seconds")
-        if self._before.settings != self.after.settings or _is_unbound(plan):
+        if self._before.settings != self.after.settings or _unbound(plan) is not None:
             # All is verified again. That the log has lost or changed what was proven is told all the same.
             self._before = replace(self._before, queue_files={}, index_files={})
             self._is_believed = False
@@ -522,7 +522,7 @@ class Remembering:
         segment = next(one for one in self._plan.log.segments if one.base == base)
         whole = ranges[0][0] == segment.base and ranges[-1][1] == segment.base + segment.length
         joined = all(one[1] == other[0] for one, other in pairwise(ranges))
-        if not whole or not joined or not self._is_sealed(segment) or _is_unbound(self._plan):
+        if not whole or not joined or not self._is_sealed(segment) or _unbound(self._plan):
             return
         last_unit, last_timestamp = (-1, 0), 0
         found: dict[_Queue, QueueProof] = {}
@@ -576,6 +576,7 @@ class Remembering:
             self.skipped_bytes,
             self._before.verified or None,
             self.after.first_seen,
+            _unbound(self._plan),
         )
 
     def tell_cut(self, end: int) -> None:
@@ -650,9 +651,11 @@ class Remembering:
         return identity is None or max(int(one) for one in identity[1:3]) > self._started - RACY_NS
 
 
-def _is_unbound(plan: Plan) -> bool:
-    """Whether the store has what no sum binds: records of consumequeue_ext, databases."""
-    return plan.queue_ext or plan.settings.rocksdb != RocksDBSettings()
+def _unbound(plan: Plan) -> str | None:
+    """What the store has that no sum binds, in words; None without it."""
+    if plan.settings.rocksdb != RocksDBSettings():
+        return "what is in RocksDB isn't bound to segments that were verified"
+    return f"{names.CONSUME_QUEUE_EXT} isn't bound to segments that were verified" if plan.queue_ext else None
 
 
 def _of_file(path: str | Path) -> Identity:

@@ -178,6 +178,7 @@ class Remembered:
         bytes_skipped: of log.
         since: when the verification before this one was, ISO 8601; None if there was none.
         first_seen: when each finding was first there, by :func:`finding_key`.
+        whole: why all of the store is read each time, in words; None where it isn't.
     """
 
     segments: int
@@ -186,6 +187,7 @@ class Remembered:
     bytes_skipped: int
     since: str | None
     first_seen: dict[str, str]
+    whole: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready; findings have their own first_seen."""
@@ -195,11 +197,14 @@ class Remembered:
             "bytes_read": self.bytes_read,
             "bytes_skipped": self.bytes_skipped,
             "since": self.since,
+            "whole": self.whole,
         }
 
     @property
     def text(self) -> str:
-        """What wasn't read, and why that is believed; nothing where all was."""
+        """What wasn't read, and why that is believed, or why all was; nothing where it can change."""
+        if self.whole is not None:
+            return f"nothing, each time: {self.whole}"
         if not self.skipped:
             return ""
         return (

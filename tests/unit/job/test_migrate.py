@@ -34,7 +34,7 @@ from tests.rebuilds import tree
 from tests.rocksdbs import writing
 
 
-def run_here(plan: Plan, _spark: object, _listener: object, announce: Callable[[str], None]) -> BatchWriter:
+def run_here(plan: Plan, _spark: object, _listener: object, _announce: object) -> BatchWriter:
     """What :func:`reput.job.run.run` does, without Spark and ledger."""
     from reput.job.databases import carried
 
@@ -50,7 +50,7 @@ def run_here(plan: Plan, _spark: object, _listener: object, announce: Callable[[
     writer.finish()
     if target.in_rocksdb:
         tasks = BatchTasks(Runner(), target, StateFloors({}))
-        databases.make(target, plan.journal, tasks, 2, lambda: carried(plan, announce))
+        databases.make(target, plan.journal, tasks, 2, lambda: carried(plan))
         writer.finish()
     return writer
 
@@ -91,11 +91,14 @@ def contents(directory: Path) -> dict[str, dict[bytes, bytes]]:
         }
 
 
+LIGHT = '{"lmqOffsetTable":{"%LMQ%t@%LMQ%g":4},"offsetTable":{"t@g":{0:1}}}'
+
+
 def unpacked(place: Path) -> GoldenStore:
     store = unpack("5.5.0-tiny", place / "store")
-    del store.manifest["config"]["enableLmq"]  # with it, offsets aren't moved
     store.write_topics_json()
-    (store.root / names.CONFIG / "consumerOffset.json").write_text('{"offsetTable":{"t@g":{0:1}}}')
+    assert store.config["enableLmq"]
+    (store.root / names.CONFIG / "lmqConsumerOffset.json").write_text(LIGHT)
     return store
 
 
@@ -121,6 +124,7 @@ def test_killed_at_any_call(tmp_path: Path, system: Callable[[System], None]) ->
         assert contents(store.root / names.CONSUME_QUEUE) == expected
         written = json.loads((store.root / names.CONFIG / "consumerOffset.json").read_text())
         assert written["dataVersion"]["counter"] == 1
+        assert written["offsetTable"] == {"t@g": {"0": 1}, "%LMQ%t@%LMQ%g": {"0": 4}}
         if last % 2:
             undo(store.root)
             after = tree(store.root, "lock", names.REPUT)
@@ -155,6 +159,7 @@ def test_a_plan_changes_nothing(tmp_path: Path) -> None:
     plan: Any
     plan, _ = plan_migration(asked, "file")
     assert plan.lines == ["storeType=default"]
+    assert any("storeType=defaultRocksDB" in line for line in plan.basis.kept), plan.basis
     assert "consumequeue_rocksdb" in plan.replaces
     plan, _ = plan_migration(asked, "rocksdb")
     assert (plan.already, plan.lines) == (True, [])
@@ -220,28 +225,24 @@ def test_batch_topics_are_read_from_the_bak_too(tmp_path: Path) -> None:
     assert again.config.batch == plan.config.batch
 
 
-@pytest.mark.parametrize(
-    ("name", "to", "file"),
-    [
-        ("5.5.0-tiny", "rocksdb", "lmqConsumerOffset.json"),
-        ("5.5.0-tiny", "rocksdb", "lmqConsumerOffset.json.bak"),
-        ("5.5.0-rocksdb-settings-v1", "file", None),
-    ],
-)
-def test_committed_offsets_are_not_moved_with_light_queues(
-    tmp_path: Path, name: str, to: str, file: str | None
-) -> None:
-    store = unpack(name, tmp_path / "store")
-    asked = options(store)
-    plan_migration(asked, to, estimates=False)
-    conf = store.root.parent / "broker.conf"
-    conf.write_text(f"{conf.read_text()}\nenableLmq=true\n")
-    if file is not None:
-        plan_migration(asked, to, estimates=False)  # nothing to move
-        (store.root / names.CONFIG).mkdir(exist_ok=True)
-        (store.root / names.CONFIG / file).write_text('{"offsetTable":{"t@g":{0:1}}}')
-    with pytest.raises(UnsupportedError, match="enableLmq=true"):
-        plan_migration(asked, to, estimates=False)
+def test_findings_outlast_a_kill_behind_the_swap(tmp_path: Path, system: Callable[[System], None]) -> None:
+    counting = Dying()
+    system(counting)
+    moved(unpack("5.3.3-rocksdb-lmq", tmp_path / "sound" / "store"), "file")
+    already = []
+    for last in (counting.calls - 3, counting.calls - 12):
+        store = unpack("5.3.3-rocksdb-lmq", tmp_path / str(last) / "store")
+        system(Dying(last))
+        with pytest.raises(KilledError):
+            moved(store, "file")
+        system(System())
+        again = moved(store, "file")
+        already.append(again.plan.already)
+        assert again.exit_code == 1
+        assert "lead to other messages" in again.findings[0]
+        assert set(again.findings) <= set(again.plan.lacking)
+    assert already[0]
+    assert moved(store, "file").exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["5.3.3-rocksdb-lmq", "5.5.0-rocksdb-mixed"])
@@ -310,6 +311,7 @@ def test_marks_of_drained_timers_do_not_hinder_a_migration(tmp_path: Path) -> No
 
 def test_files_of_settings_keep_their_other_keys_and_half_surrogate_pairs(tmp_path: Path) -> None:
     of_files = unpacked(tmp_path / "files")
+    del of_files.manifest["config"]["enableLmq"]
     offsets = of_files.root / names.CONFIG / "consumerOffset.json"
     offsets.write_text('{"offsetTable":{"t@g\\ud83d":{0:1}},"groupTopicMap":{"g":["t"]}}')
     plan, _ = plan_migration(options(of_files), "rocksdb", estimates=False)

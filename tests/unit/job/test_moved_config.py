@@ -13,6 +13,7 @@ from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.errors import UnsupportedError
 from reput.format import names
 from reput.job.moved_config import config_move
+from tests import rocksdbs
 from tests.golden.store import unpack
 
 
@@ -86,3 +87,63 @@ def test_a_file_gets_a_counter_that_a_start_imports(counter: int | None, tmp_pat
     older = conf(tmp_path / "then.conf", "5.2.0", storeType="defaultRocksDB")
     with pytest.raises(UnsupportedError, match="from a JSON file into its RocksDB"):
         config_move(tmp_path / "store", conf(tmp_path / "now.conf", "5.2.0"), older)
+
+
+LIGHT = {
+    "dataVersion": {"counter": 4, "timestamp": 9, "stateVersion": 0},
+    "groupTopicMap": {"g": ["t"]},
+    "lmqOffsetTable": {"%LMQ%a@%LMQ%g": 5, "%LMQ%a@b@%LMQ%g": 6, "t@%LMQ%g": 7},
+    "offsetTable": {"t@g": {"0": 1, "3": 2}, "%LMQ%a@g": {"0": 3}, "t@%LMQ%g": {"1": 99}},
+}
+
+
+def test_offsets_of_light_groups_go_into_rocksdb_and_back(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    config = root / "config"
+    config.mkdir(parents=True)
+    files = conf(tmp_path / "files.conf", "5.5.0", enableLmq="true")
+    rocksdb = conf(tmp_path / "rocksdb.conf", "5.5.0", enableLmq="true", storeType="defaultRocksDB")
+    stale = config / "consumerOffset.json"
+    stale.write_text('{"dataVersion":{"counter":70},"offsetTable":{"t@g":{"0":50}}}')
+    assert config_move(root, files, rocksdb).remove == ["config/consumerOffset.json"]
+    assert (config_move(root, rocksdb, rocksdb).write, config_move(root, files, files).write) == ({}, {})
+
+    (config / "lmqConsumerOffset.json.bak").write_text(json.dumps(LIGHT))
+    move = config_move(root, files, rocksdb)
+    assert (list(move.write), move.remove) == (["config/consumerOffset.json"], [])
+    written = json.loads(move.write["config/consumerOffset.json"])
+    joined = {"t@g": {"0": 1, "3": 2}, "%LMQ%a@g": {"0": 3}}
+    joined |= {"%LMQ%a@%LMQ%g": {"0": 5}, "%LMQ%a@b@%LMQ%g": {"0": 6}, "t@%LMQ%g": {"0": 7}}
+    assert written == {
+        "dataVersion": LIGHT["dataVersion"],
+        "groupTopicMap": LIGHT["groupTopicMap"],
+        "offsetTable": joined,
+    }
+    assert any("queue 0's alone" in line and line.endswith("t@%LMQ%g") for line in move.said), move.said
+
+    stale.unlink()
+    offsets = {key: {int(queue): at for queue, at in queues.items()} for key, queues in joined.items()}
+    offsets["%LMQ%a@%LMQ%g"][2] = 8
+    rocksdbs.settings(root, "separate", offsets=offsets, counter=90)
+    move = config_move(root, rocksdb, files)
+    written = json.loads(move.write["config/lmqConsumerOffset.json"])
+    assert "config/consumerOffset.json" not in move.write
+    assert written["dataVersion"]["counter"] > 90
+    assert written["lmqOffsetTable"] == LIGHT["lmqOffsetTable"]
+    assert written["offsetTable"] == {"t@g": {"0": 1, "3": 2}, "%LMQ%a@g": {"0": 3}}
+    assert any(line.endswith("left out: %LMQ%a@%LMQ%g:2") for line in move.said), move.said
+
+
+def test_before_5_3_2_rocksdb_keeps_no_offsets_of_light_groups(tmp_path: Path) -> None:
+    config = tmp_path / "store" / "config"
+    config.mkdir(parents=True)
+    switches = {"transferOffsetJsonToRocksdb": "true", "enableLmq": "true"}
+    files = conf(tmp_path / "files.conf", "5.3.1", **switches)
+    rocksdb = conf(tmp_path / "rocksdb.conf", "5.3.1", storeType="defaultRocksDB", **switches)
+    path = config / "lmqConsumerOffset.json"
+    path.write_text(json.dumps(LIGHT))
+    with pytest.raises(UnsupportedError, match="offsets of light groups nowhere"):
+        config_move(tmp_path / "store", files, rocksdb)
+    path.write_text(json.dumps({**LIGHT, "lmqOffsetTable": {}}))
+    written = config_move(tmp_path / "store", files, rocksdb).write["config/consumerOffset.json"]
+    assert json.loads(written)["offsetTable"] == {"t@g": {"0": 1, "3": 2}, "%LMQ%a@g": {"0": 3}}

@@ -150,7 +150,11 @@ def test_a_torn_database_beside_files_is_one_problem(name: str, lost: str, tmp_p
         lost
     )
     said = [one for one in store.plan().not_read if one.startswith("queues in")]
-    assert said == [f"queues in {directory.name}/, which are kept beside the files"]
+    (line,) = said
+    assert line.startswith(
+        f"queues in {directory.name}/, which are kept beside the files: this plan is of the files"
+    )
+    assert "`reput verify" in line
 
 
 def test_releases_before_5_3_2_dispatch_nothing_after_a_clean_stop(tmp_path: Path) -> None:
@@ -324,6 +328,23 @@ def test_a_torn_rocksdb_stops_the_start(tmp_path: Path, tear: object) -> None:
     assert not found.prediction.starts
     assert found.verdict.sort is Sort.DOES_NOT_START
     assert any("--in-place" in step for step in found.next_steps)
+
+
+@pytest.mark.parametrize("tear", [_without_current, _without_table, _foreign_family])
+def test_a_torn_rocksdbstore_is_said(tmp_path: Path, tear: object) -> None:
+    store = Store("5.5.0-rocksdb-index", tmp_path)
+    directory = store.root / names.ROCKSDB_STORE
+    check = store.check()
+    assert "broken-rocksdbstore" not in [one.kind for one in check.problems]
+    assert any(line.startswith("what is in rocksdbstore/, but that it opens") for line in check.not_read)
+    if tear is _foreign_family:
+        with writing(directory, "timer", "trans", "foreign"):
+            pass
+    else:
+        tear(directory)  # type: ignore[operator]
+    (problem,) = [one for one in store.check().problems if one.kind == "broken-rocksdbstore"]
+    assert Path(problem.path).is_relative_to(directory)
+    assert not problem.stops
 
 
 def test_a_block_that_cannot_be_read_is_a_finding_and_no_stop(store: Store) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reput.config.settings import RocksDBSettings
+from reput.format import names
 from reput.format.commitlog import Record
 from reput.replay.estimate import Estimate, estimate
 from tests.local import Store, in_log_order, rebuild_locally, tree, write_store
@@ -63,6 +66,27 @@ def test_it_is_enough_for_what_is_written_in_log_order(batch: tuple[str, ...], t
     assert sum(map(len, tree(tmp_path / "out").values())) < found.output_bytes
     # A unit of 46 bytes in the place of one of 20, or a record of 20; and 48 bytes of scratch.
     assert found.output_bytes - guess(store).output_bytes >= 500 * (48 + (26 if batch else 20))
+
+
+@pytest.mark.parametrize("files", [True, False])
+def test_it_is_enough_for_databases_and_what_waits_for_them(files: bool, tmp_path: Path) -> None:
+    plain = store_of(tmp_path, 3000)
+    rocksdb = RocksDBSettings(names.CONSUME_QUEUE, files=files, index=True)
+    store = Store(plain.root, replace(plain.settings, rocksdb=rocksdb), plain.selection)
+    found = guess(store).output_bytes
+    out = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("reput.output.rocksdb.databases.files.remove_tree", lambda _path: None)
+        rebuild_locally(store, out)
+    waiting = sum(
+        path.stat().st_size for path in (out / names.REPUT / names.ROCKSDB).rglob("*") if path.is_file()
+    )
+    assert waiting > 3000 * 36
+    assert sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) < found
+    # A run and a unit of the database for each message, and keys twice.
+    assert found - guess(plain).output_bytes > 3000 * (36 + 30 - (0 if files else 20) + 2 * 4 * 30)
+    alone = estimate(store.settings, store.log, index=True, bytes_per_batch=GIB, databases=False)
+    assert alone == guess(plain)
 
 
 def test_nothing_to_sample(tmp_path: Path) -> None:

@@ -142,21 +142,41 @@ def test_a_live_one_is_read_as_it_was_at_some_moment(tmp_path: Path) -> None:
     assert len(set(counts)) > 3, "it was written meanwhile"
 
 
-def test_it_is_copied_where_no_link_can_be_made(sound: Path, elsewhere: Path) -> None:
+def test_it_is_copied_where_no_link_can_be_made(
+    sound: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert elsewhere.stat().st_dev != sound.stat().st_dev
     before = facts(sound)
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
     with opened(sound) as db:
         assert db.copied >= largest(sound).stat().st_size
         assert facts(sound) == before, "no link"
         assert sum(len(keys) for keys, _ in db.blocks("default")) == COUNT
     assert not left()
-    with opened(sound, beside=sound.parent) as db:
-        assert db.copied == 0
-        assert [one for one in sound.parent.iterdir() if one.name.startswith(PREFIX)]
-    assert not [one for one in sound.parent.iterdir() if one.name.startswith(PREFIX)]
+    assert not left()
 
 
-def test_copies_that_do_not_fit_are_refused(sound: Path, elsewhere: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["consumequeue", "config/topics"])
+def test_it_is_linked_beside_the_store_where_temporary_files_are_elsewhere(
+    name: str, sound: Path, elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = shutil.copytree(sound, tmp_path / "store" / name)
+
+    def made() -> list[Path]:
+        return [path.parent for path in tmp_path.rglob(f"{PREFIX}*")]
+
+    monkeypatch.delenv("TMPDIR", raising=False)
+    with opened(directory) as db:
+        assert (db.copied, made(), left()) == (0, [tmp_path], [])
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
+    with opened(directory) as db:
+        assert (db.copied > 0, made(), len(left())) == (True, [], 1)
+
+
+def test_copies_that_do_not_fit_are_refused(
+    sound: Path, elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
     big = shutil.copytree(sound, tmp_path / "db")
     os.truncate(largest(big), 8 << 40)  # a hole
     with pytest.raises(ReputError, match="copies of files of"), opened(big):
