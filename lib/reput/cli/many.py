@@ -338,7 +338,8 @@ def _worker(session: Callable[[], SparkSession], how: How) -> Callable[[Job], Re
             return run_on(job.place.host, runner(), job, again)
         if isinstance(job.options, RebuildOptions):
             return rebuild(job.options, session)
-        with borrowed(job.options.store, derived=True) as store:
+        known = {} if again is None else again.known_files
+        with borrowed(job.options.store, derived=True, known=known) as store:
             options = replace(job.options, store=store)
             return verify(options, session) if again is None else verify_again(options, again, session)
 
@@ -440,6 +441,10 @@ class Night:
             read = sum(row.get("bytes_read") or 0 for row in self.rows)
             skipped = sum(row.get("bytes_skipped") or 0 for row in self.rows)
             yield f"  read       {human(read)}; {human(skipped)} of log as it was when it was verified"
+            asked = sum(row.get("requests") or 0 for row in self.rows)
+            if asked:
+                fetched = sum(row.get("bytes_fetched") or 0 for row in self.rows)
+                yield f"  fetched    {human(fetched)} by {counted(asked, 'request')}"
             done = len(self._jobs) - len(self.todo)
             if done:
                 yield f"  continued  {counted(done, 'store')} had their rows already"

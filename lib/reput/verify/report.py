@@ -12,6 +12,7 @@ from reput.errors import Fact, Finding
 from reput.format import names
 from reput.next_command import next_command
 from reput.remote import with_urls
+from reput.remote.tally import Spent
 from reput.replay.stranded import save_steps
 from reput.verify.plan import VerifyOptions
 from reput.words import counted
@@ -178,6 +179,7 @@ class Remembered:
         bytes_skipped: of log.
         since: when the verification before this one was, ISO 8601; None if there was none.
         first_seen: when each finding was first there, by :func:`finding_key`.
+        spent: what the server of a store elsewhere was asked in all; None for a store here.
     """
 
     segments: int
@@ -186,6 +188,7 @@ class Remembered:
     bytes_skipped: int
     since: str | None
     first_seen: dict[str, str]
+    spent: Spent | None = None
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready; findings have their own first_seen."""
@@ -195,6 +198,8 @@ class Remembered:
             "bytes_read": self.bytes_read,
             "bytes_skipped": self.bytes_skipped,
             "since": self.since,
+            "requests": None if self.spent is None else self.spent.requests,
+            "bytes_fetched": None if self.spent is None else self.spent.fetched,
         }
 
     @property
