@@ -51,7 +51,7 @@ from reput.verify.outside import Outside, Seen
 from reput.verify.plan import Plan, queues_on_disk
 from reput.verify.queue_reader import QueueReader
 from reput.verify.report import LOG, Difference, Note, Remembered, finding_key
-from reput.verify.sums import MODULUS, Sum, added, mixed_entries, unit_sum
+from reput.verify.sums import MODULUS, Sum, added, mixed_entries, sums_by, unit_sum
 from reput.verify.tasks import PartChecked, in_waves, of_each, sha256_of
 from reput.verify.units import Unit, UnitRange
 
@@ -824,15 +824,10 @@ def _entries_of(
         words["seconds"].astype(np.int64),
     )
     mixed = mixed_entries(entries, infos)
-    bases = [base for base, _ in bounds]
-    sums: dict[int, Sum] = {}
-    for at in np.unique(np.searchsorted(bases, position, "right") - 1).tolist():
-        if at < 0:
-            continue
-        base, end = bounds[at]
-        mine = (position >= base) & (position < end)
-        if mine.any():
-            sums[base] = int(mine.sum()), int(mixed[mine].sum(dtype=np.uint64))
+    bases, ends = np.array(bounds, np.int64).T
+    at = np.searchsorted(bases, position, "right") - 1
+    at[position >= ends[at]] = -1
+    sums = {int(bases[number]): one for number, one in sums_by(at, mixed).items() if number >= 0}
     starts = np.arange(0, len(position), BLOCK)
     if not len(starts):
         return sums, position, position
