@@ -1,6 +1,7 @@
 """``python -m bench.remote``: a log here and the same in an object store, rebuilt in turn in one session.
 
-The server, versitygw, runs on the same cores. Prints a line per rebuild, and one of JSON.
+Third in each turn comes a restore from there, which copies the log as well; beside it, a copy of the log
+alone by ``cp``. The server, versitygw, runs on the same cores. Prints a line per run, and one of JSON.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import argparse
 import json
 import os
 import shutil
+import subprocess
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 
@@ -18,6 +21,9 @@ from bench.errors import BenchError, say
 from bench.generate import log_directory, warm_page_cache, write_log
 from bench.warm import rebuilds
 from reput.config.stand_in import here
+from reput.job import RebuildOptions
+from reput.job.restore import restore
+from reput.spark.sessions import session
 from reput.store.compare import compare
 from tests.remote.gateway import gateway
 
@@ -38,7 +44,7 @@ def main() -> None:
         with gateway(work) as server:
             os.environ |= server.environment()
             url = server.upload(log.store, "store")
-            seconds: dict[str, list[float]] = {"local": [], "s3": []}
+            seconds: dict[str, list[float]] = {"local": [], "s3": [], "restore": [], "copy": []}
             for number in range(options.repeat + 1):
                 outs = {}
                 for name, store in (("local", log.store), ("s3", Path(url))):
@@ -53,13 +59,44 @@ def main() -> None:
                     say(f"{name}: {took:.2f} s{'' if number else ', not counted'}")
                     if number:
                         seconds[name].append(took)
-                found = compare(outs["local"], outs["s3"])
-                if found.differences:
-                    raise BenchError(f"other bytes: {found.differences[0]}")
+                outs["restore"] = home / "out-restore"
+                took = restored(url, outs["restore"])
+                copied = copy(log.store, home / "out-copy")
+                say(f"restore: {took:.2f} s; a copy here: {copied:.2f} s{'' if number else ', not counted'}")
+                if number:
+                    seconds["restore"].append(took)
+                    seconds["copy"].append(copied)
+                for name in ("s3", "restore"):
+                    found = compare(outs["local"], outs[name])
+                    if found.differences:
+                        raise BenchError(f"{name}: other bytes: {found.differences[0]}")
     finally:
         shutil.rmtree(work)
-    local, elsewhere = (median(seconds[name]) for name in ("local", "s3"))
-    print(json.dumps({"bytes": log.end, **seconds, "rate_of_local": round(local / elsewhere, 3)}))
+    local, *others = (median(seconds[name]) for name in ("local", "s3", "restore"))
+    rates = {"rate_of_local": round(local / others[0], 3), "restore_of_local": round(local / others[1], 3)}
+    print(json.dumps({"bytes": log.end, **seconds, **rates}))
+
+
+def restored(url: str, out: Path) -> float:
+    """Restore a store from elsewhere; the seconds that it took."""
+    shutil.rmtree(out, ignore_errors=True)
+    options = RebuildOptions(store=Path(), out=out, rocketmq_version=_VERSION)
+    began = time.perf_counter()
+    done = restore(url, options, lambda: session("reput bench", "local[2]"))
+    if done.exit_code:
+        raise BenchError(f"restore: exit code {done.exit_code}")
+    return time.perf_counter() - began
+
+
+def copy(store: Path, out: Path) -> float:
+    """Copy a store's log here, and flush it; the seconds that it took."""
+    shutil.rmtree(out, ignore_errors=True)
+    began = time.perf_counter()
+    subprocess.run(["cp", "-r", store, out], check=True)
+    subprocess.run(["sync", "-f", out], check=True)
+    took = time.perf_counter() - began
+    shutil.rmtree(out)
+    return took
 
 
 if __name__ == "__main__":

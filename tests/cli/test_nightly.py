@@ -126,6 +126,10 @@ def test_night_by_night(spark: SparkSession, tmp_path: Path, monkeypatch: pytest
         assert done.code == 0, done.stderr
         assert json.loads(done.stdout)["remembered"]["segments_skipped"] == skipped
     assert reput(*alone, "--queue", "Orders").code == 2
+    other = reput("verify", stores[1].root, *alone[2:])
+    assert other.code == 2
+    assert str(harmed) in other.stderr.replace("\n", "")
+    assert str(stores[1].root) in other.stderr.replace("\n", "")
 
 
 @pytest.mark.spark

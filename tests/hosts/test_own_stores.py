@@ -166,7 +166,8 @@ def test_a_store_is_harmed_and_a_host_has_no_executor(place: Place) -> None:
         file.write(bytes(20))
     address = place.host("node-4").address
     stores = (f"{address}:{_STORE}", f"node-2:{_STORE}", f"node-3:{_STORE}", f"node-1:{_STORE}")
-    code, stdout = (submitted := place.submit("verify_many", *stores)).wait()
+    night = (*stores, "--history", f"{OWN}/history")
+    code, stdout = (submitted := place.submit("verify_many", *night)).wait()
     with lost.open("r+b") as file:
         file.write(held)
     assert code == 2, submitted.said
@@ -178,6 +179,15 @@ def test_a_store_is_harmed_and_a_host_has_no_executor(place: Place) -> None:
     ]
     assert found["node-1"]["error"] == "no executor is on this host"
     assert found["node-1"]["path"] == _STORE
+    # The next night: what was proven went to each host and came back.
+    code, stdout = (submitted := place.submit("verify_many", *night)).wait()
+    assert code == 2, submitted.said
+    later = _by_host(stdout)
+    assert {name: one["exit_code"] for name, one in later.items()} == {**codes, "node-3": 0}
+    for name in (address, "node-2", "node-3"):
+        assert later[name]["remembered"]["segments_skipped"] > 0
+        assert later[name]["remembered"]["requests"] is None
+        assert later[name]["messages"] == found[name]["messages"]
     place.assert_no_command_runs()
 
 

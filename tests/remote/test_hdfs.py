@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from reput.format import names
+from reput.remote.client import _Hdfs as Hdfs
 from reput.store.compare import compare
 from tests.golden.store import unpack
 from tests.rebuilds import Command, environment, run, tree
 from tests.remote.hdfs import hdfs, upload
+from tests.remote.nights import facts, night, watched, with_consumers
 
 
 def test_no_name_node(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,25 +60,48 @@ def test_a_store_in_hdfs(command: Command, tmp_path: Path, monkeypatch: pytest.M
         for name in (names.COMMIT_LOG, names.CONFIG):
             assert tree(restored / name) == tree(store.root / name)
 
+        # Nights: files of the same size and time of change aren't read again.
+        at_night = with_consumers(unpack(store.name, tmp_path / "night" / "store"))
+        night_url = upload(file_system, at_night.root, "/broker-b/store")
+        client = Client(file_system)
+        with monkeypatch.context() as patched:
+            read = watched(patched, Hdfs)
+            first, _, left = night(at_night, night_url, None, read)
+            whole = read.derived(names.CONSUME_QUEUE)
+            queue = max((at_night.root / names.CONSUME_QUEUE).rglob("0" * 20))
+            name = queue.relative_to(at_night.root).as_posix()
+            data = bytearray(queue.read_bytes())
+            data[7] ^= 1
+            for content, found in ((queue.read_bytes(), []), (data, [("wrong-unit", f"{night_url}/{name}")])):
+                with client.create(f"/broker-b/store/{name}", WriteOptions(1, overwrite=True)) as out:
+                    out.write(bytes(content))
+                later, said, left = night(at_night, night_url, left, read)
+                assert said == found
+                assert name in read.derived(names.CONSUME_QUEUE)
+                assert len(read.derived(names.CONSUME_QUEUE)) < len(whole)
+                assert len(read.segments) == 1 + len(found)
+                if not found:
+                    assert facts(later) == facts(first)
+
         told = command("stats", f"{file_system}/nothing")
         assert told.code == 2
         assert f"{file_system}/nothing: it isn't there" in told.stderr
 
-        client = Client(file_system)
-        first = f"/broker-a/store/{names.COMMIT_LOG}/{names.offset_name(0)}"
+        first_segment = f"/broker-a/store/{names.COMMIT_LOG}/{names.offset_name(0)}"
         began = RemoteSegment.__init__
 
         def change(self: RemoteSegment, *arguments: object, **more: object) -> None:
             monkeypatch.setattr(RemoteSegment, "__init__", began)
-            with client.create(first, WriteOptions(replication=1, overwrite=True)) as out:
+            with client.create(first_segment, WriteOptions(replication=1, overwrite=True)) as out:
                 out.write(b"another one")
             began(self, *arguments, **more)  # type: ignore[arg-type]
 
         monkeypatch.setattr(RemoteSegment, "__init__", change)
         told = command("stats", url)
         assert told.code == 2
-        assert f"{file_system}{first}: it has changed since the run was planned" in told.stderr.replace(
-            "\n", " "
+        assert (
+            f"{file_system}{first_segment}: it has changed since the run was planned"
+            in told.stderr.replace("\n", " ")
         )
 
     told = command("stats", url)

@@ -1,4 +1,4 @@
-"""Nights of a store in an object store: segments are told by their ETags, and not read again."""
+"""Nights of a store in an object store: what is as it was by its ETag isn't read again."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from pathlib import Path
 import obstore
 import pytest
 
-from reput.config.stand_in import borrowed
 from reput.format import names
-from reput.remote import client, with_urls
-from reput.replay.runner import InlineRunner
-from reput.verify.plan import VerifyOptions, prepare
-from reput.verify.proofs import CHANGED, Proofs, Remembering
+from reput.remote import client
+from reput.verify.proofs import CHANGED, REPLACED
 from reput.verify.report import Report
-from reput.verify.run import check
 from tests.golden.store import GoldenStore, unpack
 from tests.remote import gateway as servers
 from tests.remote.gateway import Gateway, s3
+from tests.remote.nights import Asked, facts, night, watched, with_consumers
 
 pytestmark = [
     pytest.mark.slow,  # the server is built, once per user
@@ -32,35 +29,8 @@ def _credentials(credentials: Callable[..., None]) -> None:
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the segments that are read, one for each request."""
-    asked: list[str] = []
-    real = client._ObjectStore.read
-
-    def reading(self: client._ObjectStore, file: client.RemoteFile, start: int, stop: int) -> memoryview:
-        if file.name.startswith(names.COMMIT_LOG):
-            asked.append(file.name)
-        return real(self, file, start, stop)
-
-    monkeypatch.setattr(client._ObjectStore, "read", reading)
-    return asked
-
-
-def night(
-    store: GoldenStore, url: str, before: Proofs | None, read: list[str], **how: bool
-) -> tuple[Report, list[tuple[str, str]], Proofs]:
-    """A run, (kind, path) of what it found, and what it leaves; ``read`` gets what was read once it began."""
-    proven = Remembering(before, **how)
-    conf = store.root.parent / "broker.conf"
-    with borrowed(Path(url), derived=True) as root:
-        options = VerifyOptions(root, broker_conf=conf, rocketmq_version=store.version)
-        plan = prepare(options)  # which looks into segments to see what release wrote them
-        read.clear()
-        report = check(plan, InlineRunner(), proven=proven)
-        found = [(one.kind, with_urls(one.path)) for one in report.findings]
-        assert root.exists()
-    assert not root.parent.exists()
-    return report, found, Proofs.decode(proven.after.encode(), Path("proofs"))
+def read(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    return watched(monkeypatch, client._ObjectStore)
 
 
 def skipped(report: Report) -> int:
@@ -68,10 +38,17 @@ def skipped(report: Report) -> int:
     return report.remembered.skipped
 
 
-def test_nights(gateway: Gateway, tmp_path: Path, read: list[str]) -> None:
-    store = unpack("5.3.3-mixed", tmp_path / "store")
-    store.write_topics_json()
-    store.write_broker_conf(tmp_path / "broker.conf")
+def index_read(read: Asked) -> set[str]:
+    """The index files of which something was read; evidence of settings is looked for in three of them."""
+    return {Path(name).name for name in read.derived(names.INDEX)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GoldenStore:
+    return with_consumers(unpack("5.3.3-mixed", tmp_path / "store"))
+
+
+def test_nights(gateway: Gateway, tmp_path: Path, store: GoldenStore, read: Asked) -> None:
     prefix = f"{tmp_path.name}/store"
     url = gateway.upload(store.root, prefix)
     segments = sorted(path.name for path in (store.root / names.COMMIT_LOG).iterdir())
@@ -79,22 +56,24 @@ def test_nights(gateway: Gateway, tmp_path: Path, read: list[str]) -> None:
 
     first, found, left = night(store, url, None, read)
     assert (found, skipped(first)) == ([], 0)
-    assert {Path(name).name for name in read} == set(segments)
+    assert read.segments == set(segments)
+    assert len(read.derived(names.INDEX)) == len(list((store.root / names.INDEX).iterdir()))
 
     second, found, left = night(store, url, left, read)
     assert (found, skipped(second)) == ([], len(segments) - 1)
-    assert {Path(name).name for name in read} == {segments[-1]}
-    assert second.messages == first.messages
+    assert read.segments == {segments[-1]}
+    assert facts(second) == facts(first)
 
-    # A copy of the same bytes is another object, of which only its own bytes tell: here they are the same.
+    # A copy of the same bytes is another object, which is verified again; that it is another one is a note.
     name = f"{prefix}/{names.COMMIT_LOG}/{segments[1]}"
-    data = bytearray((store.root / names.COMMIT_LOG / segments[1]).read_bytes())
+    sound = (store.root / names.COMMIT_LOG / segments[1]).read_bytes()
+    data = bytearray(sound)
     data[len(data) // 2] ^= 1
     obstore.put(bucket, name, bytes(data))
     third, found, left = night(store, url, left, read)
     assert found[0] == (CHANGED, f"{url}/{names.COMMIT_LOG}/{segments[1]}")
     assert len(found) > 1
-    assert {Path(one).name for one in read} == {segments[1], segments[-1]}
+    assert read.segments == {segments[1], segments[-1]}
     fourth, again, left = night(store, url, left, read)
     assert again == found
     assert third.remembered is not None
@@ -102,7 +81,7 @@ def test_nights(gateway: Gateway, tmp_path: Path, read: list[str]) -> None:
     assert third.remembered.first_seen == fourth.remembered.first_seen
 
     # A unit turns.
-    obstore.put(bucket, name, (store.root / names.COMMIT_LOG / segments[1]).read_bytes())
+    obstore.put(bucket, name, sound)
     _, found, left = night(store, url, left, read, anew=True)
     assert found == []
     queue = min((store.root / names.CONSUME_QUEUE).rglob("0" * 20))
@@ -119,4 +98,70 @@ def test_nights(gateway: Gateway, tmp_path: Path, read: list[str]) -> None:
     assert CHANGED not in {kind for kind, _ in found}
     assert skipped(report) == len(segments) - 2
     night(store, url, left, read, read_all=True)
-    assert {Path(one).name for one in read} == set(segments[1:])
+    assert read.segments == set(segments[1:])
+
+
+def test_only_changed_queue_and_index_files_are_fetched(
+    gateway: Gateway, tmp_path: Path, store: GoldenStore, read: Asked
+) -> None:
+    prefix = f"{tmp_path.name}/store"
+    last = max((store.root / names.COMMIT_LOG).iterdir())
+    moved = last.rename(tmp_path / "last")
+    url = gateway.upload(store.root, prefix)
+    bucket = s3(gateway)
+    _, _, left = night(store, url, None, read)
+    whole = read.derived(names.CONSUME_QUEUE)
+
+    # The log grows by a segment, with an index file that was touched, and one of a queue.
+    obstore.put(bucket, f"{prefix}/{names.COMMIT_LOG}/{last.name}", moved.read_bytes())
+    indexed = sorted((store.root / names.INDEX).iterdir())
+    assert len(indexed) > 3
+    queue = max((store.root / names.CONSUME_QUEUE).rglob("0" * 20))
+    for path in (indexed[-1], queue):
+        obstore.put(bucket, f"{prefix}/{path.relative_to(store.root).as_posix()}", path.read_bytes())
+    second, found, left = night(store, url, left, read)
+    assert found == []
+    assert index_read(read) <= {indexed[0].name, indexed[-2].name, indexed[-1].name}
+    assert queue.relative_to(store.root).as_posix() in read.derived(names.CONSUME_QUEUE)
+    anew, _, _ = night(store, url, left, read, anew=True)
+    assert read.derived(names.CONSUME_QUEUE) == whole
+    assert facts(second) == facts(anew)
+
+    # Nothing changes: what the last segment's messages have is read, and what shows the settings.
+    third, _, left = night(store, url, left, read)
+    assert facts(third) == facts(anew)
+    assert index_read(read) <= {indexed[0].name, indexed[-2].name, indexed[-1].name}
+
+    # The head expires: units before a queue's first message are looked at where they weren't yet.
+    first = min((store.root / names.COMMIT_LOG).iterdir()).name
+    obstore.delete(bucket, f"{prefix}/{names.COMMIT_LOG}/{first}")
+    for _ in range(2):
+        fourth, _, left = night(store, url, left, read)
+        anew, _, _ = night(store, url, left, read, anew=True)
+        assert facts(fourth) == facts(anew)
+
+    # A file goes while a night reads: the object that was listed is read, or none.
+    obstore.put(bucket, f"{prefix}/{path.relative_to(store.root).as_posix()}", bytes(len(path.read_bytes())))
+    fifth, _, _ = night(store, url, left, read)
+    anew, _, _ = night(store, url, left, read, anew=True)
+    assert facts(fifth) == facts(anew)
+    assert fifth.findings
+
+
+def test_a_copy_of_a_segment_is_a_note(
+    gateway: Gateway, tmp_path: Path, store: GoldenStore, read: Asked
+) -> None:
+    # Bytes that a server stores anew have their ETag from them, unless it was put in parts.
+    url = gateway.upload(store.root, f"{tmp_path.name}/store")
+    segment = min((store.root / names.COMMIT_LOG).iterdir()).name
+    _, _, left = night(store, url, None, read)
+    base = int(segment)
+    size, pin = left.segments[base].identity or (0, "")
+    left.segments[base].identity = (size, 'ETag "put-in-parts-2"')
+    report, found, left = night(store, url, left, read)
+    assert found == []
+    assert segment in read.segments
+    (note,) = [one for one in report.notes if one.kind == REPLACED]
+    assert f'another object ({pin}, was "put-in-parts-2")' in note.text
+    report, found, _ = night(store, url, left, read)
+    assert (found, [one for one in report.notes if one.kind == REPLACED]) == ([], [])

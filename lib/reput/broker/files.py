@@ -23,7 +23,9 @@ from reput.broker.problem import Problem
 from reput.config.dialect import Recovery
 from reput.errors import StoreError
 from reput.remote import remote_store
+from reput.remote.left_out import have
 from reput.store.listing import entries_in
+from reput.store.reading import pread
 
 # What Long.parseLong takes, of ASCII.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
@@ -310,7 +312,7 @@ def records_of(path: Path, kind: np.dtype[Any], count: int, offset: int) -> NDAr
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        data = os.pread(fd, count * kind.itemsize, offset)
+        data = pread(path, fd, count * kind.itemsize, offset)
     finally:
         os.close(fd)
     return np.frombuffer(data, kind, len(data) // kind.itemsize)
@@ -318,5 +320,6 @@ def records_of(path: Path, kind: np.dtype[Any], count: int, offset: int) -> NDAr
 
 def mapped(path: Path, size: int) -> NDArray[np.uint8]:
     """uint8[size]: a file, mapped to be read."""
+    have(path, 0, size)
     with open(path, "rb") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ), np.uint8)

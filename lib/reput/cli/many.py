@@ -338,7 +338,8 @@ def _worker(session: Callable[[], SparkSession], how: How) -> Callable[[Job], Re
             return run_on(job.place.host, runner(), job, again)
         if isinstance(job.options, RebuildOptions):
             return rebuild(job.options, session)
-        with borrowed(job.options.store, derived=True) as store:
+        known = {} if again is None else again.known_files
+        with borrowed(job.options.store, derived=True, known=known) as store:
             options = replace(job.options, store=store)
             return verify(options, session) if again is None else verify_again(options, again, session)
 
@@ -446,6 +447,10 @@ class Night:
                     f"  whole      {counted(whole, 'store')} each time: what is in RocksDB, or in "
                     "consumequeue_ext, isn't bound to segments that were verified"
                 )
+            asked = sum(row.get("requests") or 0 for row in self.rows)
+            if asked:
+                fetched = sum(row.get("bytes_fetched") or 0 for row in self.rows)
+                yield f"  fetched    {human(fetched)} by {counted(asked, 'request')}"
             done = len(self._jobs) - len(self.todo)
             if done:
                 yield f"  continued  {counted(done, 'store')} had their rows already"

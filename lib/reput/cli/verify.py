@@ -31,6 +31,7 @@ from reput.cli.output import (
 )
 from reput.config.stand_in import here
 from reput.errors import OutputError, SettingsError
+from reput.remote.place import is_url, url_of
 from reput.spark.java import check_spark
 from reput.store.files import new_file, reporting, write_atomically
 from reput.store.space import human
@@ -38,7 +39,7 @@ from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.job.nightly import Again
-    from reput.verify import Difference, Report, VerifyOptions
+    from reput.verify import Difference, Report
 
 _EXAMPLES = """**Examples**
 
@@ -99,7 +100,11 @@ def verify_command(
     from reput.verify import VerifyOptions, verify, verify_against
 
     with Output(as_json, interrupted="nothing was changed") as output:
-        store = here(store, derived=True)
+        again = None
+        if proofs is not None or everything or digests:
+            alone = against is None and not queue
+            again = _again(store, proofs, alone=alone, everything=everything, digests=digests)
+        store = here(store, derived=True, known={} if again is None else again.known_files)
         options = VerifyOptions(
             store=store,
             against=None if against is None else here(against, derived=True),
@@ -109,13 +114,11 @@ def verify_command(
             index=not no_index,
         )
         kept = None
-        if proofs is not None or everything or digests:
-            again = _again(options, proofs, everything=everything, digests=digests)
         check_spark()
         if against is None:
             warn_of_unknown(store, queue)
         with ProgressDisplay("verifying") as display:
-            if proofs is not None:
+            if again is not None:
                 kept = verify_again(
                     options,
                     again,
@@ -136,11 +139,15 @@ def verify_command(
     output.show(report if kept is None else kept, _lines(report))
 
 
-def _again(options: VerifyOptions, proofs: Path | None, *, everything: bool, digests: bool) -> Again:
+def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, digests: bool) -> Again:
     """What the verification goes on from.
 
+    Args:
+        store: its directory or URL.
+        alone: all of it is to be verified, against its log.
+
     Raises:
-        SettingsError: options don't go together, or what is in the file can't be read.
+        SettingsError: options don't go together, or what is in the file can't be read, or is another store's.
         OutputError: the file can't be written there.
     """
     from reput.job.nightly import Again
@@ -152,17 +159,27 @@ def _again(options: VerifyOptions, proofs: Path | None, *, everything: bool, dig
             expected="--proofs FILE with them",
             found="none",
         )
-    if options.against is not None or options.queues:
+    if not alone:
         raise SettingsError(
             "proofs are of a whole store against its log",
             expected="--proofs without --against and --queue",
-            found="--against" if options.against is not None else "--queue",
+            found="--against or --queue",
         )
-    new_file(proofs, options.store, force=True)
+    place = url_of(store) if is_url(store) else str(store.absolute())
+    new_file(proofs, None if is_url(store) else store, force=True)
     if proofs.exists():
         with reporting("what was proven before can't be read", proofs):
             data = proofs.read_bytes()
-        return Again(Proofs.decode(data, proofs, any_format=True), everything, digests)
+        before = Proofs.decode(data, proofs, any_format=True)
+        if before.place not in ("", place):
+            raise SettingsError(
+                "this is what was proven of another store",
+                path=proofs,
+                expected=f"proofs of {place}",
+                found=f"those of {before.place}",
+                next_step="Name another file with --proofs, one for each store",
+            )
+        return Again(before, everything, digests)
     if not proofs.parent.is_dir() or not os.access(proofs.parent, os.W_OK):
         raise OutputError(
             "proofs can't be written here", path=proofs, expected="a directory that can be written to"
@@ -185,6 +202,9 @@ def _lines(report: Report) -> Iterator[str]:
         yield f"  index      {files} with {keys}"
     if report.remembered is not None and report.remembered.text:
         yield f"  believed   {report.remembered.text}"
+    spent = None if report.remembered is None else report.remembered.spent
+    if spent is not None:
+        yield f"  fetched    {human(spent.fetched)} by {counted(spent.requests, 'request')}"
     rate = f", {human(int(report.bytes / max(report.seconds, 1e-9)))}/s" if report.bytes else ""
     yield f"  took       {report.seconds:.1f} s{rate}"
     if report.broker_running:

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +18,9 @@ from reput.config.evidence.index import telling
 from reput.config.evidence.units import chosen
 from reput.errors import OutputError, StoreError
 from reput.format import names
+from reput.remote import left_out, tally
 from reput.remote.client import RANGE, RemoteFile
+from reput.remote.left_out import KnownFile
 from reput.remote.place import is_url, url_of
 from reput.remote.store import EVIDENCE, PREFIX, STORE, RemoteStore, client_of, left_in
 from reput.store.space import check_free
@@ -29,29 +31,32 @@ _DERIVED = frozenset({*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB, names.INDEX, n
 _AT_ONCE = 8
 #: Nobody needs a directory any more that is older, unless a process holds it.
 _OLD_SECONDS = 86_400
+_NOTHING: Mapping[str, KnownFile] = {}
 
 
-def here(store: Path, *, derived: bool, shared: bool = False) -> Path:
+def here(
+    store: Path, *, derived: bool, shared: bool = False, known: Mapping[str, KnownFile] = _NOTHING
+) -> Path:
     """A STORE's directory on this host; of one elsewhere, one that stands for it.
 
     Args:
         store: its directory, or its URL.
-        derived, shared: as for :func:`opened`.
+        derived, shared, known: as for :func:`opened`.
 
     Raises:
         ReputError: as for :func:`opened`.
     """
-    return opened(store, derived=derived, shared=shared).root if is_url(store) else store
+    return opened(store, derived=derived, shared=shared, known=known).root if is_url(store) else store
 
 
 @contextmanager
-def borrowed(store: Path, *, derived: bool) -> Iterator[Path]:
+def borrowed(store: Path, *, derived: bool, known: Mapping[str, KnownFile] = _NOTHING) -> Iterator[Path]:
     """As :func:`here`; what it makes goes at the block's end.
 
     Raises:
         ReputError: as for :func:`opened`.
     """
-    root = here(store, derived=derived)
+    root = here(store, derived=derived, known=known)
     try:
         yield root
     finally:
@@ -59,7 +64,13 @@ def borrowed(store: Path, *, derived: bool) -> Iterator[Path]:
             shutil.rmtree(root.parent, ignore_errors=True)
 
 
-def opened(place: str | Path, *, derived: bool, shared: bool = False) -> RemoteStore:
+def opened(
+    place: str | Path,
+    *,
+    derived: bool,
+    shared: bool = False,
+    known: Mapping[str, KnownFile] = _NOTHING,
+) -> RemoteStore:
     """List a store elsewhere, and make the directory that stands for it.
 
     Segments stay where they are. Copied are the store's own small files, those of config/, and DLedger's
@@ -70,6 +81,8 @@ def opened(place: str | Path, *, derived: bool, shared: bool = False) -> RemoteS
         derived: queues and index are wanted, too; else only what shows the store's settings.
         shared: processes that come later read there, too, and another one may have made it already; it goes
             when it is a day old. Else it goes when this process ends.
+        known: queue and index files, by name; those that are still so are left out
+            (:mod:`reput.remote.left_out`).
 
     Raises:
         SettingsError: it is no such URL, or what reads it isn't installed.
@@ -77,6 +90,7 @@ def opened(place: str | Path, *, derived: bool, shared: bool = False) -> RemoteS
         OutputError: there is no room for the copies.
     """
     url = url_of(place)
+    tally.begin(url)
     files = sorted(file for file in client_of(url).list() if _is_plain(file.name))
     _check_is_store(url, files)
     try:
@@ -84,7 +98,7 @@ def opened(place: str | Path, *, derived: bool, shared: bool = False) -> RemoteS
         if not shared:
             home = Path(tempfile.mkdtemp(prefix=PREFIX))
             _hold(home)
-            return _made(url, files, home, home, derived=derived)
+            return _made(url, files, home, home, derived=derived, known=known)
         key = json.dumps([url, derived, os.getuid(), files]).encode()
         home = Path(tempfile.gettempdir(), PREFIX + hashlib.sha256(key).hexdigest()[:32])
         if home.is_dir() and home.lstat().st_uid == os.getuid():
@@ -92,7 +106,7 @@ def opened(place: str | Path, *, derived: bool, shared: bool = False) -> RemoteS
             return left_in(home)
         making = Path(tempfile.mkdtemp(prefix=PREFIX))
         try:
-            made = _made(url, files, making, home, derived=derived)
+            made = _made(url, files, making, home, derived=derived, known=_NOTHING)
             with suppress(OSError):  # another process was faster
                 making.rename(home)
             return made
@@ -126,7 +140,15 @@ def _check_is_store(url: str, files: list[RemoteFile]) -> None:
         )
 
 
-def _made(url: str, files: list[RemoteFile], making: Path, home: Path, *, derived: bool) -> RemoteStore:
+def _made(
+    url: str,
+    files: list[RemoteFile],
+    making: Path,
+    home: Path,
+    *,
+    derived: bool,
+    known: Mapping[str, KnownFile],
+) -> RemoteStore:
     """Fill a directory, and know the store by it.
 
     Args:
@@ -134,7 +156,9 @@ def _made(url: str, files: list[RemoteFile], making: Path, home: Path, *, derive
         home: what it will be called.
     """
     made = [file for file in files if file.name.partition("/")[0] in _DERIVED]
-    copied = [file for file in files if _is_small(file)] + (made if derived else [])
+    same = {file.name: known[file.name].written for file in made if derived and _is_same(file, known)}
+    copied = [file for file in files if _is_small(file)]
+    copied += [file for file in made if derived and file.name not in same]
     sample = [] if derived else list(_sample(made))
     check_free(making, sum(file.size for file in (*copied, *sample)), f"copies of files of {url}")
     root, evidence = making / STORE, making / EVIDENCE
@@ -142,6 +166,9 @@ def _made(url: str, files: list[RemoteFile], making: Path, home: Path, *, derive
     for directory in {file.name.rpartition("/")[0] for file in left} | {names.COMMIT_LOG}:
         (root / directory).mkdir(parents=True, exist_ok=True)
     _copy(url, [(file, root / file.name) for file in copied])
+    if derived:
+        _stand_in([file for file in made if file.name in same], root)
+        left_out.leave(making, url, made, same)
     if made and not derived:
         _stand_in(made, evidence)
         for entry in root.iterdir():
@@ -150,6 +177,11 @@ def _made(url: str, files: list[RemoteFile], making: Path, home: Path, *, derive
     store = RemoteStore(url, home / STORE, tuple(sorted(left - set(copied))))
     store.leave(making)
     return store.register()
+
+
+def _is_same(file: RemoteFile, known: Mapping[str, KnownFile]) -> bool:
+    was = known.get(file.name)
+    return was is not None and (was.size, was.pin) == (file.size, file.pin)
 
 
 def _hold(home: Path) -> None:
@@ -217,6 +249,7 @@ def _stand_in(made: list[RemoteFile], evidence: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as out:
             out.truncate(file.size)
+        os.utime(path, (file.changed_at, file.changed_at))
 
 
 def _copy(url: str, wanted: list[tuple[RemoteFile, Path]]) -> None:

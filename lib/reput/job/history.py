@@ -80,6 +80,8 @@ SCHEMA = pa.schema(
         pa.field("segments_skipped", pa.int64()),
         pa.field("bytes_read", pa.int64()),
         pa.field("bytes_skipped", pa.int64()),
+        pa.field("requests", pa.int64()),
+        pa.field("bytes_fetched", pa.int64()),
         pa.field("seconds", pa.float64()),
         pa.field("proofs", pa.string()),
     ]
@@ -238,6 +240,7 @@ class History:
                 str(self._table),
                 pa.Table.from_pylist([row], SCHEMA),
                 mode="append",
+                schema_mode="merge",  # columns that an earlier release didn't have
                 name="reput verify-many",
                 commit_properties=CommitProperties(
                     app_transactions=[Transaction(_key(place), self.began_ms)]

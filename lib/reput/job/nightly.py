@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.job.history import MOST_FINDINGS, Row
 from reput.job.many import Outcome
-from reput.remote import with_urls
+from reput.remote import remote_store, tally, with_urls
+from reput.remote.left_out import KnownFile
 from reput.verify.plan import VerifyOptions
 from reput.verify.proofs import Proofs, Remembering
 from reput.verify.report import OTHER_SETTINGS
@@ -37,6 +39,13 @@ class Again:
     before: Proofs | None = None
     everything: bool = False
     digests: bool = False
+
+    @property
+    def known_files(self) -> dict[str, KnownFile]:
+        """Queue and index files of a store elsewhere that needn't be copied while they stay as they are."""
+        if self.before is None or self.everything or self.digests:
+            return {}
+        return self.before.known_files()
 
 
 @dataclass(slots=True)
@@ -80,19 +89,26 @@ def verify_again(
     report = verify(options, start_spark, listener, proven)
     # By settings that aren't the files', nothing is compared, and nothing of what is known goes.
     left = proven.after if report.remembered is not None else again.before or Proofs()
-    return Verified(report, _lag(options), left)
+    elsewhere = remote_store(options.store)
+    # Elsewhere files aren't opened for what the log and they were just found to say.
+    behind = _lag(options, proven.settings, {} if elsewhere is None else proven.ends)
+    if elsewhere is not None and report.remembered is not None:
+        report.remembered = replace(report.remembered, spent=tally.total(elsewhere.url))
+    return Verified(report, behind, left)
 
 
-def _lag(options: VerifyOptions) -> int | None:
+def _lag(
+    options: VerifyOptions, settings: StoreSettings | None, ends: Mapping[tuple[str, int], tuple[int, int]]
+) -> int | None:
     """Messages that consumer groups still have to read; None without committed offsets, or a queue."""
-    from reput.config.settings import StoreSettings
-    from reput.lag.report import lag
+    from reput.lag.report import total_lag
 
     try:
-        settings = StoreSettings.load(
-            options.store, options.broker_conf, options.rocketmq_version, dledger=True
-        )
-        return sum(row.lag for row in lag(settings).rows)
+        if settings is None:
+            settings = StoreSettings.load(
+                options.store, options.broker_conf, options.rocketmq_version, dledger=True
+            )
+        return total_lag(settings, ends)
     except ReputError:
         return None
 
@@ -139,4 +155,6 @@ def row_of(outcome: Outcome, facts: dict[str, Any], last: Row | None) -> Row:
         "segments_skipped": remembered.get("segments_skipped"),
         "bytes_read": remembered.get("bytes_read"),
         "bytes_skipped": remembered.get("bytes_skipped"),
+        "requests": remembered.get("requests"),
+        "bytes_fetched": remembered.get("bytes_fetched"),
     }

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from reput.config.evidence import Basis
 from reput.errors import SettingsError, StoreError
-from reput.lag.committed import LMQ_PREFIX, Committed, committed_offsets
+from reput.lag.committed import LMQ_PREFIX, Committed, Offsets, committed_offsets
 from reput.lag.delays import DelayLag, delay_lags
 from reput.query.store import QueryStore
 from reput.store.lock import store_holder
@@ -247,13 +247,9 @@ def lag(
     if not wanted and (group is not None or topic is not None):
         raise _unknown(read.topics, group, topic)
     taken = time.time_ns() // 1_000_000 if now is None else now
-    by_pair: dict[tuple[str, str], dict[int, Committed]] = {pair: {} for pair in wanted}
-    for entry in read.committed:
-        pair = by_pair.get((entry.group, entry.topic))
-        if pair is not None:
-            pair[entry.queue_id] = entry
     queues = _Queues(settings)
-    rows = [row for (one, of), found in by_pair.items() for row in _rows(queues, one, of, found)]
+    by_pair = _by_pair(read, wanted).items()
+    rows = [row for (one, of), found in by_pair for row in _rows(queues, one, of, found)]
     rows.sort(key=lambda row: (-row.lag, -row.expired, row.group, row.topic, row.queue_id))
     delays = tuple(delay_lags(settings)) if group is None and topic is None else ()
     last = None if now is not None or _in_use(settings.root) else queues.last_stored
@@ -268,6 +264,54 @@ def lag(
         ages_to=AgesTo.NOW if last is None else AgesTo.LAST_MESSAGE,
         ages_to_ms=last,
     )
+
+
+def total_lag(settings: StoreSettings, ends: Mapping[tuple[str, int], tuple[int, int]]) -> int:
+    """The sum over :attr:`LagReport.rows`, for which no time is looked up.
+
+    Args:
+        ends: minimum and maximum offset of queues that are known already, whose files aren't read then.
+
+    Raises:
+        SettingsError, StoreError, UnsupportedError: as for :func:`lag`.
+    """
+    check_store(settings.root)
+    queues, total = _Queues(settings), 0
+    read = committed_offsets(settings)
+    wanted = [(group, topic) for group, topics in read.topics.items() for topic in topics]
+    for (_, topic), found in _by_pair(read, wanted).items():
+        for queue_id in _asked(queues, topic, found):
+            known = ends.get((topic, queue_id))
+            view = None if known is not None else queues.view(topic, queue_id)
+            if view is not None:
+                known = view.min_offset, view.max_offset
+            if known is not None:
+                committed = _committed(found.get(queue_id))
+                least, end = (max(one, 0) for one in known)
+                total += max(end - (least if committed is None else max(committed, least)), 0)
+    return total
+
+
+def _by_pair(read: Offsets, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], dict[int, Committed]]:
+    """By group and topic, what was committed for each queue."""
+    found: dict[tuple[str, str], dict[int, Committed]] = {pair: {} for pair in wanted}
+    for entry in read.committed:
+        pair = found.get((entry.group, entry.topic))
+        if pair is not None:
+            pair[entry.queue_id] = entry
+    return found
+
+
+def _asked(queues: _Queues, topic: str, found: Mapping[int, Committed]) -> list[int]:
+    """The queues that a group has to read."""
+    # A light queue has its offset in lmqOffsetTable, and its topic has no other queues.
+    if topic.startswith(LMQ_PREFIX) and found:
+        return [*found]
+    return sorted({*queues.ids(topic), *found})
+
+
+def _committed(entry: Committed | None) -> int | None:
+    return None if entry is None or entry.offset < 0 else entry.offset
 
 
 def _in_use(root: Path) -> bool:
@@ -315,11 +359,9 @@ class _Queues:
 
 
 def _rows(queues: _Queues, group: str, topic: str, found: dict[int, Committed]) -> Iterator[QueueLag]:
-    ids = queues.ids(topic)
-    # A light queue has its offset in lmqOffsetTable, and its topic has no other queues.
-    for queue_id in found if topic.startswith(LMQ_PREFIX) and found else sorted({*ids, *found}):
+    for queue_id in _asked(queues, topic, found):
         entry = found.get(queue_id)
-        committed = None if entry is None or entry.offset < 0 else entry.offset
+        committed = _committed(entry)
         view = queues.view(topic, queue_id)
         pulled = None if entry is None else entry.pulled
         if view is None:

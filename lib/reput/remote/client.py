@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from reput.errors import RemoteStoreError, ReputError, SettingsError
+from reput.remote import tally
 from reput.remote.place import HDFS
 
 if TYPE_CHECKING:
@@ -143,7 +144,9 @@ class _ObjectStore:
                 for entry in entries
             ]
 
-        yield from tried(self._url, listed)
+        found = tried(self._url, listed)
+        tally.count(self._url, max(-(-len(found) // tally.LISTED), 1))
+        yield from found
 
     def read(self, file: RemoteFile, start: int, stop: int) -> memoryview:
         import obstore
@@ -152,6 +155,7 @@ class _ObjectStore:
         options: Any = {"range": (start, stop)}
 
         def got() -> memoryview:
+            tally.count(self._url)
             try:
                 result = obstore.get(self._store, file.name, options=options)
             except Exception as error:
@@ -161,7 +165,9 @@ class _ObjectStore:
                 raise
             # Compared here: not every server minds If-Match.
             _check_pin(place, file, result.meta["size"], _pin(result.meta))
-            return _whole(memoryview(result.bytes()), stop - start)
+            data = memoryview(result.bytes())
+            tally.count(self._url, 0, len(data))
+            return _whole(data, stop - start)
 
         return tried(place, got)
 
@@ -210,16 +216,19 @@ class _Hdfs:
                 if not entry.isdir
             ]
 
-        yield from tried(self._url, listed)
+        found = tried(self._url, listed)
+        tally.count(self._url, max(-(-len(found) // tally.LISTED), 1))
+        yield from found
 
     def read(self, file: RemoteFile, start: int, stop: int) -> memoryview:
         place, path = f"{self._url}/{file.name}", f"{self._root.rstrip('/')}/{file.name}"
 
         def got() -> memoryview:
+            tally.count(self._url)
             try:
-                return _whole(
-                    memoryview(self._client.read(path).read_range(start, stop - start)), stop - start
-                )
+                data = memoryview(self._client.read(path).read_range(start, stop - start))
+                tally.count(self._url, 0, len(data))
+                return _whole(data, stop - start)
             finally:
                 # After the bytes: who has changed it before they were read is seen, and why some are missing.
                 now = self._client.get_file_info(path)

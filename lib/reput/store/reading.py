@@ -14,6 +14,7 @@ from pathlib import Path
 
 from reput.errors import SegmentGoneError, StoreError
 from reput.format import names
+from reput.remote.left_out import have
 from reput.remote.place import check_here
 
 
@@ -37,17 +38,21 @@ def unreadable(what: str, path: str | PathLike[str], error: OSError) -> StoreErr
 
 
 @contextmanager
-def reading(path: str | PathLike[str], what: str | None = None) -> Iterator[int]:
+def reading(path: str | PathLike[str], what: str | None = None, *, by_ranges: bool = False) -> Iterator[int]:
     """A file's descriptor, to read from; for the other end of a pipe it doesn't wait.
 
     Args:
         what: the file is called so where it can't be opened, or the block can't read it; None leaves the
             system's error as it is.
+        by_ranges: the block reads by :func:`pread` alone; else all of the file is had here first.
 
     Raises:
         SegmentGoneError, StoreError: it can't be read, and ``what`` is given.
+        RemoteStoreError: it lies elsewhere, and can't be read there.
         OSError: it can't be read.
     """
+    if not by_ranges:
+        have(path)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -58,6 +63,17 @@ def reading(path: str | PathLike[str], what: str | None = None) -> Iterator[int]
         if what is None:
             raise
         raise unreadable(what, path, error) from error
+
+
+def pread(path: str | PathLike[str], descriptor: int, length: int, at: int) -> bytes:
+    """As :func:`os.pread`, of a file that may have been left out where its store was copied.
+
+    Raises:
+        RemoteStoreError: it lies elsewhere, and can't be read there.
+        OSError: it can't be read.
+    """
+    have(path, at, at + length)
+    return os.pread(descriptor, length, at)
 
 
 def extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -115,7 +115,9 @@ class IndexCheck:
         settings = self._plan.settings
         infos: list[IndexInfo] = []
         if self._plan.index:
-            infos = index_files(settings.root, settings.max_hash_slot_num, settings.max_index_num)
+            known = (lambda _path: None) if proven is None else proven.header_of
+            slots, entries = settings.max_hash_slot_num, settings.max_index_num
+            infos = index_files(settings.root, slots, entries, known)
             self._strays = stray_directories(settings.root)
         if proven is None:
             self.map = find_entries(self._runner, infos)

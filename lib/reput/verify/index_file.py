@@ -6,7 +6,7 @@ Source: ``IndexFile.putKey``, ``IndexFile.selectPhyOffset``, ``IndexHeader`` (ro
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from reput.format.indexfile import (
     IndexHeader,
 )
 from reput.store.listing import entries_in
+from reput.store.reading import pread, reading
 from reput.verify.report import INDEX, Difference
 from reput.verify.units import pieces
 
@@ -91,13 +92,21 @@ class IndexInfo(NamedTuple):
         Raises:
             OSError: the file can't be read.
         """
-        with open(self.path, "rb") as file:
-            data = os.pread(file.fileno(), count * ENTRY_LENGTH, self.entry_offset(ordinal))
+        with reading(self.path, by_ranges=True) as fd:
+            data = pread(self.path, fd, count * ENTRY_LENGTH, self.entry_offset(ordinal))
         return np.frombuffer(data, _ENTRY, len(data) // ENTRY_LENGTH)
 
 
-def index_files(root: Path, slots: int, entries: int) -> list[IndexInfo]:
+def index_files(
+    root: Path,
+    slots: int,
+    entries: int,
+    known: Callable[[str], IndexHeader | None] = lambda _path: None,
+) -> list[IndexInfo]:
     """The index files of a store, in the broker's order, which is that of their names.
+
+    Args:
+        known: a file's header, if that needn't be read.
 
     Raises:
         StoreError: a file can't be read.
@@ -108,10 +117,12 @@ def index_files(root: Path, slots: int, entries: int) -> list[IndexInfo]:
         for entry in entries_in(root / names.INDEX):
             if not entry.is_file():
                 continue
-            with open(entry.path, "rb") as file:
-                data = file.read(HEADER_LENGTH)
-                length = os.fstat(file.fileno()).st_size
-            header = IndexHeader.decode(data.ljust(HEADER_LENGTH, b"\0"))
+            header = known(entry.path)
+            with reading(entry.path, by_ranges=True) as fd:
+                if header is None:
+                    data = pread(entry.path, fd, HEADER_LENGTH, 0)
+                    header = IndexHeader.decode(data.ljust(HEADER_LENGTH, b"\0"))
+                length = os.fstat(fd).st_size
             found.append(
                 IndexInfo(entry.path, len(found), header, length, previous, position, slots, entries)
             )
@@ -208,8 +219,8 @@ def _header_problems(info: IndexInfo) -> Iterator[Difference]:
 
 
 def _slot_problems(info: IndexInfo, slots: NDArray[np.int32]) -> list[Difference]:
-    with open(info.path, "rb") as file:
-        data = os.pread(file.fileno(), info.slots * SLOT_LENGTH, HEADER_LENGTH)
+    with reading(info.path, by_ranges=True) as fd:
+        data = pread(info.path, fd, info.slots * SLOT_LENGTH, HEADER_LENGTH)
     stored = np.frombuffer(data.ljust(info.slots * SLOT_LENGTH, b"\0"), ">i4")
     wrong = np.flatnonzero(stored != slots)
     return [

@@ -12,15 +12,16 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
+from reput.remote.left_out import have
 from reput.store.listing import entries_in
-from reput.store.reading import extents, reading
+from reput.store.reading import extents, pread, reading
 from reput.verify.report import QUEUE, Difference
 from reput.verify.units import UnitRange, extra_ranges, missing_ranges, units_of
 
@@ -30,6 +31,23 @@ if TYPE_CHECKING:
 _UNITS_AT_ONCE = 1 << 18
 #: Less than any position: no unit but pre-blank ones so far. One more: units, but none of an expired message.
 _UNUSED = -2
+
+
+class Seen(NamedTuple):
+    """What needn't be read again of a file that stays as it is.
+
+    Attributes:
+        log_start: physical offset where the log began.
+        came_with, left_with: the highest position before the file's first place, and before ``first``.
+        first: queueOffset up to which its places are as they should be before a queue's first message.
+        after: queueOffset from which on they are empty; -1 where that isn't so, or wasn't looked at.
+    """
+
+    log_start: int
+    came_with: int
+    left_with: int
+    first: int
+    after: int
 
 
 @dataclass(slots=True)
@@ -43,6 +61,7 @@ class Outside:
         units: units that stand for expired messages.
         beyond: units past the end of the log that was looked at, which a live broker has added.
         used: queueOffset after the last place that isn't zero, of those before the first message.
+        seen: files that are as they should be, by their first byte.
     """
 
     topic: str
@@ -53,6 +72,7 @@ class Outside:
     units: int = 0
     beyond: int = 0
     used: int = 0
+    seen: dict[int, Seen] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +82,14 @@ class Known:
     Attributes:
         first, next: queueOffset of its first message in the log and after its last one; None where the log
             has no message of it.
+        seen: what an earlier run found of files that are as they were, by their first byte.
     """
 
     topic: str
     queue_id: int
     first: int | None = None
     next: int | None = None
+    seen: dict[int, Seen] = field(default_factory=dict)
 
 
 def check_outside(
@@ -101,19 +123,54 @@ def check_outside(
         result.problems += listed.problems
     last_position = _UNUSED
     for base, path in files:
-        with reading(path) as fd:
+        with reading(path, by_ranges=True) as fd:
             length = min(os.fstat(fd).st_size, file_size) // UNIT_LENGTH * UNIT_LENGTH
-            start = base // UNIT_LENGTH
-            stop = start + length // UNIT_LENGTH
-            before = stop if known.first is None else min(max(known.first, start), stop)
-            last_position = _before(fd, start, before, log_start, last_position, live_end, result)
-            after = start if known.next is None else max(known.next, start)
-            if known.next is not None and after < stop:
-                _behind(fd, start, after, stop, live_end, result)
+            file = _File(path, fd, base // UNIT_LENGTH)
+            stop = file.start + length // UNIT_LENGTH
+            before = stop if known.first is None else min(max(known.first, file.start), stop)
+            seen = known.seen.get(base)
+            if seen is None or not _still_holds(seen, last_position, log_start, before, live_end):
+                seen = Seen(log_start, last_position, last_position, file.start, -1)
+            count, used = len(result.ranges), result.used
+            result.used = seen.first if seen.first > file.start else 0
+            left_with = _before(file, seen.first, before, log_start, seen.left_with, live_end, result)
+            odd = result.ranges[count:]
+            first = before if known.first is not None else max(result.used, file.start)
+            is_right = all(one.first >= first for one in odd) if known.first is None else not odd
+            after = first if known.first is None else -1
+            if known.next is not None:
+                after, count = max(known.next, file.start), len(result.ranges)
+                if after < stop and not 0 <= seen.after <= after:
+                    _behind(file, after, stop, live_end, result)
+                after = after if len(result.ranges) == count else -1
+            if is_right and live_end is None:
+                result.seen[base] = Seen(log_start, last_position, left_with, first, after)
+            last_position, result.used = left_with, result.used or used
     if known.first is None:
         # Where the log has nothing of a queue, what is behind its last unit is no loss.
         result.ranges = [one for one in result.ranges if one.first < result.used]
     return result
+
+
+class _File(NamedTuple):
+    """A file of a queue that is open, and the queueOffset of its first place."""
+
+    path: Path
+    fd: int
+    start: int
+
+    def read(self, at: int, length: int) -> bytes:
+        return pread(self.path, self.fd, length, at)
+
+
+def _still_holds(seen: Seen, last_position: int, log_start: int, before: int, live_end: int | None) -> bool:
+    """Whether what was found of a file says as much of it now: more may have expired since, and no less."""
+    return (
+        live_end is None
+        and seen.came_with == last_position
+        and seen.log_start <= log_start
+        and seen.first <= before
+    )
 
 
 def place_in(directory: Path, file_size: int, at: int) -> tuple[Path, int]:
@@ -197,7 +254,7 @@ def series_files(
 
 
 def _before(
-    fd: int,
+    file: _File,
     start: int,
     stop: int,
     log_start: int,
@@ -208,7 +265,7 @@ def _before(
     """Look at a file's places [start, stop) before the queue's first message; their highest position."""
     for first in range(start, stop, _UNITS_AT_ONCE):
         count = min(_UNITS_AT_ONCE, stop - first)
-        data = os.pread(fd, count * UNIT_LENGTH, (first - start) * UNIT_LENGTH)
+        data = file.read((first - file.start) * UNIT_LENGTH, count * UNIT_LENGTH)
         units = units_of(data[: len(data) // UNIT_LENGTH * UNIT_LENGTH])
         position = units["position"].astype(np.int64)
         size = units["size"]
@@ -238,11 +295,13 @@ def _before(
     return last_position
 
 
-def _behind(fd: int, start: int, after: int, stop: int, live_end: int | None, result: Outside) -> None:
+def _behind(file: _File, after: int, stop: int, live_end: int | None, result: Outside) -> None:
     """Look at the places [after, stop) of a file behind the queue's last message; holes aren't read."""
-    for at, end in _written(fd, (after - start) * UNIT_LENGTH, (stop - start) * UNIT_LENGTH):
-        units = units_of(os.pread(fd, end - at, at))
-        first = start + at // UNIT_LENGTH
+    start, end_at = (after - file.start) * UNIT_LENGTH, (stop - file.start) * UNIT_LENGTH
+    have(file.path, start, end_at)  # of a file that was left out, no hole is known yet
+    for at, end in _written(file.fd, start, end_at):
+        units = units_of(file.read(at, end - at))
+        first = file.start + at // UNIT_LENGTH
         used = (units["position"] != 0) | (units["size"] != 0) | (units["tags"] != 0)
         beyond: NDArray[Any] = np.zeros(len(units), bool)
         if live_end is not None:

@@ -22,7 +22,7 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -34,22 +34,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 import reput
-from reput.config.settings import RocksDBSettings
+from reput.config.settings import RocksDBSettings, StoreSettings
 from reput.errors import SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL
+from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, IndexHeader
 from reput.log.segments import Segment
 from reput.remote import remote_store, with_urls
+from reput.remote.left_out import KnownFile, listed_file
 from reput.replay.runner import Runner
 from reput.scan.rules import Part
 from reput.store.listing import entries_in
 from reput.verify.entries import Entries
 from reput.verify.index_file import BLOCK, IndexInfo
+from reput.verify.outside import Outside, Seen
 from reput.verify.plan import Plan, queues_on_disk
 from reput.verify.queue_reader import QueueReader
-from reput.verify.report import LOG, Difference, Remembered, finding_key
-from reput.verify.sums import MODULUS, Sum, added, mixed_entries, unit_sum
+from reput.verify.report import LOG, Difference, Note, Remembered, finding_key
+from reput.verify.sums import MODULUS, Sum, added, mixed_entries, sums_by, unit_sum
 from reput.verify.tasks import PartChecked, in_waves, of_each, sha256_of
 from reput.verify.units import Unit, UnitRange
 
@@ -60,8 +62,8 @@ Identity = tuple[int | str, ...] | None
 Blocks = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 FORMAT = 1
-#: The kinds of findings about what was proven before.
-CHANGED, GONE = "sealed-segment-changed", "sealed-segments-gone"
+#: The kinds of findings about what was proven before, and of a note.
+CHANGED, GONE, REPLACED = "sealed-segment-changed", "sealed-segments-gone", "sealed-segment-replaced"
 #: A file that was changed less than this ago may change again without its times telling: a page that a broker
 #: has mapped gets another time when it is written to after it was written back, which the kernel does after
 #: 30 seconds and, as RocketMQ's os.sh sets it (vm.dirty_writeback_centisecs), after an hour.
@@ -127,6 +129,7 @@ class IndexProof:
 
     Attributes:
         identity: of its file.
+        header: its first bytes.
         end: the ordinal after its last entry.
         least, greatest: of the positions of each block, int64[blocks].
         before: what its header was compared with: endPhyOffset of the file before it.
@@ -134,6 +137,7 @@ class IndexProof:
     """
 
     identity: Identity
+    header: IndexHeader
     end: int
     least: NDArray[np.int64]
     greatest: NDArray[np.int64]
@@ -146,19 +150,23 @@ class Proofs:
     """What a verification leaves for the next one.
 
     Attributes:
+        place: of the store.
         verified: when it was made, ISO 8601.
         settings: what else the result depends on, as a digest.
         segments: by base.
         queue_files: identity of each file that units were read from, by queue and first byte.
+        seen: what was found of these files' places outside of what the log has.
         index_files: by name.
         first_seen: when each finding was first there, by :func:`finding_key`.
         told: findings about what was proven before, told until all is verified again.
     """
 
+    place: str = ""
     verified: str = ""
     settings: str = ""
     segments: dict[int, SegmentProof] = field(default_factory=dict)
     queue_files: dict[tuple[str, int, int], Identity] = field(default_factory=dict)
+    seen: dict[tuple[str, int, int], Seen] = field(default_factory=dict)
     index_files: dict[str, IndexProof] = field(default_factory=dict)
     first_seen: dict[str, str] = field(default_factory=dict)
     told: list[Difference] = field(default_factory=list)
@@ -169,13 +177,17 @@ class Proofs:
         number = {queue: at for at, queue in enumerate(queues)}
         facts = {
             "format": FORMAT,
+            "place": self.place,
             "verified": self.verified,
             "settings": self.settings,
             "queues": queues,
             "segments": [_segment_out(one, number) for _, one in sorted(self.segments.items())],
-            "queue_files": [[*key, identity] for key, identity in sorted(self.queue_files.items())],
+            "queue_files": [
+                [*key, identity, self.seen.get(key)] for key, identity in sorted(self.queue_files.items())
+            ],
             "index_files": {
                 name: {
+                    "header": one.header.encode().hex(),
                     **{key: getattr(one, key) for key in ("identity", "end", "before", "sound")},
                     "least": _array_out(one.least),
                     "greatest": _array_out(one.greatest),
@@ -214,14 +226,18 @@ class Proofs:
                 raise ValueError(f"format {facts['format']}")
             queues = [(topic, queue_id) for topic, queue_id in facts["queues"]]
             segments = [_segment_in(one, queues) for one in facts["segments"]]
+            files = [((topic, queue, base), *rest) for topic, queue, base, *rest in facts["queue_files"]]
             return cls(
+                facts["place"],
                 facts["verified"],
                 facts["settings"],
                 {one.base: one for one in segments},
-                {(topic, queue, base): _identity(was) for topic, queue, base, was in facts["queue_files"]},
+                {key: _identity(was) for key, was, _ in files},
+                {key: Seen(*seen) for key, _, seen in files if seen is not None},
                 {
                     name: IndexProof(
                         _identity(one["identity"]),
+                        IndexHeader.decode(bytes.fromhex(one["header"])),
                         one["end"],
                         _array_in(one["least"]),
                         _array_in(one["greatest"]),
@@ -242,6 +258,22 @@ class Proofs:
                 next_step=next_step,
             ) from error
 
+    def known_files(self) -> dict[str, KnownFile]:
+        """Files of a store elsewhere that needn't be copied while they stay as they are, by name."""
+        found = {}
+        for (topic, queue_id, base), identity in self.queue_files.items():
+            if (one := _known(identity)) is not None:
+                seen = self.seen.get((topic, queue_id, base))
+                empty_from = -1 if seen is None else seen.after
+                if empty_from >= 0:
+                    one = one._replace(written=min(max(empty_from * UNIT_LENGTH - base, 0), one.size))
+                directory = names.queue_directory(Path(), topic, queue_id)
+                found[(directory / names.offset_name(base)).as_posix()] = one
+        for name, proof in self.index_files.items():
+            if (one := _known(proof.identity)) is not None:
+                found[f"{names.INDEX}/{name}"] = one
+        return found
+
 
 class Remembering:
     """One run's use of proofs: what it needn't read, and what it leaves.
@@ -257,6 +289,8 @@ class Remembering:
         bytes_read: of log that was verified, and of log and files that were read to compare digests and sums.
         after: what the next run may believe, once this one has ended.
         findings: about what was proven before.
+        settings: the store's; None before the run.
+        ends: queueOffset of a queue's first message in the log and after its last, where all is sound.
     """
 
     def __init__(self, before: Proofs | None, *, read_all: bool = False, anew: bool = False) -> None:
@@ -270,7 +304,11 @@ class Remembering:
         self._identities: dict[str, Identity] = {}
         self._queue_files: dict[tuple[str, int, int], Identity] = {}
         self._paths: dict[tuple[str, int, int], Path] = {}
+        self._bases: dict[_Queue, list[int]] = {}
+        self._replaced: list[tuple[SegmentProof, Segment]] = []
         self._blocks: dict[str, Blocks] = {}
+        self.settings: StoreSettings | None = None
+        self.ends: dict[_Queue, tuple[int, int]] = {}
         self.findings: list[Difference] = []
         self.segments = self.skipped = self.skipped_bytes = self.bytes_read = 0
 
@@ -283,12 +321,15 @@ class Remembering:
             ReputError: files can't be listed.
         """
         self._plan = plan
+        self.settings = plan.settings
         self._started = time.time_ns()
+        store = plan.settings
+        self.after.place = store.place if store.remote is not None else str(store.root.absolute())
         self.after.settings = _settings(plan)
         self.after.verified = datetime.now(UTC).isoformat(timespec="seconds")
         if self._before.settings != self.after.settings or _unbound(plan) is not None:
             # All is verified again. That the log has lost or changed what was proven is told all the same.
-            self._before = replace(self._before, queue_files={}, index_files={})
+            self._before = replace(self._before, queue_files={}, seen={}, index_files={})
             self._is_believed = False
         self.segments = len(plan.log.segments)
         for segment in plan.log.segments:
@@ -303,11 +344,31 @@ class Remembering:
                     key = (topic, queue_id, base)
                     self._queue_files[key] = _of_file(entry.path)
                     self._paths[key] = Path(entry.path)
+                    self._bases.setdefault((topic, queue_id), []).append(base)
 
     def blocks_of(self, info: IndexInfo) -> Blocks | None:
         """The least and the greatest position in each block of an index file that is known already."""
         known = self._believed(info)
         return self._blocks.get(info.path) if known is None else (known.least, known.greatest)
+
+    def header_of(self, path: str) -> IndexHeader | None:
+        """An index file's header, if it is known already."""
+        known = self._before.index_files.get(Path(path).name)
+        if known is None or self._read_all or self._anew:
+            return None
+        return known.header if self._same(known.identity, self._identities.get(path)) else None
+
+    def seen_of(self, queue: _Queue) -> dict[int, Seen]:
+        """What is known of a queue's files that are as they were, by their first byte."""
+        if self._read_all or self._anew:
+            return {}
+        known = {base: self._before.seen.get((*queue, base)) for base in self._bases.get(queue, ())}
+        return {
+            base: seen
+            for base, seen in known.items()
+            if seen is not None
+            and self._same(self._before.queue_files.get((*queue, base)), self._queue_files[*queue, base])
+        }
 
     def is_sound(self, info: IndexInfo) -> bool:
         """Whether an index file is as it was when nothing was wrong with its chains."""
@@ -368,7 +429,7 @@ class Remembering:
             if not proof.sha256:
                 # Elsewhere. Where all bytes are wanted, they are verified anew: that reads no more.
                 if not self._same(proof.identity, self._identities[str(segment.path)]):
-                    self._changed(proof, segment, base)
+                    self._replaced.append((proof, segment))
                 del known[base]
                 continue
             start = base
@@ -387,11 +448,10 @@ class Remembering:
     def _changed(self, proof: SegmentProof, segment: Segment, start: int, end: int | None = None) -> None:
         expected = f"the bytes that were verified on {self._before.verified}"
         found = f"others in {start} to {end}" if end is not None else "another file"
-        was, now = proof.identity, self._identities[str(segment.path)]
-        if remote_store(segment.path) is not None and was is not None and now is not None:
+        if remote_store(segment.path) is not None:
             # Only of the object something is known, not of its bytes.
-            expected = f"the object that was verified on {self._before.verified}: {was[0]} bytes, {was[1]}"
-            found = f"another object: {now[0]} bytes, {now[1]}"
+            expected = f"the object that was verified on {self._before.verified}"
+            found = self._other_object(proof, segment)
         self.findings.append(
             Difference(
                 CHANGED,
@@ -405,6 +465,35 @@ class Remembering:
                 remark="a broker doesn't write to a segment that another one follows; it was verified again",
             )
         )
+
+    def _other_object(self, proof: SegmentProof, segment: Segment) -> str:
+        was, now = _known(proof.identity), _known(self._identities[str(segment.path)])
+        if was is None or now is None:
+            return "another object"
+        sizes = "" if was.size == now.size else f"{now.size} bytes, were {was.size}; "
+        return f"another object ({sizes}{now.pin}, was {was.pin.removeprefix('ETag ')})"
+
+    def settle(self) -> Iterator[Note]:
+        """Tell objects that have taken a sealed segment's place: findings where they don't say the same.
+
+        Of the bytes that were verified nothing is left to be compared with; what came of them is. So this is
+        for when the log has been verified.
+        """
+        for proof, segment in self._replaced:
+            now = self.after.segments.get(proof.base)
+            if now is None or not self._says_the_same(proof, now):
+                self._changed(proof, segment, proof.base)
+                continue
+            name = names.offset_name(proof.base)
+            text = f"{name} is {self._other_object(proof, segment)}; verified again, it is what it was"
+            yield Note(REPLACED, text)
+
+    def _says_the_same(self, proof: SegmentProof, now: SegmentProof) -> bool:
+        if self._is_believed:
+            return replace(now, identity=proof.identity) == proof
+        # By other rules units and entries may differ, and the log's records don't.
+        kept = ("messages", "message_bytes", "last_timestamp")
+        return all(getattr(now, name) == getattr(proof, name) for name in kept)
 
     def _tell_gone(self, here: Mapping[int, Segment]) -> None:
         """Segments at the log's end that aren't there any more: those at its head have expired."""
@@ -609,6 +698,7 @@ class Remembering:
         infos: Sequence[IndexInfo],
         blocks: Iterable[Blocks],
         unsound: set[str],
+        outside: Iterable[Outside],
         findings: Iterable[Difference],
     ) -> None:
         """Have :attr:`after` be what the next run may believe.
@@ -616,6 +706,7 @@ class Remembering:
         Args:
             blocks: the least and greatest positions of each index file.
             unsound: the paths of index files with something wrong in themselves.
+            outside: what came of each queue's places outside of what the log has.
             findings: all of this run.
         """
         after = self.after
@@ -623,6 +714,7 @@ class Remembering:
         for info, (least, greatest) in zip(infos, blocks, strict=True):
             after.index_files[Path(info.path).name] = IndexProof(
                 self._settled(info.path),
+                info.header,
                 info.end,
                 least,
                 greatest,
@@ -637,6 +729,10 @@ class Remembering:
             now = _of_file(path)
             was = self._queue_files[key]
             after.queue_files[key] = was if was == now and not self._racy(was) else None
+        for each in outside:
+            for base, seen in each.seen.items():
+                if after.queue_files.get((each.topic, each.queue_id, base)) is not None:
+                    after.seen[each.topic, each.queue_id, base] = seen
         known = self._before.first_seen
         for one in findings:
             finding = finding_key(one)
@@ -648,7 +744,17 @@ class Remembering:
         return was if was == _of_file(path) and not self._racy(was) else None
 
     def _racy(self, identity: Identity) -> bool:
-        return identity is None or max(int(one) for one in identity[1:3]) > self._started - RACY_NS
+        if identity is None or _known(identity) is not None:
+            return identity is None
+        return max(int(one) for one in identity[1:3]) > self._started - RACY_NS
+
+
+def _known(identity: Identity) -> KnownFile | None:
+    """A file elsewhere; None for one here, and where it can't be told from others."""
+    match identity:
+        case (int(size), str(pin)):
+            return KnownFile(size, pin, size)
+    return None
 
 
 def _unbound(plan: Plan) -> str | None:
@@ -659,7 +765,13 @@ def _unbound(plan: Plan) -> str | None:
 
 
 def _of_file(path: str | Path) -> Identity:
-    """Size, times of change of bytes and of inode in ns, and inode; None without a file."""
+    """Size, times of change of bytes and of inode in ns, and inode; None without a file.
+
+    Of one elsewhere its size and its pin.
+    """
+    listed = listed_file(path)
+    if listed is not None:
+        return listed.size, listed.pin
     try:
         facts = Path(path).stat()
     except OSError:
@@ -715,15 +827,10 @@ def _entries_of(
         words["seconds"].astype(np.int64),
     )
     mixed = mixed_entries(entries, infos)
-    bases = [base for base, _ in bounds]
-    sums: dict[int, Sum] = {}
-    for at in np.unique(np.searchsorted(bases, position, "right") - 1).tolist():
-        if at < 0:
-            continue
-        base, end = bounds[at]
-        mine = (position >= base) & (position < end)
-        if mine.any():
-            sums[base] = int(mine.sum()), int(mixed[mine].sum(dtype=np.uint64))
+    bases, ends = np.array(bounds, np.int64).T
+    at = np.searchsorted(bases, position, "right") - 1
+    at[position >= ends[at]] = -1
+    sums = {int(bases[number]): one for number, one in sums_by(at, mixed).items() if number >= 0}
     starts = np.arange(0, len(position), BLOCK)
     if not len(starts):
         return sums, position, position

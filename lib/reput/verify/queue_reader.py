@@ -10,6 +10,7 @@ from typing import Self
 
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.remote.left_out import have, may_lack
 
 _MOST_OPEN = 256
 
@@ -30,6 +31,7 @@ class SeriesReader:
         self._file_size = file_size
         self._directory = directory
         self._most_open = most_open
+        self._may_lack = may_lack(root)
         self._open: OrderedDict[tuple[str, int, int], int] = OrderedDict()
 
     def __enter__(self) -> Self:
@@ -39,14 +41,18 @@ class SeriesReader:
         while self._open:
             _close(self._open.popitem()[1])
 
+    def path(self, topic: str, queue_id: int, base: int) -> Path:
+        """Of the file whose first byte is ``base``."""
+        return self._directory(self._root, topic, queue_id) / names.offset_name(base)
+
     def descriptor(self, topic: str, queue_id: int, base: int) -> int:
         """A file's descriptor, -1 where there is no such file; closed when more are open than may be."""
         key = (topic, queue_id, base)
         if key in self._open:
             self._open.move_to_end(key)
             return self._open[key]
-        path = self._directory(self._root, topic, queue_id) / names.offset_name(base)
         try:
+            path = self.path(topic, queue_id, base)
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             fd = -1
@@ -78,6 +84,8 @@ class QueueReader(SeriesReader):
             base = at - at % self._file_size
             length = min(stop, base + self._file_size) - at
             fd = self.descriptor(topic, queue_id, base)
+            if fd >= 0 and self._may_lack:
+                have(self.path(topic, queue_id, base), at - base, at - base + length)
             data = os.pread(fd, length, at - base) if fd >= 0 else b""
             pieces.append(data.ljust(length, b"\0"))
             at += length

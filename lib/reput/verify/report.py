@@ -12,6 +12,7 @@ from reput.errors import Fact, Finding
 from reput.format import names
 from reput.next_command import next_command
 from reput.remote import with_urls
+from reput.remote.tally import Spent
 from reput.replay.stranded import save_steps
 from reput.verify.plan import VerifyOptions
 from reput.words import counted
@@ -179,6 +180,7 @@ class Remembered:
         since: when the verification before this one was, ISO 8601; None if there was none.
         first_seen: when each finding was first there, by :func:`finding_key`.
         whole: why all of the store is read each time, in words; None where it isn't.
+        spent: what the server of a store elsewhere was asked in all; None for a store here.
     """
 
     segments: int
@@ -188,6 +190,7 @@ class Remembered:
     since: str | None
     first_seen: dict[str, str]
     whole: str | None = None
+    spent: Spent | None = None
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready; findings have their own first_seen."""
@@ -198,6 +201,8 @@ class Remembered:
             "bytes_skipped": self.bytes_skipped,
             "since": self.since,
             "whole": self.whole,
+            "requests": None if self.spent is None else self.spent.requests,
+            "bytes_fetched": None if self.spent is None else self.spent.fetched,
         }
 
     @property

@@ -231,9 +231,10 @@ class _Verification:
             findings += self._check_checkpoint()
         other_version = explainer.other_version if self._index.other_tags else None
         if self._proven is not None:
+            self._notes += self._proven.settle()
             self._proven.tell_cut(self._end)
             findings = [*self._proven.findings, *findings]
-            self._finish(chains, findings)
+            self._finish(chains, outside, findings)
         return Report(
             store=plan.settings.place,
             against=None,
@@ -394,14 +395,20 @@ class _Verification:
         self._count(proof.length)
         return True
 
-    def _finish(self, chains: list[Difference], findings: list[Difference]) -> None:
+    def _finish(self, chains: list[Difference], outside: list[Outside], findings: list[Difference]) -> None:
         """Leave what was proven to the next run."""
         if self._proven is None:
             return
         found = self._index.map
         blocks = zip(found.least, found.greatest, strict=True)
         unsound = {one.path for one in chains}
-        self._proven.finish(found.infos, blocks, unsound, findings)
+        self._proven.finish(found.infos, blocks, unsound, outside, findings)
+        odd = {(note.topic, note.queue_id) for note in self._notes}
+        self._proven.ends = {
+            queue: (state.first, state.next)
+            for queue, state in self._queues.items()
+            if not findings and queue not in odd
+        }
 
     def _fit(self, chain: Chain, checked: PartChecked) -> Iterator[PartChecked]:
         verdict = chain.judge(checked.result)
@@ -538,9 +545,9 @@ class _Verification:
         queues = []
         for queue in queues_on_disk(settings.root / names.CONSUME_QUEUE, plan.selection):
             state = self._queues.get(queue)
-            queues.append(
-                Known(*queue) if state is None else Known(*queue, state.first, max(state.next, state.first))
-            )
+            first, end = (None, None) if state is None else (state.first, max(state.next, state.first))
+            seen = {} if self._proven is None else self._proven.seen_of(queue)
+            queues.append(Known(*queue, first, end, seen))
         look = partial(
             check_outside,
             settings.root,

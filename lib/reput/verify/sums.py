@@ -7,7 +7,7 @@ change, not what somebody changes who means to deceive.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,26 +48,43 @@ def entry_sums(entries: Entries, infos: Sequence[IndexInfo]) -> dict[int, Sum]:
 
     What a header says of its file's first and last entry counts with these.
     """
-    found = {}
-    numbers, mixed = entries.number, mixed_entries(entries, infos)
-    for number in np.unique(numbers).tolist():
-        mine = numbers == number
-        found[number] = int(mine.sum()), _total(mixed[mine])
+    return sums_by(entries.number, mixed_entries(entries, infos))
+
+
+def sums_by(keys: NDArray[np.integer[Any]], mixed: _U64) -> dict[int, Sum]:
+    """How many numbers each key has, and their sum.
+
+    Args:
+        keys: one for each number; like ones mostly stand together.
+    """
+    found: dict[int, Sum] = {}
+    starts = _runs(keys)
+    if len(starts):
+        counts = np.diff(starts, append=len(keys))
+        totals = np.add.reduceat(mixed, starts)
+        for key, *one in zip(keys[starts].tolist(), counts.tolist(), totals.tolist(), strict=True):
+            found[key] = added(found.get(key, (0, 0)), (one[0], one[1]))
     return found
+
+
+def _runs(keys: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
+    """Where runs of like keys begin."""
+    return np.flatnonzero(np.append(len(keys) > 0, keys[1:] != keys[:-1])[: len(keys)])
 
 
 def mixed_entries(entries: Entries, infos: Sequence[IndexInfo]) -> _U64:
     """One number for each entry, uint64[entries]."""
-    ordinals = entries.ordinal
+    ordinals, numbers = entries.ordinal, entries.number
     mixed = _mixed(ordinals, entries.hash, entries.position, entries.seconds)
-    for number in np.unique(entries.number).tolist():
+    for number in set(numbers[_runs(numbers)].tolist()):
         info = infos[number]
         header = info.header
         for ordinal, said in (
             (FIRST_ORDINAL, (1, header.begin_timestamp, header.begin_physical_offset)),
             (info.end - 1, (2, header.end_timestamp, header.end_physical_offset)),
         ):
-            rows = np.flatnonzero((entries.number == number) & (ordinals == ordinal))
+            rows = np.flatnonzero(ordinals == ordinal)
+            rows = rows[numbers[rows] == number]
             mixed[rows] += _mixed(*(np.full(len(rows), one, np.int64) for one in said))
     return mixed
 

@@ -20,7 +20,8 @@ from reput.config.settings import StoreSettings
 from reput.errors import Finding, ReputError, StoreError
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.log.segments import map_segment
-from reput.remote import is_elsewhere
+from reput.remote import is_elsewhere, tally
+from reput.remote.tally import Spent
 from reput.replay import runner as runners
 from reput.replay.key_runs import KeyRunWriter
 from reput.replay.key_spill import SpillWriter
@@ -59,10 +60,14 @@ def done(runner: Runner, tasks: Sequence[Callable[[], _Result]]) -> list[_Result
     Raises:
         ReputError: one failed.
     """
-    results: list[Any] = runner.map(_work, list(tasks)) if tasks else []
-    for result in results:
-        if isinstance(result, ReputError):
-            raise result
+    found: list[Any] = runner.map(_work, list(tasks)) if tasks else []
+    results: list[Any] = []
+    for one in found:
+        if isinstance(one, ReputError):
+            raise one
+        result, spent = one
+        tally.add(spent)
+        results.append(result)
     return results
 
 
@@ -92,10 +97,10 @@ def _each(look: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Res
     return [look(item) for item in items]
 
 
-def _work(task: Callable[[], object]) -> object:
-    """Do a task; what it returns, or the error that it ended with."""
+def _work(task: Callable[[], object]) -> tuple[object, dict[str, Spent]] | ReputError:
+    """Do a task; what it returns, and what stores elsewhere were asked; or the error that it ended with."""
     try:
-        return task()
+        return task(), tally.taken()
     except ReputError as error:
         return error
     except OSError as error:

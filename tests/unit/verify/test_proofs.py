@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from reput.errors import SettingsError
@@ -20,6 +21,7 @@ from reput.verify.plan import prepare
 from reput.verify.proofs import CHANGED, GONE, Proofs, Remembering
 from reput.verify.report import Remembered, Report
 from reput.verify.run import check
+from reput.verify.sums import MODULUS, sums_by
 from tests.golden.store import NAMES, GoldenStore
 from tests.unit.verify.test_verify import open_golden, options, queue_file
 
@@ -61,6 +63,18 @@ def remembered(report: Report) -> Remembered:
 
 def segments(store: GoldenStore) -> list[Path]:
     return sorted((store.root / names.COMMIT_LOG).iterdir())
+
+
+def test_sums_by_key_in_any_order() -> None:
+    numbers = np.random.default_rng(1)
+    mixed = numbers.integers(0, 1 << 64, 500, np.uint64)
+    for keys in (numbers.integers(-1, 4, 500), np.sort(numbers.integers(0, 9, 500)), np.zeros(500, int)):
+        expected = {
+            key: (int((keys == key).sum()), sum(mixed[keys == key].tolist()) % MODULUS)
+            for key in set(keys.tolist())
+        }
+        assert sums_by(keys, mixed) == expected
+    assert sums_by(np.zeros(0, int), mixed[:0]) == {}
 
 
 @pytest.fixture

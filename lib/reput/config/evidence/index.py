@@ -25,8 +25,9 @@ from reput.config.evidence.log import LogRecords
 from reput.config.evidence.sizes import Sizes
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
+from reput.remote.left_out import have, is_left_out
 from reput.store.listing import names_in
-from reput.store.reading import extents, reading
+from reput.store.reading import extents, pread, reading
 
 _File = TypeVar("_File")
 
@@ -95,7 +96,13 @@ def index_files(root: Path, log: LogRecords) -> IndexEvidence:
     counts: Counter[tuple[int, int]] = Counter()
     lengths: Counter[int] = Counter()
     looked: list[tuple[str, int]] = []
+    worth = telling(found)
     for name in reversed(found[-_MOST_FILES:]):
+        if name not in worth and is_left_out(directory / name):
+            length = (directory / name).stat().st_size
+            looked.append((name, length))
+            lengths[length] += 1
+            continue
         try:
             length, pair = _size_of(directory / name, has_successor=name != found[-1])
         except (OSError, ValueError, OverflowError, struct.error) as error:
@@ -165,21 +172,22 @@ def _size_of(path: Path, *, has_successor: bool) -> tuple[int, tuple[int, int] |
     Raises:
         OSError, ValueError, struct.error: it can't be read.
     """
-    with reading(path) as descriptor:
+    with reading(path, by_ranges=True) as descriptor:
         facts = os.fstat(descriptor)
         length = facts.st_size
         if not stat.S_ISREG(facts.st_mode):
             raise ValueError("no file")
         if length <= HEADER_LENGTH:
             return length, None
-        header = IndexHeader.decode(os.pread(descriptor, HEADER_LENGTH, 0))
-        return length, _OpenIndex(descriptor, length, header).pair(is_full=has_successor)
+        header = IndexHeader.decode(pread(path, descriptor, HEADER_LENGTH, 0))
+        return length, _OpenIndex(path, descriptor, length, header).pair(is_full=has_successor)
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenIndex:
     """An open index file. It is read, not mapped: who cuts it meanwhile must not end this process."""
 
+    path: Path
     descriptor: int
     length: int
     header: IndexHeader
@@ -210,6 +218,7 @@ class _OpenIndex:
         """Where an entry may stand that leads to the file's last message, as far as that is looked for."""
         wanted = struct.pack(">q", self.header.end_physical_offset)
         places, read = 0, 0
+        have(self.path, 0, HEADER_LENGTH + _MOST_READ)
         for start, end in extents(self.descriptor, HEADER_LENGTH, self.length):
             for begin in range(start, end, _CHUNK):
                 data = os.pread(self.descriptor, min(_CHUNK, end - begin) + len(wanted) - 1, begin)
@@ -236,14 +245,17 @@ class _OpenIndex:
             return False
         for ordinal in sorted({*expected, *range(FIRST_ORDINAL, count, step)}):
             at = indexfile.file_length(slots, ordinal)
-            key_hash, place, _, before = _ENTRY.unpack(os.pread(self.descriptor, ENTRY_LENGTH, at))
+            key_hash, place, _, before = _ENTRY.unpack(self._read(ENTRY_LENGTH, at))
             if key_hash < 0 or not 0 <= before < ordinal or place != expected.get(ordinal, place):
                 return False
             slot = HEADER_LENGTH + key_hash % slots * SLOT_LENGTH
-            (newest,) = struct.unpack(">i", os.pread(self.descriptor, SLOT_LENGTH, slot))
+            (newest,) = struct.unpack(">i", self._read(SLOT_LENGTH, slot))
             if not ordinal <= newest < entries:
                 return False
         return True
+
+    def _read(self, length: int, at: int) -> bytes:
+        return pread(self.path, self.descriptor, length, at)
 
 
 def _tags(path: Path, slots: int, *, first: bool, log: LogRecords) -> Tags | None:
@@ -253,11 +265,11 @@ def _tags(path: Path, slots: int, *, first: bool, log: LogRecords) -> Tags | Non
         first: it is the store's oldest, so that its first message has all its entries here.
     """
     try:
-        with reading(path) as descriptor:
-            count = IndexHeader.decode(os.pread(descriptor, HEADER_LENGTH, 0)).index_count
+        with reading(path, by_ranges=True) as descriptor:
+            count = IndexHeader.decode(pread(path, descriptor, HEADER_LENGTH, 0)).index_count
             begin = max(FIRST_ORDINAL, count - _WINDOW)
             at = indexfile.file_length(slots, begin)
-            data = os.pread(descriptor, max(count - begin, 0) * ENTRY_LENGTH, at)
+            data = pread(path, descriptor, max(count - begin, 0) * ENTRY_LENGTH, at)
         entries = [
             entry[:2] for entry in _ENTRY.iter_unpack(data[: len(data) // ENTRY_LENGTH * ENTRY_LENGTH])
         ]

@@ -18,7 +18,7 @@ from reput.config.evidence.log import LogRecords
 from reput.format import commitlog, consumequeueext, names, properties
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.store.listing import names_seen
-from reput.store.reading import reading
+from reput.store.reading import pread, reading
 
 _UNIT = struct.Struct(">qiq")
 #: Queues that are looked at, of light queues and of others; names in a directory; bytes of a file's end.
@@ -100,8 +100,8 @@ def _last_unit(queue: Path) -> tuple[int, int, int] | None:
         [name for name in names_seen(queue, _MOST_NAMES) if names.parse_offset_name(name) is not None][-2:]
     ):
         try:
-            with reading(queue / name) as descriptor:
-                unit = _last_of_file(descriptor)
+            with reading(queue / name, by_ranges=True) as descriptor:
+                unit = _last_of_file(queue / name, descriptor)
         except (OSError, ValueError, struct.error):
             return None
         if unit is not None:
@@ -109,11 +109,11 @@ def _last_unit(queue: Path) -> tuple[int, int, int] | None:
     return None
 
 
-def _last_of_file(descriptor: int) -> tuple[int, int, int] | None:
+def _last_of_file(path: Path, descriptor: int) -> tuple[int, int, int] | None:
     end = os.fstat(descriptor).st_size // UNIT_LENGTH * UNIT_LENGTH
     chunk = _CHUNK // UNIT_LENGTH * UNIT_LENGTH
     for start in range(max(end - chunk, 0), max(end - _MOST_READ, -chunk), -chunk):
-        data = os.pread(descriptor, min(chunk, end - start), start)
+        data = pread(path, descriptor, min(chunk, end - start), start)
         written = len(data.rstrip(b"\0"))
         if not written:
             continue
