@@ -88,6 +88,10 @@ notebooks: $(VENV)/dev ## run the notebooks, and write them back with their outp
 cluster: install ## broker, producer, Spark master, two workers and a tail, on this machine (STORE=DIR: a rebuild)
 	PYTHONPATH=. $(VENV)/bin/python -m $(if $(STORE),reput.cluster '$(STORE)',tests.compat.story) $(ARGS)
 
+.PHONY: dist
+dist: $(VENV)/dev ## build dist/, twice and the same, and try it with Python 3.11 to 3.13 (ARGS='--python 3.12')
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.distribution $(ARGS)
+
 .PHONY: lock
 lock: $(VENV)/dev ## write requirements/ anew from pyproject.toml (UPGRADE=1: to the newest versions)
 	$(LOCK) $(if $(UPGRADE),--upgrade) --only-build-deps --build-deps-for editable -o requirements/build.txt pyproject.toml
