@@ -88,6 +88,11 @@ notebooks: $(VENV)/dev ## run the notebooks, and write them back with their outp
 cluster: install ## broker, producer, Spark master, two workers and a tail, on this machine (STORE=DIR: a rebuild)
 	PYTHONPATH=. $(VENV)/bin/python -m $(if $(STORE),reput.cluster '$(STORE)',tests.compat.story) $(ARGS)
 
+.PHONY: site
+site: $(VENV)/dev ## write the docs as a site into build/site
+	$(VENV)/bin/sphinx-build -q -W --keep-going -b html -c docs . build/site
+	@echo "build/site/index.html"
+
 .PHONY: dist
 dist: $(VENV)/dev ## build dist/, twice and the same, and try it with Python 3.11 to 3.13 (ARGS='--python 3.12')
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.distribution $(ARGS)
