@@ -88,6 +88,25 @@ notebooks: $(VENV)/dev ## run the notebooks, and write them back with their outp
 cluster: install ## broker, producer, Spark master, two workers and a tail, on this machine (STORE=DIR: a rebuild)
 	PYTHONPATH=. $(VENV)/bin/python -m $(if $(STORE),reput.cluster '$(STORE)',tests.compat.story) $(ARGS)
 
+.PHONY: site
+site: $(VENV)/dev ## write the docs as a site into build/site
+	$(VENV)/bin/sphinx-build -q -W --keep-going -b html -c docs . build/site
+	@echo "build/site/index.html"
+
+.PHONY: dist
+dist: $(VENV)/dev ## build dist/, twice and the same, and try it with Python 3.11 to 3.13 (ARGS='--python 3.12')
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.distribution $(ARGS)
+
+.PHONY: audit
+audit: $(VENV)/dev ## ask PyPI's database of advisories about all locked versions; fails where it can't be asked
+	@$(VENV)/bin/pip-audit --strict --progress-spinner off --require-hashes --disable-pip \
+	    -r requirements/build.txt -r requirements/dev.txt || { \
+	    echo "make audit: a version has a known hole, or not all could be asked about: nothing is proven" >&2; exit 1; }
+
+.PHONY: licences
+licences: $(VENV)/dev ## write the table of docs/licences.md anew, of what is locked
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.unit.test_licences
+
 .PHONY: lock
 lock: $(VENV)/dev ## write requirements/ anew from pyproject.toml (UPGRADE=1: to the newest versions)
 	$(LOCK) $(if $(UPGRADE),--upgrade) --only-build-deps --build-deps-for editable -o requirements/build.txt pyproject.toml

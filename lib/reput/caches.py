@@ -5,6 +5,9 @@ user can write to none of the three: reput was installed by root, say, and a ser
 gets a directory among the temporary files. It holds code that this process runs: one that isn't the user's
 alone isn't taken, whoever made it.
 
+What pip installed has no kernels beside it, for an uninstall would leave them there: they go to the user's
+cache of reput. A checkout has them beside the package, and so has what `reput pack` made.
+
 Modules with kernels ask for :data:`CACHED`, so that this is settled before the first of them is compiled.
 """
 
@@ -17,11 +20,15 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 _VARIABLE = "NUMBA_CACHE_DIR"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_BESIDE = Path(__file__).parent / "scan" / "__pycache__"
+#: Below the user's directory, what runs make again: kernels, Java's classes, jars of RocketMQ's client.
+KERNELS, CLASSES, CLIENT = "numba", "java", "client"
 
 
 @functools.cache
@@ -33,6 +40,9 @@ def settle() -> bool:
     Returns:
         Whether there is one.
     """
+    if _is_for_users() and (place := _user_place()) is not None:
+        _use(place)
+        return True
     if kernels_can_be_cached():
         return True
     own = own_directory()
@@ -42,12 +52,8 @@ def settle() -> bool:
             f"written to. Set {_VARIABLE} or TMPDIR to one of your own"
         )
         return False
-    place = str(own / "numba")
-    os.environ[_VARIABLE] = place
-    if "numba" in sys.modules:  # it has read the variable
-        from numba import config
-
-        config.CACHE_DIR = place
+    place = own / KERNELS
+    _use(place)
     _warn(
         "numba's cache can't be written to beside the package or in your home directory: compiled kernels "
         f"are kept in {place}. Set {_VARIABLE} to choose another directory"
@@ -57,13 +63,45 @@ def settle() -> bool:
 
 def kernels_can_be_cached() -> bool:
     """Whether numba finds a place by itself: its variable's, the package's, the home directory's."""
-    places = [Path(__file__).parent / "scan" / "__pycache__"]
+    places = [_BESIDE]
     if named := os.environ.get(_VARIABLE):
         places.insert(0, Path(named))
     # Where nothing names a home, numba takes "~" for a directory's name; the one here is none for a cache.
     with suppress(RuntimeError):
         places.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numba")
     return any(map(can_write, places))
+
+
+def user_directory() -> Path | None:
+    """The user's cache of reput, which needn't be there; None where nothing names a home."""
+    with suppress(RuntimeError):
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reput"
+    return None
+
+
+def kept() -> list[Path]:
+    """The directories with what reput keeps of its own for this user; all that an uninstall leaves."""
+    user = user_directory()
+    places = [] if user is None else [user / name for name in (KERNELS, CLASSES, CLIENT)]
+    temporary = _temporary_place()
+    return [place for place in (*places, temporary) if place.is_dir() and not place.is_symlink()]
+
+
+def size_of(places: Iterable[Path]) -> int:
+    """Bytes of the files below directories."""
+    return sum(file.lstat().st_size for place in places for file in place.rglob("*") if file.is_file())
+
+
+def remove(place: Path) -> None:
+    """Remove a directory of :func:`kept`, and with the last one the user's cache of reput.
+
+    Raises:
+        OSError: it can't be removed.
+    """
+    shutil.rmtree(place)
+    with suppress(OSError):
+        if (user := user_directory()) is not None:
+            user.rmdir()
 
 
 @functools.cache
@@ -78,7 +116,7 @@ def own_directory() -> Path | None:
         found = base.stat()
         if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
             return None  # anybody could put another one in its place
-        path = base / f"reput-{os.geteuid()}"
+        path = _temporary_place()
         with suppress(FileExistsError):
             path.mkdir(0o700)
         if path.is_dir() and is_mine_alone(path) and can_write(path):
@@ -108,6 +146,34 @@ def is_mine_alone(path: Path) -> bool:
         return False
     is_plain = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
     return is_plain and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS
+
+
+def _temporary_place() -> Path:
+    return Path(tempfile.gettempdir()) / f"reput-{os.geteuid()}"
+
+
+def _is_for_users() -> bool:
+    """Whether kernels belong into the user's cache: pip installed this, and nobody says otherwise."""
+    is_installed = Path(__file__).parents[1].name in ("site-packages", "dist-packages")
+    return is_installed and _VARIABLE not in os.environ and not any(_BESIDE.glob("*.nbi"))
+
+
+def _user_place() -> Path | None:
+    user = user_directory()
+    if user is None:
+        return None
+    place = user / KERNELS
+    with suppress(OSError):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return place if is_mine_alone(place) and can_write(place) else None
+
+
+def _use(place: Path) -> None:
+    os.environ[_VARIABLE] = str(place)
+    if "numba" in sys.modules:  # it has read the variable
+        from numba import config
+
+        config.CACHE_DIR = str(place)
 
 
 def _remove(path: Path, maker: int) -> None:

@@ -115,6 +115,38 @@ def test_a_directory_that_somebody_else_made_is_not_taken(installed: Path, tmp_p
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("reput-")] == [planted.name]
 
 
+@pytest.mark.slow
+def test_what_pip_installed_keeps_kernels_in_the_users_cache(tmp_path: Path) -> None:
+    """For beside the package an uninstall would leave them. The doctor names what is kept, and removes it."""
+    place, cache = tmp_path / "site-packages", tmp_path / "home" / ".cache" / "reput"
+    shutil.copytree(LIB / "reput", place / "reput", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "tmp").mkdir()
+    env = environment(
+        PYTHONPATH=str(place),
+        PYTHONDONTWRITEBYTECODE="1",
+        HOME=str(tmp_path / "home"),
+        TMPDIR=str(tmp_path / "tmp"),
+        XDG_CACHE_HOME=None,
+        NUMBA_CACHE_DIR=None,
+    )
+    looked = run("doctor", "--no-spark", "--json", env=env)
+    checks = {one["name"]: one["found"] for one in json.loads(looked.stdout)["checks"]}
+    assert checks["numba-cache"].startswith(str(cache / "numba"))
+    assert checks["cache"].startswith(f"{cache / 'numba'} (")
+    assert stat.S_IMODE((cache / "numba").stat().st_mode) == 0o700
+    (cache / "numba" / "a kernel").write_bytes(bytes(2048))
+    (cache / "java").mkdir()
+    removed = run("doctor", "--remove-cache", env=env)
+    assert removed.stdout.endswith(f"Removed {cache / 'numba'}, {cache / 'java'}: 2.0 KiB\n"), removed.stdout
+    assert not cache.exists()
+    assert not list((tmp_path / "tmp").iterdir())
+    assert not list(place.rglob("*.nb[ci]"))
+    refused = run("doctor", "--remove-cache", "--class-archive", "make", env=env)
+    assert refused.code == 2
+    assert "--remove-cache removes that archive, too" in refused.stderr
+
+
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

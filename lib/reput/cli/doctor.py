@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reput import caches
 from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Master, WrittenBy, by_hand
 from reput.cli.commands import START
@@ -34,6 +35,10 @@ This machine and a store, without Spark:
 Let Spark start in half the time from now on, for this user (150 MB in `~/.cache/reput`):
 
     reput doctor --class-archive make
+
+Take away what reput keeps for this user, before `pip uninstall reput`:
+
+    reput doctor --remove-cache
 
 Whether a rebuild fits where it is to be written, for a program:
 
@@ -66,6 +71,13 @@ def doctor_command(
             show_default=False,
         ),
     ] = None,
+    remove_cache: Annotated[
+        bool,
+        typer.Option(
+            "--remove-cache",
+            help="In the end, remove what reput keeps for this user: runs make it again. Starts no Spark.",
+        ),
+    ] = False,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Don't start a Spark session.")] = False,
     broker_conf: BrokerConf = None,
     rocketmq_version: WrittenBy = None,
@@ -75,11 +87,13 @@ def doctor_command(
     """Check whether this machine, and a store, have what reput needs, and how to mend what is missing.
 
     Nothing is changed, except numba's cache of compiled kernels, as by any command, and what --class-archive
-    makes or removes.
+    and --remove-cache make or remove.
 
     Exit code 0: all is well. 1: something is wrong, or soon will be. 2: refused or failed.
     """
     from reput.doctor import Status, machine_checks, store_checks, worst
+    from reput.store.files import reporting
+    from reput.store.space import human
 
     with Output(as_json, interrupted="nothing was changed") as output:
         _refuse_ignored(ctx)
@@ -89,18 +103,27 @@ def doctor_command(
         elif archive is Archive.REMOVE:
             class_archive.remove()
         checks = list(machine_checks())
-        if not no_spark and is_installed():
+        if not no_spark and not remove_cache and is_installed():
             java_is_wrong = any(check.name == "java" and check.status is Status.WRONG for check in checks)
             checks.append(_spark(master, java_is_wrong=java_is_wrong))
         if store is not None:
             checks += store_checks(store, broker_conf, rocketmq_version, out)
+        removed = caches.kept() if remove_cache else []
+        freed = caches.size_of(removed)
+        for place in removed:
+            with reporting("what is kept for this user can't be removed", place):
+                caches.remove(place)
     facts = {
         "status": worst(checks),
         "store": None if store is None else str(store),
         "checks": [check.to_dict() for check in checks],
         "next_steps": [check.next_step for check in checks if check.next_step is not None],
     }
-    output.end(int(worst(checks) is not Status.OK), facts, _lines(checks, store))
+    lines = list(_lines(checks, store))
+    if remove_cache:
+        facts["removed"] = list(map(str, removed))
+        lines.append(f"Removed {', '.join(map(str, removed)) or 'nothing'}: {human(freed)}")
+    output.end(int(worst(checks) is not Status.OK), facts, lines)
 
 
 def _spark(master: str | None, *, java_is_wrong: bool) -> Check:
@@ -119,8 +142,13 @@ def _refuse_ignored(ctx: typer.Context) -> None:
         if given["store"] is None and given[name] is not None and by_hand(ctx, name):
             option = f"--{name.replace('_', '-')}"
             raise SettingsError(f"{option} belongs to a store", expected="STORE beside it", found=option)
-    if given["no_spark"] and given["master"] is not None:
-        raise SettingsError("--master belongs to Spark", expected="one of them", found="--no-spark --master")
+    for name in ("no_spark", "remove_cache"):
+        if given[name] and given["master"] is not None:
+            found = f"--{name.replace('_', '-')} --master"
+            raise SettingsError("--master belongs to Spark", expected="one of them", found=found)
+    if given["remove_cache"] and given["archive"] is not None:
+        found = f"--remove-cache --class-archive {given['archive']}"
+        raise SettingsError("--remove-cache removes that archive, too", expected="one of them", found=found)
 
 
 def _lines(checks: list[Check], store: Path | None) -> Iterator[str]:

@@ -9,12 +9,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput import caches
 from reput.errors import ReputError
 from reput.rocksdb.installed import PACKAGE, installed
 from reput.spark import class_archive
@@ -37,6 +39,9 @@ _MEMORY_TAIL, _MEMORY_FIXED, _MEMORY_PER_CORE = int(2.1 * (1 << 30)), 1 << 30, 2
 _SCRATCH_WANTED = 512 << 20
 _DEFAULT_MAPS = 65_530
 MAKE = "`reput doctor --class-archive make`"
+REMOVE = "`reput doctor --remove-cache`"
+#: What comes with reput besides the package: in a checkout, and below share/reput where pip installed it.
+_BESIDE = ("jobs", "conf", "notebooks")
 
 
 class Status(StrEnum):
@@ -95,6 +100,8 @@ def machine_checks() -> Iterator[Check]:
     yield python()
     yield encoding()
     yield numba_cache()
+    yield cache()
+    yield shipped()
     if is_installed():
         yield java_check()
         yield class_archive_check()
@@ -167,6 +174,33 @@ def cache_check(directory: Path) -> Check:
         else "nothing compiled yet: the first run takes longer"
     )
     return ok("numba-cache", f"{directory}, {state}")
+
+
+def cache() -> Check:
+    """What reput keeps for this user: all that an uninstall leaves."""
+    places = caches.kept()
+    if not places:
+        return ok("cache", "nothing is kept for this user")
+    shown = ", ".join(f"{place} ({human(caches.size_of([place]))})" for place in places)
+    return ok("cache", f"{shown}: any run makes it again; {REMOVE} removes it")
+
+
+def shipped() -> Check:
+    """Where the jobs, the settings and the notebooks are."""
+    root = beside()
+    if root is None:
+        return ok("files", "the package alone, without jobs, conf and notebooks")
+    return ok("files", f"jobs, conf and notebooks in {root}")
+
+
+def beside() -> Path | None:
+    """The directory with ``jobs``, ``conf`` and ``notebooks``; None where only the package is."""
+    places = [Path(__file__).absolute().parents[3]]
+    with suppress(PackageNotFoundError):
+        for file in distribution("reput").files or ():
+            if file.parts[-3:] == ("reput", "jobs", "rebuild.py"):
+                places.append(Path(os.path.normpath(str(file.locate()))).parents[1])
+    return next((one for one in places if all((one / name).is_dir() for name in _BESIDE)), None)
 
 
 def rocksdb() -> Check:

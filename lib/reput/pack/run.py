@@ -281,6 +281,7 @@ def _facts(
 def _run(root: Path, *words: str) -> None:
     """Let the interpreter do something where it is now, without variables that lead elsewhere."""
     kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+    kept["NUMBA_CACHE_DIR"] = ""  # beside the package, not in the user's cache
     done = subprocess.run(
         [root / _PROGRAM, "-I", "-B", *words],
         cwd=root,

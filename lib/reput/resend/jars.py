@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import tempfile
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from reput.caches import can_write, own_directory
+from reput.caches import CLIENT, can_write, own_directory, user_directory
 from reput.errors import SettingsError, SparkError
 from reput.spark.java import java
 from reput.store.reading import unreadable
@@ -126,18 +124,15 @@ def _checked(directory: Path, coordinates: str, expected: str) -> Path:
 
 
 def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    with suppress(RuntimeError):  # nothing names a home
-        place = (Path(base) if base else Path.home() / ".cache") / "reput" / "client"
-        if can_write(place):
-            return place
+    if (user := user_directory()) is not None and can_write(user / CLIENT):
+        return user / CLIENT
     own = own_directory()
     if own is None:
         raise SparkError(
             "there is no place to keep the client's jars",
             next_step="Give --client, or set TMPDIR",
         )
-    return own / "client"
+    return own / CLIENT
 
 
 def _fetch(release: str, hashes: dict[str, str], target: Path) -> None:

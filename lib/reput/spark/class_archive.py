@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from reput.caches import is_mine_alone, own_directory
+from reput.caches import CLASSES, is_mine_alone, own_directory, user_directory
 from reput.errors import SparkError
 from reput.spark.java import java
 from reput.store.space import free_bytes, human
@@ -202,13 +202,13 @@ def _directory() -> Path | None:
         return None
     if named:
         return Path(named).absolute()
-    with suppress(RuntimeError):  # nothing names a home
-        own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reput" / "java"
+    if (user := user_directory()) is not None:
+        own = user / CLASSES
         there = next(path for path in (own, *own.parents) if path.exists())
         if os.access(there, os.W_OK | os.X_OK):
             return own
     temporary = own_directory()
-    return None if temporary is None else temporary / "java"
+    return None if temporary is None else temporary / CLASSES
 
 
 def _facts() -> dict[str, str] | None:

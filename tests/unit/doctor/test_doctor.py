@@ -119,7 +119,7 @@ def test_delta_is_looked_for_where_spark_puts_it(tmp_path: Path, monkeypatch: py
 
 def test_every_check_of_the_machine_comes_once() -> None:
     names = [check.name for check in machine_checks()]
-    assert len(names) == len(set(names)) == 12
+    assert len(names) == len(set(names)) == 14
     assert worst([]) is Status.OK
     assert (
         worst(Check("", status, "") for status in (Status.WRONG, Status.WARNING, Status.OK)) is Status.WRONG
