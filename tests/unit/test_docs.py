@@ -136,7 +136,7 @@ FORMAT_PAGES = (
 
 
 def test_every_format_has_a_page() -> None:
-    assert {path.name for path in FORMATS.glob("*.md")} == {*FORMAT_PAGES, "rocksdb.md"}
+    assert {path.name for path in FORMATS.glob("*.md")} == {*FORMAT_PAGES, "rocksdb.md", "rocksdb.zh-CN.md"}
 
 
 def test_the_keys_and_values_on_the_page_of_rocksdb_are_the_real_stores() -> None:

@@ -16,6 +16,7 @@ _SUFFIX = ".zh-CN.md"
 TRANSLATED = [
     pages.ROOT / "README.md",
     *(pages.ROOT / "docs" / f"{name}.md" for name in ("quickstart", "howto", "words", "findings", "cluster")),
+    pages.ROOT / "docs" / "formats" / "rocksdb.md",
 ]
 _CODE = re.compile(r"`([^`]+)`")
 _FIGURE = re.compile(r"(\d[\d,.]*(?<![,.]))(?: (million|万))?")
