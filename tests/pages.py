@@ -17,6 +17,7 @@ import importlib
 import io
 import re
 import shlex
+import unicodedata
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ _FENCE = re.compile(
 )
 _TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`(?:\.venv/bin/)?(reput [a-z]+[^`]*|make [a-z]+[^`]*)`(?!`)")
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _JOB = re.compile(r"(?:^|/)jobs/\w+\.py$")
 _ANY = "…"
 
@@ -112,14 +114,40 @@ def commands(block: Block) -> list[str]:
 
 def indented_commands(page: Path) -> list[str]:
     """Commands of blocks that are indented by four spaces, without a fence."""
-    text = re.sub(r"\\\n\s*", "", _FENCE.sub("", page.read_text(encoding="utf-8")))
+    text = re.sub(r"\\\n\s*", "", prose(page))
     return re.findall(r"(?<=^    )(?:make|reput|spark-submit|python -m) .*", text, re.MULTILINE)
 
 
 def inline_commands(page: Path) -> list[str]:
     """``reput …`` and ``make …`` between single backticks."""
-    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
-    return _INLINE.findall(re.sub(r"\s+", " ", text))
+    return _INLINE.findall(re.sub(r"\s+", " ", prose(page)))
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return cut(page.read_text(encoding="utf-8"))[0]
+
+
+def cut(text: str) -> tuple[str, list[str]]:
+    """A page's text without its fenced blocks, and these, with what marks and encloses them."""
+    return _FENCE.sub("", text), [match[0] for match in _FENCE.finditer(text)]
+
+
+def links(text: str) -> list[tuple[str, str]]:
+    """Relative links of a page's text: (path, anchor), either may be empty."""
+    targets = [target for target in _LINK.findall(text) if not re.match(r"[a-z][a-z0-9+.-]*:", target)]
+    return [(path, anchor) for path, _, anchor in (target.partition("#") for target in targets)]
+
+
+def headings(text: str) -> list[tuple[int, str]]:
+    """The headings of a page's text: (level, anchor as GitHub makes it)."""
+    return [(len(marks), _anchor(title)) for marks, title in re.findall(r"^(#+) +(.+)$", text, re.MULTILINE)]
+
+
+def _anchor(title: str) -> str:
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
+    kept = (char for char in plain if char in " -_" or unicodedata.category(char)[0] in "LN")
+    return "".join(kept).replace(" ", "-")
 
 
 def check_command(command: str) -> None:

@@ -1,7 +1,8 @@
 """What README.md and docs/ show: commands that can be given, code that compiles, output that is so.
 
-``tests/pages.py`` says which blocks are run. What isn't run here is run elsewhere: ``reput tail`` beside a
-writer by ``test_tail_cli.py`` and ``tests/spark/test_tail.py``, ``spark-submit`` by
+``tests/pages.py`` says which blocks are run; those of Chinese pages are the same, and run once
+(``tests/unit/test_translations.py``). What isn't run here is run elsewhere: ``reput tail`` beside
+a writer by ``test_tail_cli.py`` and ``tests/spark/test_tail.py``, ``spark-submit`` by
 ``tests/spark/test_cluster.py``, the ledger as a table by ``tests/spark/test_ledger_in_spark.py``.
 """
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 DOCS = pages.ROOT / "docs"
 PAGES = [
-    pages.ROOT / "README.md",
+    *sorted(pages.ROOT.glob("README*.md")),
     pages.ROOT / "CONTRIBUTING.md",
     *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "adr"),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,11 +49,19 @@ def test_damage_and_json(reput: Command, tmp_path: Path) -> None:
     assert [one["kind"] for one in facts["findings"]] == ["bad-magic"]
     assert any(one["kind"] == "corrupt" for one in facts["log"]["stretches"])
     page = tmp_path / "report.html"
-    assert reput(*words, "--out", page).code == 1
-    assert b"bad-magic" in page.read_bytes()
+    done = reput(*words, "--out", page, "--lang", "zh", "--json")
+    assert done.code == 1
+    timed = {"made_ms": 0, "seconds": 0}
+    assert {**json.loads(done.stdout), **timed} == {**facts, **timed}, "JSON is never translated"
+    shown = Elements(page.read_bytes())
+    assert "bad-magic" in shown.texts["code"]
+    assert "CommitLog 已损坏。" in shown.texts["span"]
 
 
-def test_a_live_store(reput: Command, tmp_path: Path) -> None:
+def test_a_live_store_where_people_read_chinese(
+    reput: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
     store = golden("5.5.0-crash", tmp_path)
     page = tmp_path / "report.html"
     with broker_lock(store.root):
@@ -67,7 +76,9 @@ def test_a_live_store(reput: Command, tmp_path: Path) -> None:
             "5.5.0",
         )
     assert done.code == 0
-    assert b"In use by process" in page.read_bytes()
+    text = page.read_text(encoding="utf-8")
+    assert re.search("进程 [0-9]+.* 正在使用它", text)
+    assert "Nothing wrong was found" in done.stdout, "what is printed is English, as of all commands"
 
 
 def test_a_store_without_broker_conf_or_config(reput: Command, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from reput.report import GatherOptions, gather
+from reput.report.language import CHINESE
 from reput.report.page import render
 from tests.golden.store import unpack
 from tests.report.browser import Page, browsing
@@ -71,8 +72,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (store.root / "commitlog" / f"{65536 * 3:020d}").open("r+b") as segment:
         segment.seek(30_000)
         segment.write(b"\xff" * 2000)
+    facts = gather(GatherOptions(store.root, conf, "5.5.0"))
     path = directory / "report.html"
-    path.write_bytes(render(gather(GatherOptions(store.root, conf, "5.5.0"))))
+    path.write_bytes(render(facts))
+    (directory / "report-zh.html").write_bytes(render(facts, language=CHINESE))
     return path
 
 
@@ -134,12 +137,14 @@ def _assert_rendered(page: Page, path: Path, *, dark: bool) -> None:
     assert 0.02 < float((np.abs(pixels.astype(int).sum(axis=2) - ground) > 60).mean()) < 0.9
 
 
+@pytest.mark.parametrize("name", ["report.html", "report-zh.html"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
-def test_page_is_seen(page: Page, report: Path, width: int, dark: bool) -> None:
-    page.show(report, width=width, dark=dark)
+def test_page_is_seen(page: Page, report: Path, width: int, dark: bool, name: str) -> None:
+    path = report.with_name(name)
+    page.show(path, width=width, dark=dark)
     assert page.run("innerWidth") == width
-    _assert_rendered(page, report, dark=dark)
+    _assert_rendered(page, path, dark=dark)
     # Each drawing has room, and something in it.
     boxes = page.run("""[...document.querySelectorAll("svg")].map((one) => {
         const box = one.getBoundingClientRect();
@@ -205,6 +210,20 @@ def test_a_bar_is_read_off_by_pointing(page: Page, report: Path) -> None:
         return document.getElementById("readout-messages").textContent; })()""")
     assert " UTC: " in text
     assert " messages " in text
+
+
+def test_the_script_speaks_the_language_of_the_page(page: Page, report: Path) -> None:
+    page.show(report.with_name("report-zh.html"), width=DESKTOP)
+    page.run("""(() => { const input = document.querySelector("#queues input");
+        input.value = "payments 1"; input.dispatchEvent(new Event("input")); })()""")
+    assert page.run("""document.querySelector("#queues [role=status]").textContent""").startswith(
+        "47 行中的 "
+    )
+    text = page.run("""(() => { const bar = document.querySelector("g.slices[data-what=messages] rect");
+        bar.dispatchEvent(new PointerEvent("pointermove", {bubbles: true}));
+        return document.getElementById("readout-messages").textContent; })()""")
+    assert " 消息 " in text
+    assert page.run("""document.querySelector("#queues input").placeholder""") == "筛选这些行"
 
 
 def test_page_is_read_without_its_script(page: Page, report: Path) -> None:

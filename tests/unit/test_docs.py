@@ -9,8 +9,6 @@ remark.
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -28,17 +26,17 @@ from reput.format import (
     javastring,
     properties,
 )
+from tests import pages
 from tests.golden.store import GoldenStore, read_dump, unpack
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FORMATS = DOCS / "formats"
-PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))])
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("README*.md"), ROOT / "CONTRIBUTING.md"])
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"# store (\S+), RocketMQ (\S+), file (\S+)")
 _LINE = re.compile(r" *(\d+)  ([0-9a-f]{2}(?: [0-9a-f]{2})*)(?: +(\S.*?) = (.*?)(?: +# (.*))?)?")
-_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _TABLE_ROW = re.compile(r"^\| *(\S+) *\| *([^|]+?) *\| *(\w+)[^|]*\| *`(\w+)` *\|", re.MULTILINE)
 
 
@@ -138,7 +136,7 @@ FORMAT_PAGES = (
 
 
 def test_every_format_has_a_page() -> None:
-    assert {path.name for path in FORMATS.glob("*.md")} == {*FORMAT_PAGES, "rocksdb.md"}
+    assert {path.name for path in FORMATS.glob("*.md")} == {*FORMAT_PAGES, "rocksdb.md", "rocksdb.zh-CN.md"}
 
 
 def test_the_keys_and_values_on_the_page_of_rocksdb_are_the_real_stores() -> None:
@@ -406,31 +404,14 @@ def _quoted(one: Field) -> bytes:
     return match[1].encode()
 
 
-def _links(page: Path) -> Iterator[tuple[str, str]]:
-    """Relative links of a page: (path, anchor), either may be empty."""
-    text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
-    for target in _LINK.findall(text):
-        if not re.match(r"[a-z][a-z0-9+.-]*:", target):
-            path, _, anchor = target.partition("#")
-            yield path, anchor
-
-
 def _anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
-    text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
-    return {_anchor(title) for title in re.findall(r"^#+ +(.+)$", text, re.MULTILINE)}
+    return {anchor for _, anchor in pages.headings(pages.prose(page))}
 
 
-def _anchor(title: str) -> str:
-    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
-    kept: Callable[[str], bool] = lambda char: char in " -_" or unicodedata.category(char)[0] in "LN"  # noqa: E731
-    return "".join(filter(kept, plain)).replace(" ", "-")
-
-
-@pytest.mark.parametrize("page", [path for path in PAGES if path.exists()], ids=lambda path: path.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_links_resolve(page: Path) -> None:
     broken = []
-    for path, anchor in _links(page):
+    for path, anchor in pages.links(pages.prose(page)):
         target = (page.parent / path).resolve() if path else page
         inside = target.is_relative_to(ROOT)
         if not inside or not target.exists() or (anchor and anchor not in _anchors(target)):
@@ -440,7 +421,7 @@ def test_links_resolve(page: Path) -> None:
 
 def test_index_names_every_page() -> None:
     index = DOCS / "README.md"
-    named = {path for path, _ in _links(index)}
+    named = {path for path, _ in pages.links(pages.prose(index))}
     assert {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md") if page != index} <= named
 
 

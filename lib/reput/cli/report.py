@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -44,6 +45,10 @@ Of a very large store, without reading its messages:
 
     reput report /data/store -o report.html --no-log
 
+In Chinese, to send it to somebody:
+
+    reput report /data/store -o report.html --lang zh
+
 The same facts for a program:
 
     reput report /data/store --json
@@ -76,6 +81,10 @@ def report_command(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file even if it isn't a report.")
     ] = False,
+    lang: Annotated[
+        Literal["en", "zh"] | None,
+        typer.Option("--lang", help="Language of the page (default: zh where the locale is zh_CN, else en)."),
+    ] = None,
     master: Master = None,
     _tz: TimeZone = None,
     as_json: AsJson = False,
@@ -88,6 +97,7 @@ def report_command(
     Exit code 0: nothing wrong was found. 1: findings. 2: refused or failed, and no page was written.
     """
     from reput.report.gather import GatherOptions
+    from reput.report.language import of_environment
     from reput.report.page import render
     from reput.report.target import check_target, write_page
     from reput.report.units import Zone
@@ -103,7 +113,7 @@ def report_command(
         facts = _gathered(options, master, with_verify=with_verify)
         page = b""
         if target is not None:
-            page = render(facts, rows, Zone(zone(), zone_name()))
+            page = render(facts, rows, Zone(zone(), zone_name()), lang or of_environment(os.environ))
             write_page(target, with_urls(page.decode()).encode())
     said.show(facts, _lines(facts, output, len(page)))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from reput.report import units
 from reput.report.facts import CORRUPT, EXPIRED, MISSING, LogFacts, Sizes, Traffic
+from reput.report.language import said
 from reput.words import counted
 
 #: Units across and, of charts, down.
@@ -128,16 +129,17 @@ def log_map(log: LogFacts, past: frozenset[str] = frozenset()) -> LogMap:
     marks: list[Box] = []
     thin = WIDE / _MOST_BOXES
     for one, (_start, _end, low, high) in zip(log.stretches, scale.pieces, strict=True):
-        title = f"{one.kind}: {one.start:,} to {one.end:,}, {units.size(one.end - one.start)}"
+        title = said(f"{one.kind}: {one.start:,} to {one.end:,}, {units.size(one.end - one.start)}")
         if one.note:
-            title += f": {one.note}"
+            title += f": {said(one.note)}"
         into = marks if one.kind == CORRUPT else boxes
         wide = max(high - low, _LEAST_MARK if one.kind == CORRUPT else 0.0)
         box = Box(one.kind, min(low, WIDE - wide), wide, title)
         last = into[-1] if into else None
         reach = box.x if one.kind == CORRUPT else box.x + wide
         if last is not None and last.kind == box.kind and reach - last.x < thin:
-            into[-1] = Box(last.kind, last.x, box.x + wide - last.x, "several, too thin to be told apart")
+            several = said("several, too thin to be told apart")
+            into[-1] = Box(last.kind, last.x, box.x + wide - last.x, several)
         else:
             into.append(box)
     begin = scale.x(log.start)
@@ -162,7 +164,7 @@ def _log_ticks(log: LogFacts, scale: _Scale) -> list[tuple[float, str]]:
     ticks = [(scale.x(log.start) / WIDE * 100, units.size(log.start) if log.start else "0")]
     end = scale.x(log.end) / WIDE * 100
     if end - ticks[0][0] > 12:
-        ticks.append((end, f"end {units.size(log.end)}"))
+        ticks.append((end, said(f"end {units.size(log.end)}")))
     return ticks
 
 
@@ -234,7 +236,7 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
     totals = [sum(column) for column in zip(*values, strict=True)]
     ticks = units.value_ticks(max(totals), binary=binary)
     top = ticks[-1]
-    others = counted(traffic.topics_in_others, "other topic")
+    others = said(counted(traffic.topics_in_others, "other topic"))
     layers = [
         Layer(
             name=others if one.topic is None else one.topic,
@@ -247,18 +249,15 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
         )
     ]
     wide = WIDE / len(totals)
-    slices = [
-        Slice(
-            bucket * wide,
-            wide,
-            f"{units.moment(traffic.start_ms + bucket * traffic.width_ms)}: {shown(total)} {what}",
-        )
-        for bucket, total in enumerate(totals)
-    ]
+    slices = []
+    for bucket, total in enumerate(totals):
+        held = shown(total) if binary else said(f"{shown(total)} messages")
+        title = f"{units.moment(traffic.start_ms + bucket * traffic.width_ms)}: {held}"
+        slices.append(Slice(bucket * wide, wide, title))
     end = traffic.start_ms + len(totals) * traffic.width_ms
     busiest = max(range(len(totals)), key=totals.__getitem__)
     per = units.width(traffic.width_ms)
-    summary = (
+    summary = said(
         f"{shown(sum(totals))}{'' if binary else ' messages'} in {units.span(end - traffic.start_ms)}, "
         f"{units.moment(traffic.start_ms)} to {units.moment(end)} {units.zone_name()}; most in one bar: "
         f"{shown(totals[busiest])} at {units.moment(traffic.start_ms + busiest * traffic.width_ms)}."
@@ -272,7 +271,7 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
         ),
         x_ticks=_time_axis(traffic.start_ms, end, 6),
         x_few=_time_axis(traffic.start_ms, end, 2),
-        unit=f"{what} per {per}",
+        unit=said(f"bytes per {per}" if binary else f"messages per {per}"),
         summary=summary,
     )
 
@@ -334,7 +333,7 @@ def size_histogram(sizes: Sizes) -> Histogram:
             number * wide,
             value / ticks[-1] * 100,
             wide,
-            f"{units.size(low)} to {units.size(high)}: {value:,} messages, {value / total:.1%}",
+            said(f"{units.size(low)} to {units.size(high)}: {value:,} messages, {value / total:.1%}"),
         )
         for number, (value, low, high) in enumerate(
             zip(sizes.counts, sizes.bounds, sizes.bounds[1:], strict=False)

@@ -99,6 +99,7 @@ def _rendered(rows: Sequence[Row], earlier: Sequence[Row]) -> bytes:
             runs.setdefault(row["run"], []).append(row)
     return filled(
         "fleet.html.j2",
+        {"traffic": None},
         level=level,
         headline=_headline(rows),
         sentences=_sentences(rows),

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -37,6 +37,7 @@ from reput.report.facts import (
     Facts,
     QueueFacts,
 )
+from reput.report.language import ENGLISH, TAGS, current, gettext, in_language, said
 from reput.words import counted, visible
 
 #: Rows of a table, unless more are asked for.
@@ -53,6 +54,16 @@ _STRETCHES = {
     MISSING: "missing",
     EXPIRED: "expired",
 }
+#: What the script says.
+_OF_SCRIPT = {
+    "filter_rows": "Filter these rows",
+    "filter": "Filter: ",
+    "shown": "%(shown)s of %(all)s rows",
+    "hint": "Point at a bar to read it off.",
+    "others": "others",
+    "messages": "messages",
+    "bytes": "bytes",
+}
 _SECTIONS = (
     ("health", "Health"),
     ("findings", "Findings"),
@@ -66,6 +77,9 @@ _SECTIONS = (
 )
 
 
+_Key = TypeVar("_Key")
+
+
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A number at the top of the page."""
@@ -75,23 +89,24 @@ class Tile:
     note: str
 
 
-def render(facts: Facts, rows: int = ROWS, zone: units.Zone | None = None) -> bytes:
+def render(facts: Facts, rows: int = ROWS, zone: units.Zone | None = None, language: str = ENGLISH) -> bytes:
     """The page, as UTF-8.
 
     Args:
         rows: of each table, at most.
         zone: of its times; UTC if missing.
+        language: of its words, one of :data:`reput.report.language.LANGUAGES`.
     """
-    with units.in_zone(units.Zone() if zone is None else zone):
+    with in_language(language), units.in_zone(units.Zone() if zone is None else zone):
         return _rendered(facts, rows)
 
 
 def _rendered(facts: Facts, rows: int) -> bytes:
     return filled(
         "report.html.j2",
+        _embedded(facts),
         facts=facts,
         rows=rows,
-        embedded=_embedded(facts),
         sections=_SECTIONS,
         tiles=_tiles(facts),
         findings=facts.findings[:rows],
@@ -116,8 +131,12 @@ def _rendered(facts: Facts, rows: int) -> bytes:
     )
 
 
-def filled(template: str, **facts: object) -> bytes:
-    """A page of one of the templates, as UTF-8, with the style, the script and the words of all."""
+def filled(template: str, embedded: dict[str, object], **facts: object) -> bytes:
+    """A page of one of the templates, as UTF-8, with the style, the script and the words of all.
+
+    Args:
+        embedded: what the script reads, JSON-ready.
+    """
     script = _source("report.js")
     text = (
         _environment()
@@ -128,7 +147,9 @@ def filled(template: str, **facts: object) -> bytes:
             script=Markup(script),  # the package's own file, as the style is
             script_hash=_hash(script),
             style=Markup(_source("report.css")),
-            words={"level": _LEVELS, "stretch": _STRETCHES},
+            lang=TAGS[current()],
+            embedded=_json({**embedded, "words": _labels(_OF_SCRIPT)}),
+            words={"level": _labels(_LEVELS), "stretch": _labels(_STRETCHES)},
             **facts,
         )
     )
@@ -146,11 +167,18 @@ def _environment() -> Environment:
         loader=PackageLoader("reput.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        extensions=["jinja2.ext.i18n"],
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_shown,
     )
+    environment.policies["ext.i18n.trimmed"] = True
+    # Texts that count something are put together by `counted`, in which a catalogue has no plurals.
+    environment.install_gettext_callables(gettext, _no_plural, newstyle=True)  # type: ignore[attr-defined]
     environment.filters.update(
+        said=said,
+        seen=_shown,
+        counted=counted,
         number=units.number,
         size=units.size,
         moment=units.moment,
@@ -174,12 +202,17 @@ def _hash(script: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _embedded(facts: Facts) -> Markup:
-    """What the script and other programs read: the facts without their long lists.
+def _no_plural(one: str, several: str, number: int) -> str:
+    raise NotImplementedError((one, several, number))
 
-    Nothing in it can end the element that it stands in, or begin another one.
-    """
-    document = {
+
+def _labels(words: dict[_Key, str]) -> dict[_Key, str]:
+    return {key: gettext(word) for key, word in words.items()}
+
+
+def _embedded(facts: Facts) -> dict[str, object]:
+    """What the script and other programs read: the facts without their long lists."""
+    return {
         "store": facts.store,
         "made_at": facts.made_at,
         "zone": units.zone_name(),
@@ -190,6 +223,10 @@ def _embedded(facts: Facts) -> Markup:
         "queue_totals": asdict(facts.queue_totals),
         "traffic": None if facts.traffic is None else asdict(facts.traffic),
     }
+
+
+def _json(document: dict[str, object]) -> Markup:
+    """A document in which nothing can end the element that it stands in, or begin another one."""
     text = json.dumps(document, separators=(",", ":"))
     for character in "<>&'":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -209,17 +246,17 @@ def _worst_first(queues: list[QueueFacts]) -> list[QueueFacts]:
 
 
 def _remarks(row: QueueFacts) -> str:
-    """What else there is to say of a queue."""
-    said = ["batch queue"] if row.kind == "batch" else []
+    """What else there is to say of a queue, in the page's language."""
+    found = ["batch queue"] if row.kind == "batch" else []
     if row.past:
-        said.append(f"{counted(row.past, 'unit')} past the log's end")
+        found.append(f"{counted(row.past, 'unit')} past the log's end")
     if row.problem is not None:
-        said.append(row.problem)
+        found.append(row.problem)
     elif not row.is_there:
-        said.append("no files" if row.kind != IN_ROCKSDB else "not in RocksDB")
-    if row.uncompared not in (None, *said):
-        said.append(row.uncompared or "")
-    return "; ".join(said)
+        found.append("no files" if row.kind != IN_ROCKSDB else "not in RocksDB")
+    if row.uncompared not in (None, *found):
+        found.append(row.uncompared or "")
+    return "; ".join(map(said, found))
 
 
 def _buckets(facts: Facts) -> list[tuple[int, int, int]]:
@@ -257,7 +294,7 @@ def _log_summary(facts: Facts) -> str:
     lengths: dict[str, int] = {}
     for one in facts.log.stretches:
         lengths[one.kind] = lengths.get(one.kind, 0) + one.end - one.start
-    return ", ".join(f"{_STRETCHES[kind]} {units.size(length)}" for kind, length in lengths.items())
+    return ", ".join(f"{gettext(_STRETCHES[kind])} {units.size(length)}" for kind, length in lengths.items())
 
 
 def _past(facts: Facts) -> frozenset[str]:
@@ -281,13 +318,13 @@ def _tiles(facts: Facts) -> list[Tile]:
         if log.messages is not None:
             mean = f"{units.size(facts.sizes.mean)} each" if facts.sizes is not None else "none in the log"
             tiles.append(Tile("Messages", units.number(log.messages), mean))
-    tiles.append(Tile("Topics", units.number(totals.topics), f"{totals.queues:,} queues"))
+    tiles.append(Tile("Topics", units.number(totals.topics), counted(totals.queues, "queue")))
     if facts.lag:
         late = sum(row.lag for row in facts.lag)
         groups = len({row.group for row in facts.lag})
         tiles.append(Tile("Lag", units.number(late), counted(groups, "group")))
     keys = sum(one.keys for one in facts.index)
-    tiles.append(Tile("Index", units.number(keys), f"keys in {len(facts.index):,} files"))
+    tiles.append(Tile("Index", units.number(keys), f"keys in {counted(len(facts.index), 'file')}"))
     last = max((row.last_time for row in facts.queues if row.last_time is not None), default=None)
     if last is not None:
         age = facts.made_at - last

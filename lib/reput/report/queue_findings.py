@@ -38,7 +38,8 @@ def answer(rows: Sequence[QueueFacts], findings: Sequence[Found]) -> str:
     differing = sum(_differs(row) for row in rows)
     every, compared = counted(len(rows), "queue"), sum(is_compared(row) for row in rows)
     if differing:
-        said = f"{differing:,} of {every} {'does' if differing == 1 else 'do'}n't match the log"
+        match = "doesn't match the log" if differing == 1 else "don't match the log"
+        said = f"{differing:,} of {every} {match}"
     elif compared:
         said = f"{compared:,} of {every} compared: none ends before the log does, or leads past its end"
     else:
@@ -113,7 +114,7 @@ def past_end(snapshot: Snapshot, rows: Sequence[QueueFacts], end: int) -> Iterat
             PAST_LOG_END,
             past,
             f"units of messages before the log's end, {end:,}",
-            f"{units:,} that lead{'s' * (units == 1)} past it",
+            f"{units:,} {'that leads past it' if units == 1 else 'that lead past it'}",
             "the log doesn't have these messages any more. A broker's start cuts such a queue, and new "
             "messages get the same queueOffsets again: consumers that were further on miss those",
             "Before a broker starts, look for the log's last segments, on a replica or in a backup.",

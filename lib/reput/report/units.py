@@ -9,10 +9,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
+from reput.report.language import CHINESE, ENGLISH, current, said
+from reput.words import counted
+
 _STEP = 1024
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 _SPANS = ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (_SECOND, "second"), (1, "millisecond"))
+_SHORT = {
+    ENGLISH: ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")),
+    CHINESE: ((1e12, "万亿"), (1e8, "亿"), (1e4, "万")),
+}
 #: Distances of ticks on an axis of time, ms.
 _TICKS = (
     1, 2, 5, 10, 20, 50, 100, 200, 500,
@@ -80,11 +87,15 @@ def short_size(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """A number on an axis: ``250``, ``1.5 k``, ``20 M``."""
-    for power, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    """A number on an axis: ``250``, ``1.5 k``, ``20 M``; in Chinese by ten thousands."""
+    for power, unit in _SHORT[current()]:
         if value >= power:
-            return f"{value / power:.3g} {unit}"
-    return f"{value:.3g}"
+            return f"{_figures(value / power)} {unit}"
+    return _figures(value)
+
+
+def _figures(value: float) -> str:
+    return number(value) if value >= 1000 else f"{value:.3g}"
 
 
 def when(ms: int | None, zone: Zone | None = None) -> datetime | None:
@@ -129,14 +140,14 @@ def span(ms: float) -> str:
         if count or (length == 1 and not words):
             if length == 1 and words:
                 break
-            words.append(f"{count:,} {name}{'' if count == 1 else 's'}")
+            words.append(said(counted(count, name)))
         if len(words) == 2 or (words and not count):
             break
     return " ".join(words)
 
 
 def width(ms: int) -> str:
-    """Of a bucket: ``10 minutes``, ``1 hour``; for "per …" without the 1."""
+    """Of a bucket, for "per …": ``10 minutes``, ``hour``."""
     text = span(ms)
     return text.removeprefix("1 ") if text.startswith("1 ") and text.count(" ") == 1 else text
 
@@ -169,6 +180,12 @@ def _ahead_of_utc(ms: int) -> int:
     return 0 if offset is None else int(offset.total_seconds() * 1000)
 
 
+def _day(found: datetime, *, year: bool = False) -> str:
+    if current() == CHINESE:
+        return f"{found.year}年{found.month}月{found.day}日" if year else f"{found.month}月{found.day}日"
+    return f"{found:%b %-d, %Y}" if year else f"{found:%b %-d}"
+
+
 def time_ticks(start: int, end: int, wanted: int = 6) -> list[tuple[int, str]]:
     """Round times within [start, end] with their labels, some ``wanted`` of them at most.
 
@@ -183,9 +200,7 @@ def time_ticks(start: int, end: int, wanted: int = 6) -> list[tuple[int, str]]:
         if found is None:
             continue
         if step >= _DAY:
-            label = f"{found:%b %-d}"
-            if day is None or day.year != found.year:
-                label += f", {found:%Y}"
+            label = _day(found, year=day is None or day.year != found.year)
         elif step >= _MINUTE:
             label = f"{found:%H:%M}"
         elif step >= _SECOND:
@@ -193,7 +208,7 @@ def time_ticks(start: int, end: int, wanted: int = 6) -> list[tuple[int, str]]:
         else:
             label = f"{found:%H:%M:%S}.{found.microsecond // 1000:03d}"
         if step < _DAY and (day is None or day.date() != found.date()):
-            label = f"{found:%b %-d} {label}"
+            label = f"{_day(found)} {label}"
         ticks.append((ms, label))
         day = found
     return ticks

@@ -198,8 +198,8 @@ def scan_part(
             break
         text = "passed over up to the next whole record"
         if resumed.contested is not None:
-            text += "; its size and its lengths disagree, and there are records behind both: not taken, as "
-            text += f"they may be part of its body: {extents.listed(*resumed.contested)}"
+            text += "; its size and its lengths disagree, and there are records behind both: not taken, "
+            text += f"as they may be part of its body: {extents.listed(*resumed.contested)}"
         if resumed.unproven > resumed.position:
             text += "; nothing proves that one begins there, so that these may be part of a message's body, "
             text += f"and give way to proven ones: {extents.listed(resumed.position, resumed.unproven)}"

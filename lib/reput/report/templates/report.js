@@ -1,6 +1,9 @@
 "use strict";
 // Sorting, filtering, and reading a chart off. The page says all it has to say without this.
 (() => {
+  const facts = JSON.parse(document.getElementById("reput-facts").textContent);
+  const words = facts.words;
+  const number = (count) => count.toLocaleString("en");
   const value = (row, column) => {
     const cell = row.cells[column];
     const given = cell.dataset.v;
@@ -39,8 +42,8 @@
     said.className = "small soft num";
     said.setAttribute("role", "status");
     input.type = "search";
-    input.placeholder = "Filter these rows";
-    input.setAttribute("aria-label", "Filter: " + table.caption.textContent.trim());
+    input.placeholder = words.filter_rows;
+    input.setAttribute("aria-label", words.filter + table.caption.textContent.trim());
     input.addEventListener("input", () => {
       const wanted = input.value.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
@@ -49,38 +52,36 @@
         row.hidden = !wanted.every((word) => text.includes(word));
         shown += !row.hidden;
       }
-      said.textContent = wanted.length ? `${shown.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows` : "";
+      said.textContent = wanted.length ? words.shown.replace("%(shown)s", number(shown)).replace("%(all)s", number(rows.length)) : "";
     });
     tools.append(input, said);
     table.closest(".scroll").before(tools);
   }
 
-  const facts = JSON.parse(document.getElementById("reput-facts").textContent);
   const traffic = facts.traffic;
   for (const slices of document.querySelectorAll("g.slices")) {
     const what = slices.dataset.what;
     const readout = document.getElementById("readout-" + what);
     const rows = Array.from(slices.children);
-    const hint = "Point at a bar to read it off.";
-    const show = (number) => {
-      const at = rows[number].textContent.split(": ")[0];
+    const show = (place) => {
+      const at = rows[place].textContent.split(": ")[0];
       const parts = traffic.series
-        .map((one) => [one.topic === null ? "others" : one.topic, one[what][number]])
+        .map((one) => [one.topic === null ? words.others : one.topic, one[what][place]])
         .filter((one) => one[1])
         .sort((a, b) => b[1] - a[1])
-        .map((one) => `${one[0]} ${one[1].toLocaleString("en")}`);
-      const total = traffic.series.reduce((sum, one) => sum + one[what][number], 0);
-      readout.textContent = `${at} ${facts.zone}: ${total.toLocaleString("en")} ${what}${parts.length ? " \u2014 " + parts.join(" \u00b7 ") : ""}`;
+        .map((one) => `${one[0]} ${number(one[1])}`);
+      const total = traffic.series.reduce((sum, one) => sum + one[what][place], 0);
+      readout.textContent = `${at} ${facts.zone}: ${number(total)} ${words[what]}${parts.length ? " \u2014 " + parts.join(" \u00b7 ") : ""}`;
     };
     slices.addEventListener("pointermove", (event) => {
-      const number = rows.indexOf(event.target);
-      if (number >= 0) show(number);
+      const place = rows.indexOf(event.target);
+      if (place >= 0) show(place);
     });
     slices.addEventListener("pointerdown", (event) => {
-      const number = rows.indexOf(event.target);
-      if (number >= 0) show(number);
+      const place = rows.indexOf(event.target);
+      if (place >= 0) show(place);
     });
-    slices.addEventListener("pointerleave", () => { readout.textContent = hint; });
-    readout.textContent = hint;
+    slices.addEventListener("pointerleave", () => { readout.textContent = words.hint; });
+    readout.textContent = words.hint;
   }
 })();
