@@ -117,7 +117,9 @@ def many_queues(directory: Path, version: str, queues: int, each: int = 10) -> L
                     store_timestamp=1_700_000_000_000 + turn,
                 )
             )
-    (store / names.COMMIT_LOG / names.offset_name(0)).write_bytes(data + bytes((1 << 30) - len(data)))
+    path = store / names.COMMIT_LOG / names.offset_name(0)
+    path.write_bytes(data)
+    os.truncate(path, 1 << 30)
     return Log(store, version, len(data), len(data), queues * each)
 
 

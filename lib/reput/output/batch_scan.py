@@ -40,6 +40,7 @@ class BatchScan:
         end: physical offset that the batch reaches.
         scanned: time.perf_counter when the last part was scanned.
         whole: the output's file system, to flush what tasks wrote; :meth:`close` closes it.
+        audited: the files that the batch wrote have been checked.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class BatchScan:
         self.last_position = state.last_position
         self.end = parts[0].start
         self.scanned = 0.0
+        self.audited = False
         self._listener = listener
         self._scanning: _PartScans | None = None
         self._ahead: Future[None] | None = None
