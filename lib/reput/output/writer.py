@@ -259,6 +259,8 @@ class BatchWriter:
             scan.close()
             raise
         self.stages.end("scan", scan.scanned)
+        if scan.written:
+            self.stages.end("queue files", scan.written)
         self.stages.end("index")
         return scan
 
@@ -272,12 +274,6 @@ class BatchWriter:
         breaks = self._breaks(scan)
         outcomes: list[QueueOutcome] = []
         if self._target.queue_files:
-            if self._from_zero:
-                queues.doubt_heads(breaks.places)
-            queues.doubt(breaks, self._target.settings.largest_record)
-            if any(result.placed is not None for result in scan.accepted):
-                scan.tasks.write_files(scan.accepted, queues.regular())
-                self.stages.end("queue files")
             outcomes = [*self._place_again(scan, breaks), *self._append(scan, breaks)]
         salvaged = keep_ranges(self._target, self._log, chain.findings, chain.breaks)
         salvaged += bounded(outcome.salvaged for outcome in outcomes)
@@ -449,7 +445,19 @@ class BatchWriter:
     def _scan(self, parts: list[Part]) -> BatchScan:
         tasks = self._tasks(parts)
         index = self._index(tasks) if self._target.index else None
-        return BatchScan(tasks, parts, self._journal.state, index, self._count)
+        return BatchScan(tasks, parts, self._journal.state, index, self._count, self._write_files)
+
+    def _write_files(self, scan: BatchScan) -> None:
+        """Decide which queues are irregular, and write what tasks have put aside of the others."""
+        if not self._target.queue_files:
+            return
+        breaks = self._breaks(scan)
+        if self._from_zero:
+            scan.queues.doubt_heads(breaks.places)
+        scan.queues.doubt(breaks, self._target.settings.largest_record)
+        if any(result.placed is not None for result in scan.accepted):
+            scan.tasks.write_files(scan.accepted, scan.queues.regular())
+            scan.written = time.perf_counter()
 
     def _count(self, result: PartResult) -> None:
         self.progress.bytes_done += max(result.outcome.end - result.part.start, 0)
@@ -496,7 +504,8 @@ class BatchWriter:
         target = scan.tasks.target
         with QueueFiles(target.root, file_size, target.owner, whole=target.file_system()) as queue_files:
             for (topic, queue_id), state in scan.queues.new():
-                queue_files.put_pre_blank(topic, queue_id, state.first)
+                if state.first:
+                    queue_files.put_pre_blank(topic, queue_id, state.first)
             if target.flush_in_tasks:
                 queue_files.flush()
 

@@ -89,7 +89,7 @@ class QueueSpillWriter:
         first, last = int(starts[0]) * UNIT_LENGTH, int(stops[-1]) * UNIT_LENGTH
         data = packed.data.data[first:last]
         files.pwrite_all(self._fd, data, self._at)
-        crc = _crc32_of_each(packed.data, starts * UNIT_LENGTH, stops * UNIT_LENGTH)
+        crc = crc32_of_each(packed.data, starts * UNIT_LENGTH, stops * UNIT_LENGTH)
         at = starts * UNIT_LENGTH - first + self._at
         self._runs.append((queues, packed.first[queues], stops - starts, at, crc))
         self._at += len(data)
@@ -112,7 +112,8 @@ class QueueSpillWriter:
 
 
 @njit(cache=CACHED, nogil=True)
-def _crc32_of_each(data, starts, stops):  # type: ignore[no-untyped-def]
+def crc32_of_each(data, starts, stops):  # type: ignore[no-untyped-def]
+    """uint32[runs]: the CRC-32 of each of some byte ranges, half open."""
     found = np.empty(len(starts), np.uint32)
     for row in range(len(starts)):
         found[row] = crc32(data, starts[row], stops[row])

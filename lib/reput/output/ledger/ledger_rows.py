@@ -89,20 +89,20 @@ def _of_queues(queues: dict[tuple[str, int], QueueState], sums: _Sums, end: int)
     """A row for each queue, column by column: a store may have a million."""
     ordered = sorted(queues)
     states = [queues[queue] for queue in ordered]
-    columns: dict[str, Iterable[object]] = {
-        "topic": (topic for topic, _ in ordered),
-        "queue_id": (queue_id for _, queue_id in ordered),
-        "first_offset": (state.first for state in states),
-        "next_offset": (state.next for state in states),
-        "end_offset": (state.end for state in states),
-        "units": (sums[queue]["units"] for queue in ordered),
-        "bytes": (sums[queue].get("bytes") for queue in ordered),
+    columns: dict[str, list[object]] = {
+        "topic": [topic for topic, _ in ordered],
+        "queue_id": [queue_id for _, queue_id in ordered],
+        "first_offset": [state.first for state in states],
+        "next_offset": [state.next for state in states],
+        "end_offset": [state.end for state in states],
+        "units": [sums[queue]["units"] for queue in ordered],
+        "bytes": [sums[queue].get("bytes") for queue in ordered],
     }
     count = len(ordered)
     same = {"kind": "queue", "batch_end": end}
     return pa.table(
         [
-            pa.array(columns[field.name], field.type, size=count)
+            pa.array(columns[field.name], field.type)
             if field.name in columns
             else pa.repeat(pa.scalar(same.get(field.name), field.type), count)
             for field in SCHEMA

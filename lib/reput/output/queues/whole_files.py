@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ _UNITS_A_FILE = 1000
 
 @dataclass(frozen=True, slots=True)
 class FileParts:
-    """Units for queue files, by topic; each file has pieces, in order and without a hole.
+    """Units for queue files, by topic; each file has pieces, in order.
 
     Attributes:
         paths: the files that hold the units.
@@ -89,27 +90,28 @@ class FileParts:
             *rest,
         )
 
-    def files(self, spills: QueueSpillReader) -> Iterator[tuple[Queue, int, list[tuple[int, memoryview]]]]:
-        """Of each file its queue, where it begins, and its units as (byte offset in the file, bytes).
+    def units(self, spills: QueueSpillReader) -> Iterator[list[tuple[int, bytes]]]:
+        """Of each file its units, as (byte offset in the file, bytes); what follows one another is joined.
 
         Raises:
             OutputError: units can't be read back.
         """
-        for number in range(len(self)):
-            yield self.queues[number], int(self.begin[number]), list(self.read(number, spills))
-
-    def read(self, number: int, spills: QueueSpillReader) -> Iterator[tuple[int, memoryview]]:
-        """The units of one file as (byte offset in the file, bytes).
-
-        Raises:
-            OutputError: they can't be read back.
-        """
-        first, stop = int(self.pieces[number]), int(self.pieces[number + 1])
         columns = (self.path, self.at, self.length, self.crc, self.skip, self.take, self.place)
-        for row in zip(*(column[first:stop].tolist() for column in columns), strict=True):
-            path, at, length, crc, skip, take, place = row
-            data = memoryview(spills.read(self.paths[path], at, length, crc))
-            yield place, data[skip : skip + take]
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for count in np.diff(self.pieces).tolist():
+            found: list[tuple[int, bytes]] = []
+            end = -1
+            for path, at, length, crc, skip, take, place in islice(rows, count):
+                data = spills.read(self.paths[path], at, length, crc)
+                if take < length:
+                    data = data[skip : skip + take]
+                if place == end:
+                    first, before = found.pop()
+                    found.append((first, before + data))
+                else:
+                    found.append((place, data))
+                end = place + take
+            yield found
 
 
 def file_parts(accepted: Sequence[PartResult], regular: Regular, file_size: int) -> FileParts:
@@ -191,7 +193,8 @@ def write_here(target: Target, parts: FileParts) -> None:
             _write_unflushed(target, parts, file_size, spills)
             return
         with QueueFiles(target.root, file_size, target.owner, whole=target.file_system()) as queue_files:
-            for queue, begin, units in parts.files(spills):
+            begins = parts.begin.tolist()
+            for queue, begin, units in zip(parts.queues, begins, parts.units(spills), strict=True):
                 for place, data in units:
                     queue_files.put_bytes(*queue, begin + place, data)
             queue_files.flush()
@@ -199,7 +202,8 @@ def write_here(target: Target, parts: FileParts) -> None:
 
 def _write_unflushed(target: Target, parts: FileParts, file_size: int, spills: QueueSpillReader) -> None:
     root, made = f"{target.root}/{names.CONSUME_QUEUE}", ""
-    for (topic, queue_id), begin, units in parts.files(spills):
+    begins = parts.begin.tolist()
+    for (topic, queue_id), begin, units in zip(parts.queues, begins, parts.units(spills), strict=True):
         directory = f"{root}/{topic}/{queue_id}"
         if directory != made:
             _make_directory(directory, target)
@@ -236,17 +240,21 @@ def write_apart(target: Target, parts: FileParts) -> Path:
     with FileSystem(target.root, target.settings.root) as whole, QueueSpillReader() as spills:
         together = len(parts) >= file_system.MANY and whole.why_not() is None
 
-        def write_one(number: int) -> None:
+        def write_one(file: tuple[int, list[tuple[int, bytes]]]) -> None:
+            number, units = file
             fd = files.create_file(directory / str(number), file_size, target.owner)
             try:
-                for at, data in parts.read(number, spills):
+                for at, data in units:
                     files.pwrite_all(fd, data, at)
                 if not together:
                     files.fsync_file(fd)
             finally:
                 files.system.close(fd)
 
-        files.in_threads(write_one, range(len(parts)), _AT_ONCE)
+        files_and_units = enumerate(parts.units(spills))
+        # Some at a time: together the units may be more than there is memory.
+        while some := list(islice(files_and_units, _AT_ONCE)):
+            files.in_threads(write_one, some, _AT_ONCE)
         if together:
             for path in whole.flush(directory / str(number) for number in range(len(parts))):
                 files.fsync_path(path)
