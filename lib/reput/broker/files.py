@@ -13,6 +13,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -39,12 +40,17 @@ class StoreFile:
     """A file that a broker maps.
 
     Attributes:
-        path: the file.
+        place: its path: a store may have 100,000, and few are looked at further.
         base: offset of its first byte, from its name.
     """
 
-    path: Path
+    place: str
     base: int
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +78,21 @@ class Entry:
     """A name in a directory, looked at once.
 
     Attributes:
-        path: where it is.
+        directory: where it is.
+        name: the name.
         is_dir: a directory.
         length: bytes.
     """
 
-    path: Path
+    directory: str
+    name: str
     is_dir: bool
     length: int
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return Path(self.directory, self.name)
 
 
 def in_order(directory: Path) -> list[Entry]:
@@ -88,19 +101,20 @@ def in_order(directory: Path) -> list[Entry]:
     Raises:
         StoreError: it can't be read.
     """
+    place = os.fspath(directory)
     try:
         result = []
-        for entry in entries_in(directory):
+        for entry in entries_in(place):
             try:
                 facts = entry.stat()
             except FileNotFoundError:
                 continue  # gone just now, or a link to nothing
-            result.append(Entry(directory / entry.name, stat.S_ISDIR(facts.st_mode), facts.st_size))
-        elsewhere = remote_store(directory)
+            result.append(Entry(place, entry.name, stat.S_ISDIR(facts.st_mode), facts.st_size))
+        elsewhere = remote_store(place)
         if elsewhere is not None:
             for file in elsewhere.files_in(directory):
-                result.append(Entry(directory / file.name.rpartition("/")[2], False, file.size))
-            result.sort(key=lambda entry: entry.path.name)
+                result.append(Entry(place, file.name.rpartition("/")[2], False, file.size))
+            result.sort(key=attrgetter("name"))
         return result
     except OSError as error:
         raise StoreError(
@@ -132,7 +146,7 @@ def listed(directories: Iterable[Path], file_size: int, rules: Recovery, setting
         StoreError: a directory can't be read.
     """
     found = [entry for directory in directories for entry in in_order(directory)]
-    found.sort(key=lambda entry: entry.path.name)
+    found.sort(key=attrgetter("name"))
     files: list[StoreFile] = []
     dropped: list[Path] = []
     problems: list[Problem] = []
@@ -147,11 +161,11 @@ def listed(directories: Iterable[Path], file_size: int, rules: Recovery, setting
         elif entry.length != file_size:
             problems.append(_wrong_length(entry, file_size, setting))
         else:
-            base = number(entry.path.name)
+            base = number(entry.name)
             if base is None or base < 0 or base % file_size or base > _LONG_MAX - file_size:
                 problems.append(_misnamed(entry, base, file_size, setting))
             else:
-                files.append(StoreFile(entry.path, base))
+                files.append(StoreFile(f"{entry.directory}/{entry.name}", base))
     return Listing(tuple(files), tuple(dropped), tuple(problems))
 
 

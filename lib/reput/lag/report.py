@@ -284,7 +284,7 @@ class _Queues:
     def __init__(self, settings: StoreSettings) -> None:
         self._root = settings.root
         self._store = QueryStore(settings)
-        self._ids: dict[str, tuple[int, ...]] = {}
+        self._queues: dict[str, dict[int, View]] = {}
 
     @property
     def last_stored(self) -> int | None:
@@ -292,18 +292,11 @@ class _Queues:
         times = self._store.log.times
         return None if times is None else times[1]
 
-    def ids(self, topic: str) -> tuple[int, ...]:
-        """Those of a topic that are there, in order."""
-        if topic not in self._ids:
-            self._ids[topic] = self._store.queue_ids(topic)
-        return self._ids[topic]
-
-    def view(self, topic: str, queue_id: int) -> View | None:
-        """A queue; None when it has no files, or no keys."""
-        if queue_id not in self.ids(topic):
-            return None
-        view = self._store.queue(topic, queue_id)
-        return view if view.exists else None
+    def views(self, topic: str) -> dict[int, View]:
+        """Those of a topic that are there, in order; some may have no files, or no keys."""
+        if topic not in self._queues:
+            self._queues[topic] = self._store.queues(topic)
+        return self._queues[topic]
 
     def stored(self, view: View, offset: int) -> int | None:
         """The storeTimestamp of the message at a queue offset, ms; None when it isn't there."""
@@ -315,14 +308,14 @@ class _Queues:
 
 
 def _rows(queues: _Queues, group: str, topic: str, found: dict[int, Committed]) -> Iterator[QueueLag]:
-    ids = queues.ids(topic)
+    views = queues.views(topic)
     # A light queue has its offset in lmqOffsetTable, and its topic has no other queues.
-    for queue_id in found if topic.startswith(LMQ_PREFIX) and found else sorted({*ids, *found}):
+    for queue_id in found if topic.startswith(LMQ_PREFIX) and found else sorted({*views, *found}):
         entry = found.get(queue_id)
         committed = None if entry is None or entry.offset < 0 else entry.offset
-        view = queues.view(topic, queue_id)
+        view = views.get(queue_id)
         pulled = None if entry is None else entry.pulled
-        if view is None:
+        if view is None or not view.exists:
             flags: tuple[Flag, ...] = (Flag.NO_QUEUE,) if committed else ()
             if entry is not None:
                 yield QueueLag(group, topic, queue_id, committed, pulled, 0, 0, 0, 0, None, flags)

@@ -7,6 +7,7 @@ getMaxOffsetInQueue, rollNextFile (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytec
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -59,7 +60,6 @@ class QueueView:
         min_logic: byte offset of the first unit that counts.
         files: the files in order, each with the number of its valid bytes.
         file_size: bytes of a file.
-        tags_code: see :meth:`QueueExt.tags_code`.
 
     Raises:
         StoreError: a file can't be read, or no broker could load it.
@@ -71,7 +71,7 @@ class QueueView:
     def __init__(self, settings: StoreSettings, topic: str, queue_id: int, log_start: int) -> None:
         rules = settings.dialect.recovery
         self.file_size = settings.consume_queue_file_size
-        self.tags_code = QueueExt(settings, topic, queue_id).tags_code
+        self._ext = settings, topic, queue_id
         self._directory = names.queue_directory(settings.root, topic, queue_id)
         listing = listed([self._directory], self.file_size, rules, "mappedFileSizeConsumeQueue")
         check_listing(listing)
@@ -83,6 +83,11 @@ class QueueView:
         self.min_logic = model.min_logic
         self.min_offset = model.min_offset
         self.max_offset = model.max_offset
+
+    @cached_property
+    def tags_code(self) -> Callable[[int], int | None]:
+        """See :meth:`QueueExt.tags_code`."""
+        return QueueExt(*self._ext).tags_code
 
     @property
     def exists(self) -> bool:
@@ -118,6 +123,8 @@ class QueueView:
         count = min(count, (file.wrote - position) // UNIT_LENGTH)
         if count <= 0 or file.path is None:
             return np.empty(0, UNIT)
+        if file.head is not None and position + count * UNIT_LENGTH <= len(file.head):
+            return np.frombuffer(file.head, UNIT, count, position)
         try:
             return records_of(file.path, UNIT, count, position)
         except OSError as error:

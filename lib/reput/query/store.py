@@ -133,6 +133,30 @@ class QueryStore:
             self._queues[topic, queue_id] = view
         return view
 
+    def queues(self, topic: str) -> dict[int, View]:
+        """All queues of a topic that are there, in order; its type is looked at once.
+
+        Raises:
+            SettingsError, StoreError: see :meth:`queue`.
+        """
+        ids = self.queue_ids(topic)
+        if not ids or not self._is_plain(topic):
+            return {queue_id: self.queue(topic, queue_id) for queue_id in ids}
+        start = self.log.start
+        for queue_id in ids:
+            if (topic, queue_id) not in self._queues:
+                self._queues[topic, queue_id] = QueueView(self._settings, topic, queue_id, start)
+        return {queue_id: self._queues[topic, queue_id] for queue_id in ids}
+
+    def _is_plain(self, topic: str) -> bool:
+        """Whether all queues of a topic that has queues are in files, and none is a batch queue."""
+        if self.in_rocksdb is not None:
+            return False
+        if not self._settings.dialect.recovery.switches_queue_types:
+            return True
+        is_there = (self.root / names.BATCH_CONSUME_QUEUE / topic).is_dir()
+        return not is_there and topic not in self._topics.batch
+
     def message_at(self, physical_offset: int) -> Message | None:
         """The message that begins at a physical offset: ``DefaultMessageStore.lookMessageByOffset``.
 

@@ -574,7 +574,7 @@ def test_the_last_unit_is_that_of_the_recovery(tmp_path: Path) -> None:
         directory = tmp_path / str(n)
         directory.mkdir()
         queue = queue_of(directory, *units, file_units=random.choice((4, 7, 300)))
-        files = [StoreFile(file.path, file.base) for file in queue.files if file.path is not None]
+        files = [StoreFile(str(file.path), file.base) for file in queue.files if file.path is not None]
         last = files[-1].path
         if random.randrange(2):  # as a broker makes it, with a hole where nothing was written
             size, written = last.stat().st_size, last.read_bytes().rstrip(b"\0")
@@ -667,7 +667,7 @@ def queue_of(tmp_path: Path, *units: bytes, file_units: int = 4) -> QueueModel:
     for base in range(0, max(len(data), 1), size):
         path = tmp_path / names.offset_name(base)
         path.write_bytes(data[base : base + size].ljust(size, b"\0"))
-        files.append(StoreFile(path, base))
+        files.append(StoreFile(str(path), base))
     return QueueModel(files, size)
 
 
