@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -81,7 +80,7 @@ class Entry:
         directory: where it is.
         name: the name.
         is_dir: a directory.
-        length: bytes.
+        length: bytes; 0 of a directory.
     """
 
     directory: str
@@ -90,12 +89,17 @@ class Entry:
     length: int
 
     @property
+    def place(self) -> str:
+        """The same as a text, where there are many."""
+        return f"{self.directory}/{self.name}"
+
+    @property
     def path(self) -> Path:
         """Where it is."""
         return Path(self.directory, self.name)
 
 
-def in_order(directory: Path) -> list[Entry]:
+def in_order(directory: str | Path) -> list[Entry]:
     """What a directory holds, by name; nothing when it isn't there or is no directory.
 
     Raises:
@@ -106,20 +110,21 @@ def in_order(directory: Path) -> list[Entry]:
         result = []
         for entry in entries_in(place):
             try:
-                facts = entry.stat()
+                is_dir = entry.is_dir()
+                length = 0 if is_dir else entry.stat().st_size
             except FileNotFoundError:
                 continue  # gone just now, or a link to nothing
-            result.append(Entry(place, entry.name, stat.S_ISDIR(facts.st_mode), facts.st_size))
+            result.append(Entry(place, entry.name, is_dir, length))
         elsewhere = remote_store(place)
         if elsewhere is not None:
-            for file in elsewhere.files_in(directory):
+            for file in elsewhere.files_in(Path(place)):
                 result.append(Entry(place, file.name.rpartition("/")[2], False, file.size))
             result.sort(key=attrgetter("name"))
         return result
     except OSError as error:
         raise StoreError(
             "this directory can't be read",
-            path=directory,
+            path=Path(directory),
             found=error.strerror,
             next_step="Run the same command as root, or as the user that the broker runs as.",
         ) from error
@@ -133,7 +138,7 @@ def number(name: str) -> int | None:
     return value if -_LONG_MAX - 1 <= value <= _LONG_MAX else None
 
 
-def listed(directories: Iterable[Path], file_size: int, rules: Recovery, setting: str) -> Listing:
+def listed(directories: Iterable[str | Path], file_size: int, rules: Recovery, setting: str) -> Listing:
     """Load directories.
 
     Args:
@@ -165,7 +170,7 @@ def listed(directories: Iterable[Path], file_size: int, rules: Recovery, setting
             if base is None or base < 0 or base % file_size or base > _LONG_MAX - file_size:
                 problems.append(_misnamed(entry, base, file_size, setting))
             else:
-                files.append(StoreFile(f"{entry.directory}/{entry.name}", base))
+                files.append(StoreFile(entry.place, base))
     return Listing(tuple(files), tuple(dropped), tuple(problems))
 
 

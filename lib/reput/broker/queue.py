@@ -86,6 +86,9 @@ class QueueModel(MappedFiles[QueueFile]):
             if count * UNIT_LENGTH != self.file_size:
                 break
         self.cut(end)
+        for file in self.files:
+            if file.head is not None:
+                file.head = file.head[: file.wrote]  # of 100,000 queues the rest would be 400 MB
         self.recovered_end = self.end
         if self.ext is not None:
             self.ext.recover()
@@ -258,6 +261,18 @@ class QueueModel(MappedFiles[QueueFile]):
                 begin = max(start - file.base, 0) // UNIT_LENGTH
                 for at, units in self._chunks(file, begin, file.wrote // UNIT_LENGTH):
                     yield file.base // UNIT_LENGTH + at, units
+
+    def counting(self, file: QueueFile) -> NDArray[np.void]:
+        """The units of a file on disk that count.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        if file.path is None:
+            return np.empty(0, UNIT)
+        if file.head is not None and len(file.head) >= file.wrote:
+            return np.frombuffer(file.head, UNIT, file.wrote // UNIT_LENGTH)
+        return mapped(file.path, self.file_size)[: file.wrote].view(UNIT)
 
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.

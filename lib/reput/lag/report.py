@@ -220,6 +220,7 @@ def lag(
     topic: str | None = None,
     offsets: Path | None = None,
     now: int | None = None,
+    store: QueryStore | None = None,
 ) -> LagReport:
     """How far behind the consumers of a store are.
 
@@ -233,6 +234,7 @@ def lag(
         offsets: a file of committed offsets instead of the store's.
         now: ms since 1970 up to which ages count. When None it is the clock's time if a broker uses the
             store, else when the log's last message was stored.
+        store: one that no broker uses, with queues that have been looked at.
 
     Raises:
         SettingsError, StoreError, UnsupportedError: the offsets can't be read, see
@@ -252,7 +254,7 @@ def lag(
         pair = by_pair.get((entry.group, entry.topic))
         if pair is not None:
             pair[entry.queue_id] = entry
-    queues = _Queues(settings)
+    queues = _Queues(settings, store)
     rows = [row for (one, of), found in by_pair.items() for row in _rows(queues, one, of, found)]
     rows.sort(key=lambda row: (-row.lag, -row.expired, row.group, row.topic, row.queue_id))
     delays = tuple(delay_lags(settings)) if group is None and topic is None else ()
@@ -281,9 +283,8 @@ def _in_use(root: Path) -> bool:
 class _Queues:
     """The queues of a store, each read once."""
 
-    def __init__(self, settings: StoreSettings) -> None:
-        self._root = settings.root
-        self._store = QueryStore(settings)
+    def __init__(self, settings: StoreSettings, store: QueryStore | None = None) -> None:
+        self._store = QueryStore(settings) if store is None else store
         self._queues: dict[str, dict[int, View]] = {}
 
     @property

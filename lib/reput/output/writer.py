@@ -458,6 +458,8 @@ class BatchWriter:
         if any(result.placed is not None for result in scan.accepted):
             scan.tasks.write_files(scan.accepted, scan.queues.regular())
             scan.written = time.perf_counter()
+        elif scan.tasks.target.several_hosts:
+            scan.written = time.perf_counter()
 
     def _count(self, result: PartResult) -> None:
         self.progress.bytes_done += max(result.outcome.end - result.part.start, 0)

@@ -151,8 +151,11 @@ class LogReader:
                 high = min(offset - segment.base, stop)
                 while high > first:
                     low = max(high - _PIECE, first)
-                    found = () if opened.is_zero(low, high) else _magics(opened, low, high, backwards=True)
-                    for position in found:
+                    behind = min(high + commitlog.MAGIC + len(_MAGIC), segment.length)
+                    if opened.is_zero(low, behind):
+                        high = low
+                        continue
+                    for position in _magics(opened, low, high, backwards=True):
                         message = self.message(segment.base + position)
                         if message is not None:
                             return message

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from reput.broker.queue import QueueModel
 from reput.config.settings import StoreSettings
 from reput.config.topics import TopicsNow
 from reput.errors import SettingsError
@@ -147,6 +148,10 @@ class QueryStore:
             if (topic, queue_id) not in self._queues:
                 self._queues[topic, queue_id] = QueueView(self._settings, topic, queue_id, start)
         return {queue_id: self._queues[topic, queue_id] for queue_id in ids}
+
+    def know(self, topic: str, queue_id: int, model: QueueModel) -> None:
+        """Take a plain queue as somebody else has just looked at it."""
+        self._queues[topic, queue_id] = QueueView(self._settings, topic, queue_id, self.log.start, model)
 
     def _is_plain(self, topic: str) -> bool:
         """Whether all queues of a topic that has queues are in files, and none is a batch queue."""
