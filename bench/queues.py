@@ -44,10 +44,10 @@ _HEAP = "4g"
 _NO_LIMIT = 0x7FFFFFFF
 _BATCH = {"queue.type": "BatchCQ"}
 #: Queue files of the store of many queues: the default of 6 MB each would be 600 GB of address space.
-_SMALL_FILES = {"mappedFileSizeConsumeQueue": 20 * 200}
+SMALL_FILES = {"mappedFileSizeConsumeQueue": 20 * 200}
 _QUEUES_A_TOPIC = 8
 _LIGHT_A_MESSAGE = 20
-_LIGHT = {**_SMALL_FILES, "enableLmq": True, "enableMultiDispatch": True}
+_LIGHT = {**SMALL_FILES, "enableLmq": True, "enableMultiDispatch": True}
 _MOST_TOLD = 10
 #: From so many queue files on the time for each is told.
 _GREAT = 1000
@@ -276,7 +276,7 @@ def cases(options: argparse.Namespace) -> list[tuple[Case, bool]]:
     found = [] if options.no_kinds else _kinds(options)
     for queues in options.many:
         many = many_queues(options.dir, options.version, queues)
-        found.append((Case(f"{queues:,} queues", many, _SMALL_FILES, {}), queues <= options.most_java))
+        found.append((Case(f"{queues:,} queues", many, SMALL_FILES, {}), queues <= options.most_java))
     for queues in options.light:
         many = light_queues(options.dir, options.version, queues)
         found.append((Case(f"{queues:,} light queues", many, _LIGHT, {}), queues <= options.most_java))
