@@ -47,7 +47,7 @@ def pinned(cores: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def run(arguments: Sequence[str], cores: int, directory: Path) -> Run:
+def run(arguments: Sequence[str], cores: int, directory: Path, lib: Path = _LIB) -> Run:
     """Run this Python with these arguments and measure it.
 
     Dirty pages are written back before, so that a run doesn't pay for the one before it.
@@ -56,11 +56,12 @@ def run(arguments: Sequence[str], cores: int, directory: Path) -> Run:
         arguments: what follows the interpreter's name.
         cores: CPUs that it may use.
         directory: its working directory.
+        lib: the reput that it imports.
 
     Raises:
         BenchError: its exit code isn't 0.
     """
-    paths = [str(_LIB), str(_ROOT), os.environ.get("PYTHONPATH", "")]
+    paths = [str(lib), str(_ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, *arguments]
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:

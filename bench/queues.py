@@ -3,7 +3,8 @@
 The log of ``python -m bench`` is rebuilt by the real store and by reput (warm: the second rebuild of a
 session) as what it is, then with ``enableConsumeQueueExt``, then as if all its topics were of type BatchCQ.
 Then a log of one-line messages for many queues, by reput (warm) and, as far as one process can map so many
-files, by the real store. Each time counts only if the bytes are the same.
+files, by the real store; and one for light queues (LMQ), twenty of them a message. Each time counts only if
+the bytes are the same.
 
 Each run writes into a new directory, and all are removed at the end: for some minutes ext4 passes over the
 inodes of removed files one by one, and whoever makes files meanwhile takes up to ten times as long.
@@ -19,10 +20,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench import machine
 from bench.__main__ import size
 from bench.errors import BenchError, say
 from bench.generate import Log, log_directory, warm_page_cache, write_log
@@ -32,6 +34,7 @@ from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.store.compare import compare
+from reput.store.space import human
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS, JarsUnavailableError
 from tests.compat.java_store import JavaStore
@@ -41,9 +44,13 @@ _HEAP = "4g"
 _NO_LIMIT = 0x7FFFFFFF
 _BATCH = {"queue.type": "BatchCQ"}
 #: Queue files of the store of many queues: the default of 6 MB each would be 600 GB of address space.
-_SMALL_FILES = {"mappedFileSizeConsumeQueue": 20 * 200}
+SMALL_FILES = {"mappedFileSizeConsumeQueue": 20 * 200}
 _QUEUES_A_TOPIC = 8
+_LIGHT_A_MESSAGE = 20
+_LIGHT = {**SMALL_FILES, "enableLmq": True, "enableMultiDispatch": True}
 _MOST_TOLD = 10
+#: From so many queue files on the time for each is told.
+_GREAT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,8 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()) / "reput-bench")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each (default: %(default)s)")
     parser.add_argument("--many", type=int, nargs="*", default=[10_000, 100_000], help="numbers of queues")
+    parser.add_argument("--light", type=int, nargs="*", default=[1_000_000], help="numbers of light queues")
+    parser.add_argument("--no-kinds", action="store_true", help="only queues in great number")
     parser.add_argument(
         "--most-java", type=int, default=10_000, help="queues the real store is given; it opens each file"
     )
@@ -117,8 +126,46 @@ def many_queues(directory: Path, version: str, queues: int, each: int = 10) -> L
                     store_timestamp=1_700_000_000_000 + turn,
                 )
             )
-    (store / names.COMMIT_LOG / names.offset_name(0)).write_bytes(data + bytes((1 << 30) - len(data)))
+    _segment(store, data)
     return Log(store, version, len(data), len(data), queues * each)
+
+
+def light_queues(directory: Path, version: str, queues: int, each: int = 3) -> Log:
+    """A log whose messages go to light queues as well, in turns, until each has some."""
+    home = directory / f"light-{queues}"
+    store = home / "store"
+    shutil.rmtree(home, ignore_errors=True)
+    (store / names.COMMIT_LOG).mkdir(parents=True)
+    shuffled = random.Random(queues)
+    data, messages = bytearray(), 0
+    for turn in range(each):
+        order = list(range(queues))
+        shuffled.shuffle(order)
+        for at in range(0, queues, _LIGHT_A_MESSAGE):
+            light = order[at : at + _LIGHT_A_MESSAGE]
+            listed = ",".join(f"%LMQ%device-{number}" for number in light)
+            offsets = ",".join([str(turn)] * len(light))
+            properties = f"INNER_MULTI_DISPATCH\x01{listed}\x02INNER_MULTI_QUEUE_OFFSET\x01{offsets}\x02"
+            data += commitlog.encode(
+                Record(
+                    topic=b"parent",
+                    body=b"one line of text",
+                    properties=properties.encode(),
+                    queue_offset=messages,
+                    physical_offset=len(data),
+                    born_timestamp=1_700_000_000_000,
+                    store_timestamp=1_700_000_000_000 + turn,
+                )
+            )
+            messages += 1
+    _segment(store, data)
+    return Log(store, version, len(data), len(data), messages)
+
+
+def _segment(store: Path, data: bytearray) -> None:
+    path = store / names.COMMIT_LOG / names.offset_name(0)
+    path.write_bytes(data)
+    os.truncate(path, 1 << 30)
 
 
 def by_java(case: Case, root: Path, version: str, cores: int) -> tuple[float, int]:
@@ -226,18 +273,37 @@ def one(store: str, version: str, conf: str, out: str) -> None:
 
 def cases(options: argparse.Namespace) -> list[tuple[Case, bool]]:
     """What is measured, each with whether the real store is as well."""
+    found = [] if options.no_kinds else _kinds(options)
+    for queues in options.many:
+        many = many_queues(options.dir, options.version, queues)
+        found.append((Case(f"{queues:,} queues", many, SMALL_FILES, {}), queues <= options.most_java))
+    for queues in options.light:
+        many = light_queues(options.dir, options.version, queues)
+        found.append((Case(f"{queues:,} light queues", many, _LIGHT, {}), queues <= options.most_java))
+    return found
+
+
+def _kinds(options: argparse.Namespace) -> list[tuple[Case, bool]]:
     log = write_log(options.dir, options.version, options.size)
     topics = sorted({topic for segment in log.segments[:1] for topic in _topics(segment)})
     ext = {"enableConsumeQueueExt": True}
-    found = [
+    return [
         (Case("consume queues", log, {}, {}), True),
         (Case("with ConsumeQueueExt", log, ext, {}), True),
         (Case("batch queues", log, {}, dict.fromkeys(topics, _BATCH)), True),
     ]
-    for queues in options.many:
-        many = many_queues(options.dir, options.version, queues)
-        found.append((Case(f"{queues:,} queues", many, _SMALL_FILES, {}), queues <= options.most_java))
-    return found
+
+
+def table(lines: Sequence[Line]) -> Iterator[str]:
+    """The lines as a table in Markdown."""
+    yield "| queues | RocketMQ | reput | times RocketMQ's | a queue | peak memory |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+    for line in lines:
+        java = "" if line.java_seconds is None else f"{line.java_seconds:.2f} s"
+        times = "" if line.java_seconds is None else f"{line.java_seconds / line.reput_seconds:.1f}"
+        each = f"{line.reput_seconds / line.queue_files * 1e6:.0f} µs" if line.queue_files >= _GREAT else ""
+        peak = human(line.reput_peak_bytes)
+        yield f"| {line.name} | {java} | {line.reput_seconds:.2f} s | {times} | {each} | {peak} |"
 
 
 def _topics(segment: Path) -> set[str]:
@@ -261,12 +327,14 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     try:
         home = log_directory(options.dir, options.version, options.size)
+        home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home) as place:
             lines = []
             for number, (case, java) in enumerate(cases(options)):
                 (own := Path(place, str(number))).mkdir()
                 lines.append(measure(case, own, options.version, options.repeat, java=java))
-        print(json.dumps([asdict(line) for line in lines], indent=2))
+        print(json.dumps({"machine": machine.facts(options.dir), "lines": [asdict(line) for line in lines]}))
+        print(*table(lines), sep="\n")
     except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1

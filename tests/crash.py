@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.store.system import System
+from reput.store.system import StrPath, System
 
 
 class KilledError(BaseException):
@@ -38,7 +38,7 @@ class Dying(System):
     def is_dead(self) -> bool:
         return self.calls >= self._last
 
-    def open(self, path: Path, flags: int) -> int:
+    def open(self, path: StrPath, flags: int) -> int:
         self.tick()
         return super().open(path, flags)
 
@@ -84,7 +84,7 @@ class Dying(System):
     def sync_file_system(self, fd: int) -> None:
         self.tick()
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: StrPath) -> None:
         self.tick()
         super().make_directory(path)
 
@@ -136,16 +136,16 @@ class LosingPower(Dying):
                 path = Path(place, name)
                 self._bytes[path.stat().st_ino] = path.read_bytes()
 
-    def open(self, path: Path, flags: int) -> int:
+    def open(self, path: StrPath, flags: int) -> int:
         fd = super().open(path, flags)
         if flags & os.O_EXCL:
             # The number of an open file isn't given to another one.
             self._kept.append(os.open(path, os.O_RDONLY))
         return fd
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: StrPath) -> None:
         super().make_directory(path)
-        self._names[path] = {}
+        self._names[Path(path)] = {}
 
     def sync(self, fd: int, data_only: bool) -> None:
         super().sync(fd, data_only)

@@ -38,6 +38,8 @@ def test_what_is_loaded(tmp_path: Path) -> None:
     store = golden("5.3.3-restart", tmp_path)
     root = str(store.root)
     more = ["--broker-conf", str(broker_conf(store)), "--rocketmq-version", store.version]
+    offsets = tmp_path / "consumerOffset.json"
+    offsets.write_text("{}")
     cases: list[tuple[list[str], int | None, set[str]]] = [
         (["--help"], 0, HEAVY),
         (["--version"], 0, HEAVY),
@@ -46,6 +48,7 @@ def test_what_is_loaded(tmp_path: Path) -> None:
         (["stats", root, "--by", "x"], 2, HEAVY),
         (["verify"], 2, HEAVY),
         (["status", str(tmp_path / "gone")], 2, SPARK),
+        (["lag", root, "--offsets", str(offsets), *more], 0, {*SPARK, "numba"}),
         (["check", root, *more], 0, SPARK),
         (["recover", root, "--plan", *more], 0, SPARK),
         (["stats", root, *more], 0, SPARK),

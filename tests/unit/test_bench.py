@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import arguments, size
+from bench.compare import ratio
 from bench.errors import BenchError
 from bench.generate import Log
 from bench.java_load import count_keys, count_units
@@ -257,3 +258,14 @@ def test_segments_come_in_log_order(tmp_path: Path) -> None:
         (tmp_path / "commitlog" / f"{base:020d}").write_bytes(b"")
     log = Log(tmp_path, "5.5.0", 2500, 2600, 3)
     assert [int(path.name) for path in log.segments] == [0, 1000, 2000]
+
+
+def test_a_tree_that_is_faster_in_each_pair_is_beyond_noise() -> None:
+    found = ratio([(2.0, 1.0), (4.0, 3.0), (2.0, 1.5), (3.0, 2.0), (2.0, 1.9), (5.0, 4.0)])
+    assert (found.median, found.is_sure, found.chance) == (0.75, True, 2 / 64)
+
+
+def test_pairs_that_disagree_or_are_few_are_within_noise() -> None:
+    assert not ratio([(2.0, 1.0), (1.0, 2.0), (2.0, 2.1), (2.1, 2.0), (3.0, 2.0), (2.0, 3.0)]).is_sure
+    assert not ratio([(2.0, 1.0)] * 4).is_sure
+    assert ratio([(1.0, 1.0)] * 6).chance == 1

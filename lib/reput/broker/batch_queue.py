@@ -10,17 +10,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped
-from reput.caches import CACHED
-from reput.format import commitlog
 from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH
 from reput.log.segments import map_segment
-from reput.scan.fields import INNER_BASE, INNER_NUM, property_value
-from reput.scan.kernel import _integer
-from reput.scan.load import i32, i64, u8, u32
 
 UNIT = np.dtype(FIELDS)
 
@@ -50,6 +44,8 @@ def inner(segments: Sequence[StoreFile], size: int, positions: NDArray[np.int64]
     Raises:
         SegmentGoneError, StoreError: a segment can't be read.
     """
+    from reput.broker import kernels
+
     first = np.full(len(positions), -1, np.int64)
     count = np.ones(len(positions), np.int64)
     time = np.zeros(len(positions), np.int64)
@@ -57,7 +53,7 @@ def inner(segments: Sequence[StoreFile], size: int, positions: NDArray[np.int64]
         inside = np.flatnonzero((positions >= segment.base) & (positions < segment.base + size))
         if len(inside):
             data = map_segment(segment.path, size)
-            first[inside], count[inside], time[inside] = _inner(data, positions[inside] - segment.base)
+            first[inside], count[inside], time[inside] = kernels.inner(data, positions[inside] - segment.base)
     return Inner(first, count, time)
 
 
@@ -228,39 +224,3 @@ def _prefix(units: NDArray[np.void], start: int, before: int | None = None) -> i
         good &= units["position"] < before
     bad = np.flatnonzero(~good[start:])
     return start + int(bad[0]) if len(bad) else len(units)
-
-
-@njit(cache=CACHED)
-def _inner(data, positions):  # type: ignore[no-untyped-def]
-    """INNER_BASE, INNER_NUM and storeTimestamp of whole records at positions of a segment."""
-    first = np.full(len(positions), -1, np.int64)
-    count = np.ones(len(positions), np.int64)
-    time = np.zeros(len(positions), np.int64)
-    for row in range(len(positions)):
-        position = positions[row]
-        if position + commitlog.BORN_HOST + 64 > len(data):
-            continue  # a record that is somewhere else than it says
-        flag = i32(data, position + commitlog.SYS_FLAG)
-        time[row] = i64(data, position + commitlog.store_timestamp_at(flag))
-        first[row] = i64(data, position + commitlog.QUEUE_OFFSET)
-        at = position + commitlog.body_at(flag)
-        body = np.int64(i32(data, at - 4))
-        if body < 0 or at + body + 8 > len(data):
-            continue
-        at += body
-        if np.int64(u32(data, position + commitlog.MAGIC)) == commitlog.MAGIC_V2:
-            at += 2 + ((np.int64(u8(data, at)) << 8) | np.int64(u8(data, at + 1)))
-        else:
-            at += 1 + np.int64(u8(data, at))
-        if at + 2 > len(data):
-            continue
-        end = at + 2 + ((np.int64(u8(data, at)) << 8) | np.int64(u8(data, at + 1)))
-        if end > len(data):
-            continue
-        base_at, base_end = property_value(data, at + 2, end, INNER_BASE)
-        num_at, num_end = property_value(data, at + 2, end, INNER_NUM)
-        if base_end > base_at and num_end > num_at:
-            # The scan found them numbers.
-            first[row] = _integer(data, base_at, base_end, 64)[1]
-            count[row] = _integer(data, num_at, num_end, 64)[1]
-    return first, count, time

@@ -9,10 +9,10 @@ from __future__ import annotations
 import mmap
 import os
 import re
-import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -41,12 +41,17 @@ class StoreFile:
     """A file that a broker maps.
 
     Attributes:
-        path: the file.
+        place: its path: a store may have 100,000, and few are looked at further.
         base: offset of its first byte, from its name.
     """
 
-    path: Path
+    place: str
     base: int
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,40 +79,54 @@ class Entry:
     """A name in a directory, looked at once.
 
     Attributes:
-        path: where it is.
+        directory: where it is.
+        name: the name.
         is_dir: a directory.
-        length: bytes.
+        length: bytes; 0 of a directory.
     """
 
-    path: Path
+    directory: str
+    name: str
     is_dir: bool
     length: int
 
+    @property
+    def place(self) -> str:
+        """The same as a text, where there are many."""
+        return f"{self.directory}/{self.name}"
 
-def in_order(directory: Path) -> list[Entry]:
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return Path(self.directory, self.name)
+
+
+def in_order(directory: str | Path) -> list[Entry]:
     """What a directory holds, by name; nothing when it isn't there or is no directory.
 
     Raises:
         StoreError: it can't be read.
     """
+    place = os.fspath(directory)
     try:
         result = []
-        for entry in entries_in(directory):
+        for entry in entries_in(place):
             try:
-                facts = entry.stat()
+                is_dir = entry.is_dir()
+                length = 0 if is_dir else entry.stat().st_size
             except FileNotFoundError:
                 continue  # gone just now, or a link to nothing
-            result.append(Entry(directory / entry.name, stat.S_ISDIR(facts.st_mode), facts.st_size))
-        elsewhere = remote_store(directory)
+            result.append(Entry(place, entry.name, is_dir, length))
+        elsewhere = remote_store(place)
         if elsewhere is not None:
-            for file in elsewhere.files_in(directory):
-                result.append(Entry(directory / file.name.rpartition("/")[2], False, file.size))
-            result.sort(key=lambda entry: entry.path.name)
+            for file in elsewhere.files_in(Path(place)):
+                result.append(Entry(place, file.name.rpartition("/")[2], False, file.size))
+            result.sort(key=attrgetter("name"))
         return result
     except OSError as error:
         raise StoreError(
             "this directory can't be read",
-            path=directory,
+            path=Path(directory),
             found=error.strerror,
             next_step="Run the same command as root, or as the user that the broker runs as.",
         ) from error
@@ -121,7 +140,7 @@ def number(name: str) -> int | None:
     return value if -_LONG_MAX - 1 <= value <= _LONG_MAX else None
 
 
-def listed(directories: Iterable[Path], file_size: int, rules: Recovery, setting: str) -> Listing:
+def listed(directories: Iterable[str | Path], file_size: int, rules: Recovery, setting: str) -> Listing:
     """Load directories.
 
     Args:
@@ -134,7 +153,7 @@ def listed(directories: Iterable[Path], file_size: int, rules: Recovery, setting
         StoreError: a directory can't be read.
     """
     found = [entry for directory in directories for entry in in_order(directory)]
-    found.sort(key=lambda entry: entry.path.name)
+    found.sort(key=attrgetter("name"))
     files: list[StoreFile] = []
     dropped: list[Path] = []
     problems: list[Problem] = []
@@ -149,11 +168,11 @@ def listed(directories: Iterable[Path], file_size: int, rules: Recovery, setting
         elif entry.length != file_size:
             problems.append(_wrong_length(entry, file_size, setting))
         else:
-            base = number(entry.path.name)
+            base = number(entry.name)
             if base is None or base < 0 or base % file_size or base > _LONG_MAX - file_size:
                 problems.append(_misnamed(entry, base, file_size, setting))
             else:
-                files.append(StoreFile(entry.path, base))
+                files.append(StoreFile(entry.place, base))
     return Listing(tuple(files), tuple(dropped), tuple(problems))
 
 

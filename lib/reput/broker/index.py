@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from reput.caches import CACHED
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 
 
@@ -61,11 +59,13 @@ class IndexModel:
                 messages that have keys.
             last_message: physical offset of the last message, with keys or without; at least one there is.
         """
+        from reput.broker import kernels
+
         self._open()
         row, done = 0, 0
         while row < len(position):
             header = self.files[-1].header
-            row, done, count, begin, end, begun, ended, added = _fill(
+            row, done, count, begin, end, begun, ended, added = kernels.fill_index(
                 position,
                 timestamp,
                 keys,
@@ -109,32 +109,3 @@ def read_header(path: Path) -> IndexHeader:
     with open(path, "rb") as file:
         header = IndexHeader.decode(file.read(HEADER_LENGTH).ljust(HEADER_LENGTH, b"\0"))
     return header if header.index_count > 0 else replace(header, index_count=1)
-
-
-@njit(cache=CACHED)
-def _fill(  # type: ignore[no-untyped-def]
-    position, timestamp, keys, row, done, most, count, begin, end, begun, ended
-):
-    """Put keys from ``row`` on (``done`` of it are put) until the file is full and another key comes."""
-    added = 0
-    while row < len(position):
-        # A message is skipped by the file's end as it is when its first key comes.
-        if done == 0 and position[row] < end:
-            row += 1
-            continue
-        while done < keys[row]:
-            if count >= most:
-                return row, done, count, begin, end, begun, ended, added
-            if count <= 1:
-                begin = position[row]
-                begun = timestamp[row]
-            count += 1
-            added += 1
-            end = position[row]
-            ended = timestamp[row]
-            done += 1
-        row += 1
-        done = 0
-        if count >= most and row < len(position):
-            return row, done, count, begin, end, begun, ended, added
-    return row, done, count, begin, end, begun, ended, added

@@ -34,7 +34,7 @@ def last_place(files: Sequence[StoreFile], file_size: int, unit_length: int) -> 
     """
     for file in reversed(files[-LAST_FILES:]):
         try:
-            with reading(file.path, _WHAT) as descriptor:
+            with reading(file.place, _WHAT) as descriptor:
                 place, size = _last_head(descriptor, file_size, unit_length)
         except SegmentGoneError:
             continue  # expired just now

@@ -6,24 +6,25 @@ Source: ``ConsumeQueue``: recover, putMessagePositionInfo, truncateDirtyLogicFil
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped, records_of
 from reput.broker.problem import Problem, StartFailsError
 from reput.broker.queue_ext import ExtModel
-from reput.caches import CACHED
 from reput.format.consumequeue import FIELDS, PRE_BLANK, UNIT_LENGTH
+from reput.format.consumequeue import UNIT as UNITS
 from reput.format.consumequeueext import MAX_ADDRESS
-from reput.scan.load import i32, i64
 
 UNIT = np.dtype(FIELDS)
 _BLANK = np.frombuffer(PRE_BLANK, UNIT)
 _CHUNK = 8192  # units
+#: Bytes of a file that are read at once: all that most queues have, where there are very many.
+_HEAD = 204 * UNIT_LENGTH
 
 
 @dataclass(slots=True)
@@ -32,9 +33,11 @@ class QueueFile(ModelFile):
 
     Attributes:
         patches: (byte position, units) that the broker writes over what is there.
+        head: the first bytes on disk; None until they are needed.
     """
 
     patches: list[tuple[int, NDArray[np.void]]] = field(default_factory=list)
+    head: bytes | None = None
 
 
 class QueueModel(MappedFiles[QueueFile]):
@@ -83,6 +86,9 @@ class QueueModel(MappedFiles[QueueFile]):
             if count * UNIT_LENGTH != self.file_size:
                 break
         self.cut(end)
+        for file in self.files:
+            if file.head is not None:
+                file.head = file.head[: file.wrote]  # of 100,000 queues the rest would be 400 MB
         self.recovered_end = self.end
         if self.ext is not None:
             self.ext.recover()
@@ -118,7 +124,9 @@ class QueueModel(MappedFiles[QueueFile]):
         if self.ext is not None:
             tags = _addresses(self.ext, tags, own)
         last = self.files[-1] if self.files else None
-        places, state = _place(
+        from reput.broker import kernels
+
+        places, state = kernels.place(
             position,
             size,
             offset,
@@ -254,6 +262,18 @@ class QueueModel(MappedFiles[QueueFile]):
                 for at, units in self._chunks(file, begin, file.wrote // UNIT_LENGTH):
                     yield file.base // UNIT_LENGTH + at, units
 
+    def counting(self, file: QueueFile) -> NDArray[np.void]:
+        """The units of a file on disk that count.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        if file.path is None:
+            return np.empty(0, UNIT)
+        if file.head is not None and len(file.head) >= file.wrote:
+            return np.frombuffer(file.head, UNIT, file.wrote // UNIT_LENGTH)
+        return mapped(file.path, self.file_size)[: file.wrote].view(UNIT)
+
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.
 
@@ -282,7 +302,13 @@ class QueueModel(MappedFiles[QueueFile]):
         stop = self.file_size // UNIT_LENGTH
         if file.path is not None and not file.patches:
             limit = -1 if before is None else before
-            count, last = _prefix(mapped(file.path, self.file_size), start, stop, limit)
+            head = _head(file, stop)
+            count, last = _prefix(head, start, limit)
+            if len(head) <= count * UNIT_LENGTH and count < stop:
+                from reput.broker import kernels
+
+                count, further = kernels.prefix(mapped(file.path, self.file_size), count, stop, limit)
+                last = last if further < 0 else further
             return int(count), None if last < 0 else int(last)
         return self._valid_prefix_of_chunks(file, start, stop, before)
 
@@ -311,6 +337,9 @@ class QueueModel(MappedFiles[QueueFile]):
 
     def _units(self, file: QueueFile, start: int, count: int) -> NDArray[np.void]:
         """Uint of a file as it will be: what is there, and what the broker writes over it."""
+        stop = (start + count) * UNIT_LENGTH
+        if not file.patches and file.head is not None and stop <= len(file.head):
+            return np.frombuffer(file.head, UNIT, count, start * UNIT_LENGTH)
         units = np.zeros(count, UNIT)
         if file.path is not None:
             found = records_of(file.path, UNIT, count, start * UNIT_LENGTH)
@@ -332,20 +361,31 @@ def _addresses(ext: ExtModel, tags: NDArray[np.int64], own: NDArray[np.bool_] | 
     return tags
 
 
-@njit(cache=CACHED)
-def _prefix(data, start, stop, before):  # type: ignore[no-untyped-def]
-    """Up to which unit a file holds valid ones, and where the last one's message ends, -1 without one.
+def _head(file: QueueFile, units: int) -> bytes:
+    """The first bytes of a file of so many units on disk, read once.
 
-    ``before`` ends it at the first unit at or past a physical offset, unless it is below 0.
+    Raises:
+        OSError: they can't be read.
     """
-    end = np.int64(-1)
-    for number in range(start, stop):
-        at = number * 20
-        offset, size = i64(data, at), np.int64(i32(data, at + 8))
+    if file.head is None:
+        length = min(_HEAD, units * UNIT_LENGTH)
+        fd = os.open(file.path or "", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            file.head = os.pread(fd, length, 0).ljust(length, b"\0")
+        finally:
+            os.close(fd)
+    return file.head
+
+
+def _prefix(head: bytes, start: int, before: int) -> tuple[int, int]:
+    """What :func:`reput.broker.kernels.prefix` says of a file's head, without numba."""
+    end = -1
+    for offset, size, _tags in UNITS.iter_unpack(memoryview(head)[start * UNIT_LENGTH :]):
         if offset < 0 or size <= 0 or 0 <= before <= offset:
-            return number, end
+            break
         end = offset + size
-    return stop, end
+        start += 1
+    return start, end
 
 
 def _empty(file: QueueFile) -> Problem:
@@ -358,37 +398,3 @@ def _empty(file: QueueFile) -> Problem:
         next_step="Move the file elsewhere.",
         stops=True,
     )
-
-
-@njit(cache=CACHED)
-def _place(position, size, offset, file_size, has_files, base, wrote, fresh, max_physical, min_logic):  # type: ignore[no-untyped-def]
-    """Where each unit goes: ``ConsumeQueue.putMessagePositionInfo``, one message after the other."""
-    places = np.full(len(position), -1, np.int64)
-    first_base = np.int64(-1)
-    blanks = np.int64(0)
-    for row in range(len(position)):
-        end = position[row] + size[row]
-        if end <= max_physical:
-            continue
-        expected = offset[row] * 20
-        if not has_files:
-            has_files = True
-            base = expected - expected % file_size
-            wrote = np.int64(0)
-            fresh = True
-            first_base = base
-        elif wrote == file_size:
-            base += file_size
-            wrote = np.int64(0)
-            fresh = False
-        if offset[row] != 0:
-            if fresh and wrote == 0:
-                min_logic = expected
-                wrote = expected % file_size
-                blanks = wrote // 20
-            if expected < base + wrote:
-                continue
-        max_physical = end
-        places[row] = base + wrote
-        wrote += 20
-    return places, (has_files, base, wrote, fresh, max_physical, min_logic, first_base, blanks)

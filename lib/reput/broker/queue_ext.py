@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from reput.broker.files import MappedFiles, ModelFile, StoreFile, mapped
 from reput.broker.problem import Problem, StartFailsError
 from reput.build.ext import lay_out
-from reput.caches import CACHED
 from reput.format.consumequeueext import END_BLANK, END_MARK, FIRST_ADDRESS, HEAD, HEAD_LENGTH, place_of
 
 
@@ -47,9 +45,11 @@ class ExtModel(MappedFiles[ExtFile]):
         if not self.files:
             return
         end = 0
+        from reput.broker import kernels
+
         for file in self.files:
             # ``CqExtUnit.readBySkip`` until a size isn't positive.
-            whole, position = _records(self._bytes(file))
+            whole, position = kernels.ext_records(self._bytes(file))
             if not whole:
                 raise StartFailsError(
                     _broken(file, "sizes of records that end inside the file", f"{position}")
@@ -131,18 +131,6 @@ class ExtModel(MappedFiles[ExtFile]):
         if file.path is None:
             return np.zeros(self.file_size, np.uint8)
         return mapped(file.path, self.file_size)
-
-
-@njit(cache=CACHED)
-def _records(data):  # type: ignore[no-untyped-def]
-    """Whether a size that isn't positive ends the records before the file's end, and where."""
-    position = np.int64(0)
-    while position + 2 <= len(data):
-        size = (np.int64(data[position]) << 8) | np.int64(data[position + 1])
-        if size == 0 or size >= 0x8000:
-            return True, position
-        position += size
-    return False, position
 
 
 def _broken(file: ExtFile, expected: str, found: str) -> Problem:

@@ -247,8 +247,8 @@ def _no_directories(settings: StoreSettings) -> Iterator[Problem]:
                 continue
             if not topic.is_dir:
                 yield _no_directory(topic.path, f"can't write queues of a topic of this name: {_REFUSES}")
-            for queue in in_order(topic.path):
-                if not queue.is_dir and names.is_queue_id(queue.path.name):
+            for queue in in_order(topic.place):
+                if not queue.is_dir and names.is_queue_id(queue.name):
                     yield _no_directory(
                         queue.path, f"takes it for an empty queue and can't write it: {_REFUSES}"
                     )
@@ -353,7 +353,7 @@ def _segment_size(settings: StoreSettings) -> tuple[int, bool]:
         entry.length
         for directory in settings.commit_log_dirs
         for entry in in_order(directory)
-        if not entry.is_dir and entry.length and names.parse_offset_name(entry.path.name) is not None
+        if not entry.is_dir and entry.length and names.parse_offset_name(entry.name) is not None
     )
     return (lengths.most_common(1)[0][0] if lengths else _DEFAULT_SEGMENT), False
 
@@ -361,13 +361,12 @@ def _segment_size(settings: StoreSettings) -> tuple[int, bool]:
 def _queues(settings: StoreSettings, directory: str) -> dict[Queue, Listing]:
     """The files of the queues in one of the store's three directories of queues."""
     setting, file_size = settings.queue_file_sizes[directory]
+    rules = settings.dialect.recovery
     return {
-        (topic.path.name, int(queue.path.name)): listed(
-            [queue.path], file_size, settings.dialect.recovery, setting
-        )
+        (topic.name, int(queue.name)): listed([queue.place], file_size, rules, setting)
         for topic in in_order(settings.root / directory)
-        for queue in in_order(topic.path)
-        if names.is_queue_id(queue.path.name)
+        for queue in in_order(topic.place)
+        if names.is_queue_id(queue.name)
     }
 
 
@@ -442,13 +441,13 @@ def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Proble
     length = file_length(settings.max_hash_slot_num, settings.max_index_num)
     refuses = settings.dialect.recovery.index_failure_refuses
     for entry in in_order(settings.root / names.INDEX):
-        if number(entry.path.name) is None:
+        if number(entry.name) is None:
             problems.append(
                 Problem(
                     kind="stray-index-file",
                     path=str(entry.path),
                     expected="a name of 17 digits",
-                    found=entry.path.name,
+                    found=entry.name,
                     outcome="the broker passes over it",
                     next_step="Move it elsewhere.",
                 )

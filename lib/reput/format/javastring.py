@@ -30,6 +30,8 @@ _MOST_DIGITS = 19  # of a long
 
 def utf16_units(data: bytes) -> list[int]:
     """The UTF-16 code units of ``new String(data, UTF_8)``, replacements as Java places them."""
+    if data.isascii():
+        return list(data)
     units: list[int] = []
     position, end = 0, len(data)
     while position < end:

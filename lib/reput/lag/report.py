@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -220,6 +220,7 @@ def lag(
     topic: str | None = None,
     offsets: Path | None = None,
     now: int | None = None,
+    store: QueryStore | None = None,
 ) -> LagReport:
     """How far behind the consumers of a store are.
 
@@ -233,6 +234,7 @@ def lag(
         offsets: a file of committed offsets instead of the store's.
         now: ms since 1970 up to which ages count. When None it is the clock's time if a broker uses the
             store, else when the log's last message was stored.
+        store: one that no broker uses, with queues that have been looked at.
 
     Raises:
         SettingsError, StoreError, UnsupportedError: the offsets can't be read, see
@@ -247,7 +249,7 @@ def lag(
     if not wanted and (group is not None or topic is not None):
         raise _unknown(read.topics, group, topic)
     taken = time.time_ns() // 1_000_000 if now is None else now
-    queues = _Queues(settings)
+    queues = _Queues(settings, store)
     by_pair = _by_pair(read, wanted).items()
     rows = [row for (one, of), found in by_pair for row in _rows(queues, one, of, found)]
     rows.sort(key=lambda row: (-row.lag, -row.expired, row.group, row.topic, row.queue_id))
@@ -280,11 +282,11 @@ def total_lag(settings: StoreSettings, ends: Mapping[tuple[str, int], tuple[int,
     read = committed_offsets(settings)
     wanted = [(group, topic) for group, topics in read.topics.items() for topic in topics]
     for (_, topic), found in _by_pair(read, wanted).items():
-        for queue_id in _asked(queues, topic, found):
+        ids = queues.ids(topic)
+        for queue_id in _asked(ids, topic, found):
             known = ends.get((topic, queue_id))
-            view = None if known is not None else queues.view(topic, queue_id)
-            if view is not None:
-                known = view.min_offset, view.max_offset
+            if known is None and queue_id in ids:
+                known = queues.ends(topic, queue_id)
             if known is not None:
                 committed = _committed(found.get(queue_id))
                 least, end = (max(one, 0) for one in known)
@@ -302,12 +304,12 @@ def _by_pair(read: Offsets, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str
     return found
 
 
-def _asked(queues: _Queues, topic: str, found: Mapping[int, Committed]) -> list[int]:
-    """The queues that a group has to read."""
+def _asked(there: Collection[int], topic: str, found: Mapping[int, Committed]) -> list[int]:
+    """The queues that a group has to read, of those that are there and those that it has committed to."""
     # A light queue has its offset in lmqOffsetTable, and its topic has no other queues.
     if topic.startswith(LMQ_PREFIX) and found:
         return [*found]
-    return sorted({*queues.ids(topic), *found})
+    return sorted({*there, *found})
 
 
 def _committed(entry: Committed | None) -> int | None:
@@ -325,10 +327,10 @@ def _in_use(root: Path) -> bool:
 class _Queues:
     """The queues of a store, each read once."""
 
-    def __init__(self, settings: StoreSettings) -> None:
-        self._root = settings.root
-        self._store = QueryStore(settings)
-        self._ids: dict[str, tuple[int, ...]] = {}
+    def __init__(self, settings: StoreSettings, store: QueryStore | None = None) -> None:
+        self._store = QueryStore(settings) if store is None else store
+        self._queues: dict[str, dict[int, View]] = {}
+        self._ids: dict[str, frozenset[int]] = {}
 
     @property
     def last_stored(self) -> int | None:
@@ -336,18 +338,22 @@ class _Queues:
         times = self._store.log.times
         return None if times is None else times[1]
 
-    def ids(self, topic: str) -> tuple[int, ...]:
-        """Those of a topic that are there, in order."""
+    def views(self, topic: str) -> dict[int, View]:
+        """Those of a topic that are there, in order; some may have no files, or no keys."""
+        if topic not in self._queues:
+            self._queues[topic] = self._store.queues(topic)
+        return self._queues[topic]
+
+    def ids(self, topic: str) -> frozenset[int]:
+        """The numbers of :meth:`views`, without looking into the queues."""
         if topic not in self._ids:
-            self._ids[topic] = self._store.queue_ids(topic)
+            self._ids[topic] = frozenset(self._store.queue_ids(topic))
         return self._ids[topic]
 
-    def view(self, topic: str, queue_id: int) -> View | None:
-        """A queue; None when it has no files, or no keys."""
-        if queue_id not in self.ids(topic):
-            return None
+    def ends(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Minimum and maximum offset of a queue; None when it has no files, or no keys."""
         view = self._store.queue(topic, queue_id)
-        return view if view.exists else None
+        return (view.min_offset, view.max_offset) if view.exists else None
 
     def stored(self, view: View, offset: int) -> int | None:
         """The storeTimestamp of the message at a queue offset, ms; None when it isn't there."""
@@ -359,12 +365,13 @@ class _Queues:
 
 
 def _rows(queues: _Queues, group: str, topic: str, found: dict[int, Committed]) -> Iterator[QueueLag]:
-    for queue_id in _asked(queues, topic, found):
+    views = queues.views(topic)
+    for queue_id in _asked(views, topic, found):
         entry = found.get(queue_id)
         committed = _committed(entry)
-        view = queues.view(topic, queue_id)
+        view = views.get(queue_id)
         pulled = None if entry is None else entry.pulled
-        if view is None:
+        if view is None or not view.exists:
             flags: tuple[Flag, ...] = (Flag.NO_QUEUE,) if committed else ()
             if entry is not None:
                 yield QueueLag(group, topic, queue_id, committed, pulled, 0, 0, 0, 0, None, flags)

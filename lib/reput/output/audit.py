@@ -48,7 +48,8 @@ def audit_batch(
     queues: Mapping[_Queue, QueueState],
     ranges: Iterable[tuple[_Queue, tuple[int, int]]],
     index: Sequence[tuple[str, IndexHeader]],
-) -> None:
+    device: int | None = None,
+) -> list[Path]:
     """Check that what a batch is about to name in the journal is there for this process, too.
 
     This checks the size of each file that the batch has written to, and reads what :func:`audit` reads.
@@ -59,29 +60,40 @@ def audit_batch(
         ranges: for each consume queue of them the bytes of its files that the batch may have written, from a
             file's first byte on.
         index: the index files that the batch changed, with their headers.
+        device: where all these files should be, as in ``st_dev``; None where that doesn't matter.
+
+    Returns:
+        The files that are on another device, or may be.
 
     Raises:
         OutputError: a file is missing or isn't what was written.
     """
     settings = target.settings
     file_size = settings.consume_queue_file_size
+    elsewhere: list[Path] = []
     for queue, (start, stop) in ranges if target.queue_files else ():
         # The last file is checked together with its last unit.
         for at in range(start, stop - file_size, file_size):
-            _audit_size(names.queue_file(target.root, *queue, at), file_size)
+            path = names.queue_file(target.root, *queue, at)
+            if _audit_size(path, file_size) != device:
+                elsewhere.append(path)
     index_size = file_length(settings.max_hash_slot_num, settings.max_index_num)
     for name, _ in index:
-        _audit_size(target.root / names.INDEX / name, index_size)
-    _audit(target, queues, index, _NOT_COMMITTED)
+        path = target.root / names.INDEX / name
+        if _audit_size(path, index_size) != device:
+            elsewhere.append(path)
+    return elsewhere + _audit(target, queues, index, _NOT_COMMITTED, device)
 
 
-def _audit_size(path: Path, size: int) -> None:
+def _audit_size(path: Path, size: int) -> int:
+    """Check it; returns the file's device."""
     try:
-        found = path.stat().st_size
+        found = path.stat()
     except OSError as error:
         raise _unseen(path, size, error.strerror or str(error), _NOT_COMMITTED) from error
-    if found != size:
-        raise _unseen(path, size, f"{found} bytes", _NOT_COMMITTED)
+    if found.st_size != size:
+        raise _unseen(path, size, f"{found.st_size} bytes", _NOT_COMMITTED)
+    return found.st_dev
 
 
 def _unseen(path: Path, size: int, found: str, next_step: str) -> OutputError:
@@ -99,25 +111,31 @@ def _audit(
     queues: Mapping[_Queue, QueueState],
     index: Iterable[tuple[str, IndexHeader]],
     next_step: str,
-) -> None:
+    device: int | None = None,
+) -> list[Path]:
+    """Check queues and index files; returns the queue files that aren't on a device."""
     file_size = target.settings.consume_queue_file_size
+    root = f"{target.root}/{names.CONSUME_QUEUE}"
+    elsewhere: list[Path] = []
     for (topic, queue_id), queue in queues.items() if target.queue_files else ():
         if queue.is_batch:
             _audit_batch_queue(target, topic, queue_id, queue, next_step)
             continue
         at = (queue.next - 1) * UNIT_LENGTH
-        path = names.queue_file(target.root, topic, queue_id, at - at % file_size)
+        path = f"{root}/{topic}/{queue_id}/{names.offset_name(at - at % file_size)}"
         try:
-            length, data = _last_unit(path, at % file_size)
+            facts, data = _last_unit(path, at % file_size)
         except OSError as error:
-            raise _unseen(path, file_size, error.strerror or str(error), next_step) from error
-        if length != file_size:
-            raise _unseen(path, file_size, f"{length} bytes", next_step)
+            raise _unseen(Path(path), file_size, error.strerror or str(error), next_step) from error
+        if facts.st_size != file_size:
+            raise _unseen(Path(path), file_size, f"{facts.st_size} bytes", next_step)
+        if facts.st_dev != device:
+            elsewhere.append(Path(path))
         physical_offset, size, tags_code = UNIT.unpack(data) if len(data) == UNIT_LENGTH else (0, 0, 0)
         if physical_offset + size != queue.end:
             raise OutputError(
                 "the queue's last unit is not what was written",
-                path=path,
+                path=Path(path),
                 offset=at % file_size,
                 expected=f"a message that ends at {queue.end}",
                 found=f"one that ends at {physical_offset + size}",
@@ -127,17 +145,18 @@ def _audit(
         if place is not None:
             _audit_ext(target, topic, queue_id, queue, place, next_step)
     for name, header in index:
-        path = target.root / names.INDEX / name
-        data = _read(path, 0, HEADER_LENGTH)
+        index_path = target.root / names.INDEX / name
+        data = _read(index_path, 0, HEADER_LENGTH)
         found = IndexHeader.decode(data) if len(data) == HEADER_LENGTH else None
         if header.index_count > FIRST_ORDINAL and found != header:
             raise OutputError(
                 "the index file's header is not what was written",
-                path=path,
+                path=index_path,
                 expected=header,
                 found=found,
                 next_step=next_step,
             )
+    return elsewhere
 
 
 def _audit_ext(
@@ -180,11 +199,11 @@ def _audit_batch_queue(target: Target, topic: str, queue_id: int, queue: QueueSt
     )
 
 
-def _last_unit(path: Path, offset: int) -> tuple[int, bytes]:
-    """A queue file's length, and the unit at a byte offset: 100,000 queues may end in one batch."""
+def _last_unit(path: str, offset: int) -> tuple[os.stat_result, bytes]:
+    """A queue file's facts, and the unit at a byte offset: 100,000 queues may end in one batch."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.fstat(fd).st_size, os.pread(fd, UNIT_LENGTH, offset)
+        return os.fstat(fd), os.pread(fd, UNIT_LENGTH, offset)
     finally:
         os.close(fd)
 

@@ -30,6 +30,7 @@ class BatchScan:
         state: what is committed.
         index: takes the keys, None where no index is wanted.
         listener: gets each accepted part, in log order; called by the thread that works.
+        write_files: does with this scan what is to be done with queues once all parts are accepted.
 
     Attributes:
         tasks, parts: the arguments.
@@ -39,7 +40,9 @@ class BatchScan:
         last_position: physical offset of the last record so far, -1 if there was none.
         end: physical offset that the batch reaches.
         scanned: time.perf_counter when the last part was scanned.
+        written: time.perf_counter when units that had been put aside were in their files; 0 if none had.
         whole: the output's file system, to flush what tasks wrote; :meth:`close` closes it.
+        audited: the files that the batch wrote have been checked.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class BatchScan:
         state: State,
         index: BatchIndex | None,
         listener: Callable[[PartResult], None],
+        write_files: Callable[[BatchScan], None] = lambda _scan: None,
     ) -> None:
         self.tasks = tasks
         self.parts = parts
@@ -60,6 +64,9 @@ class BatchScan:
         self.last_position = state.last_position
         self.end = parts[0].start
         self.scanned = 0.0
+        self.written = 0.0
+        self.audited = False
+        self._write_files = write_files
         self._listener = listener
         self._scanning: _PartScans | None = None
         self._ahead: Future[None] | None = None
@@ -115,8 +122,11 @@ class BatchScan:
                     self._listener(fitting)
             self.end = self.chain.finish()
             self.scanned = time.perf_counter()
-            if self.index is not None:
-                self.index.finish(self.last_position)
+            with ThreadPoolExecutor(1, "reput-queue-files") as pool:
+                writing = pool.submit(self._write_files, self)
+                if self.index is not None:
+                    self.index.finish(self.last_position)
+                writing.result()
         except BaseException:
             if self.index is not None:
                 self.index.give_up()

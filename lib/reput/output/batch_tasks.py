@@ -17,6 +17,7 @@ from reput.output.queues import appended_queues, irregular_queues, whole_files
 from reput.output.scan_task import Floors
 from reput.replay.part_result import PartResult, witnessed
 from reput.replay.placing import QueueOutcome
+from reput.replay.queues import Regular
 from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import QueueState
 from reput.replay.target import Target
@@ -38,6 +39,10 @@ class StateFloors:
         """A queue's committed next queueOffset, or the default."""
         state = self._queues.get(queue)
         return default if state is None else state.next
+
+    def __len__(self) -> int:
+        """How many queues have one."""
+        return len(self._queues)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +103,26 @@ class BatchTasks:
         shares = appended_queues.shares(queues, 1 if here.is_here else _SHARES_A_SLOT * self.runner.slots)
         return [outcome for done in here._run(task, list(shares)) for outcome in done] if shares else []
 
-    def write_files(
-        self, accepted: list[PartResult], regular: dict[tuple[str, int], QueueState | None]
-    ) -> None:
+    def write_files(self, accepted: list[PartResult], regular: Regular) -> None:
         """Write the units that tasks have put aside; see :mod:`reput.output.queues.whole_files`.
 
         Args:
             accepted: the batch's parts in log order.
-            regular: the queues that are written, with their states before the batch.
+            regular: the queues that are written.
 
         Raises:
             ReputError: it could not be done.
         """
-        file_size = self.target.settings.consume_queue_file_size
-        parts = list(whole_files.file_parts(accepted, regular, file_size))
-        whole = whole_files.shares([part for part in parts if part.is_new], self.runner.slots)
-        written: list[Path] = self._run(whole_files.write, list(whole)) if whole else []
+        parts = whole_files.file_parts(accepted, regular, self.target.settings.consume_queue_file_size)
+        if not self.target.several_hosts:
+            # Some tasks more than slots: one that has the disk's slower files doesn't leave the others idle.
+            count = 1 if self.is_here else _SHARES_A_SLOT * self.runner.slots
+            self._run(whole_files.write_here, list(whole_files.shares(parts, count)))
+            return
+        whole = whole_files.shares(parts.only(parts.is_new), self.runner.slots)
+        written: list[Path] = self._run(whole_files.write_apart, list(whole)) if whole else []
         whole_files.name_all(self.target, zip(whole, written, strict=True))
-        whole_files.add(self.target, [part for part in parts if not part.is_new])
+        whole_files.write_here(self.target, parts.only(~parts.is_new))
 
     def build_index(self, tasks: list[index_task.IndexTask]) -> list[Any]:
         """Build index files; see :func:`reput.output.index.index_task.build`."""

@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build.units import UnitColumns, by_queue, joined, pack_columns
+from reput.build.units import PackedUnits, UnitColumns, by_queue, joined, pack_columns
+from reput.format.consumequeue import UNIT_LENGTH
 from reput.output.attempt import attempt_directory
 from reput.output.queues.queue_files import QueueFiles
 from reput.replay.key_runs import KeyRunWriter
@@ -29,7 +30,8 @@ from reput.scan.fields import RecordFields, record_fields
 from reput.scan.rules import Part
 from reput.scan.table import QUEUE_REPEAT, QueueTable
 
-#: With more queues in a part than this, units are collected: 36 bytes each, up to the second number.
+#: With more queues in a part than this, units are collected, 36 bytes each, up to the second number, and then
+#: put aside: files for so many are made faster when all units of a file are known.
 _FEW_QUEUES = 2048
 _MOST_COLLECTED = 1 << 22
 
@@ -39,6 +41,10 @@ class Floors(Protocol):
 
     def get(self, queue: tuple[str, int], default: int, /) -> int:
         """A queue's, or the default."""
+        ...
+
+    def __len__(self) -> int:
+        """How many queues have one."""
         ...
 
 
@@ -64,11 +70,11 @@ def scan(target: Target, part: Part, floors: Floors) -> PartResult:
     )
     file_size = target.settings.consume_queue_file_size
     with (
-        QueueSpillWriter(path.with_suffix(".queues"))
-        if target.several_hosts
-        else QueueFiles(target.root, file_size, target.owner, whole=target.file_system())
-    ) as queue_files:
-        placing = _Placing(target.selection, queue_files, floors)
+        QueueSpillWriter(path.with_suffix(".queues")) as aside,
+        QueueFiles(target.root, file_size, target.owner, whole=target.file_system()) as queue_files,
+    ):
+        few = 0 if target.several_hosts else _FEW_QUEUES
+        placing = _Placing(target.selection, queue_files, aside, floors, few)
         setting_aside = _SettingAside(target, part, waiting)
         runs = RunWriter(target.runs, name, part.base)
         key_runs = KeyRunWriter(target.runs, name, part.base)
@@ -97,8 +103,9 @@ def scan(target: Target, part: Part, floors: Floors) -> PartResult:
         result.runs, result.key_runs = runs.paths, key_runs.paths
         if target.flush_in_tasks:
             queue_files.flush()
-    if isinstance(queue_files, QueueSpillWriter):
-        result.placed = queue_files.runs
+        if target.several_hosts:
+            aside.flush()
+        result.placed, result.in_files = aside.runs, placing.in_files
     result.spill = spill.close()
     result.waiting = waiting.close()
     return result
@@ -173,19 +180,33 @@ class _Placing:
     """Writes the units of one part into their places.
 
     With more queues than files can be open, a chunk has a unit or two of each, and opening files would take
-    longer than all the rest. Then chunks are collected; and always for those who put files together.
+    longer than all the rest. Then chunks are collected and put aside; and always for those who put files
+    together.
+
+    Args:
+        few: so many queues are written at once.
+
+    Attributes:
+        in_files: units were written into their files.
     """
 
     def __init__(
-        self, selection: Selection, queue_files: QueueFiles | QueueSpillWriter, floors: Floors
+        self,
+        selection: Selection,
+        queue_files: QueueFiles,
+        aside: QueueSpillWriter,
+        floors: Floors,
+        few: int,
     ) -> None:
-        self._few = 0 if isinstance(queue_files, QueueSpillWriter) else _FEW_QUEUES
+        self._few = few
         self._selection = selection
         self._queue_files = queue_files
+        self._aside = aside
         self._floors = floors
         self._collected: list[UnitColumns] = []
         self._count = 0
         self._ordered: set[int] = set()
+        self.in_files = False
 
     def add(self, table: QueueTable, chunk: output.OutputArrays, ordered: set[int]) -> None:
         """Take a chunk, which is used before this returns.
@@ -194,8 +215,9 @@ class _Placing:
             ordered: numbers of the queues that are written in log order, and not here.
         """
         self._ordered = ordered
-        if int(table.queue_count[0]) <= self._few:
-            self._place(table, UnitColumns.of(chunk))
+        count = int(table.queue_count[0])
+        if count <= self._few:
+            self._place(table, pack_columns(UnitColumns.of(chunk), count))
             return
         self._collected.append(UnitColumns.of(chunk).copy())
         self._count += int(chunk.counts[output.UNITS])
@@ -203,19 +225,38 @@ class _Placing:
             self.finish(table)
 
     def finish(self, table: QueueTable) -> None:
-        """Place what is collected."""
+        """Put aside what is collected."""
         if self._collected:
-            self._place(table, joined(self._collected))
+            packed = pack_columns(joined(self._collected), int(table.queue_count[0]))
+            self._aside.put(packed, self._wanted(table, packed))
         self._collected, self._count = [], 0
 
-    def _place(self, table: QueueTable, units: UnitColumns) -> None:
+    def _place(self, table: QueueTable, packed: PackedUnits) -> None:
+        names, starts = table.topic_names, packed.starts * UNIT_LENGTH
+        for number in self._wanted(table, packed).tolist():
+            self.in_files = True
+            self._queue_files.put(
+                names[int(table.queues.topic[number])].decode(),
+                int(table.queues.queue_id[number]),
+                int(packed.first[number]),
+                packed.data.data[starts[number] : starts[number + 1]],
+            )
+
+    def _wanted(self, table: QueueTable, packed: PackedUnits) -> NDArray[np.int64]:
+        """The queues whose units are placed now; the others later, in log order, when the batch is known."""
         queues = table.queues
-        for number, queue_offset, data in pack_columns(units, int(table.queue_count[0])).runs():
-            if number in self._ordered or queues.irregular[number]:
-                continue  # placed in log order later, when the whole batch is known
+        found: NDArray[np.int64] = np.flatnonzero(np.diff(packed.starts))
+        found = found[queues.irregular[found] == 0]
+        if self._ordered:
+            found = found[~np.isin(found, list(self._ordered))]
+        if self._selection.is_all and not self._floors:
+            return found
+        chosen = []
+        for number in found.tolist():
             topic = table.topic_names[int(queues.topic[number])].decode()
             queue_id = int(queues.queue_id[number])
-            if queue_offset < self._floors.get((topic, queue_id), 0):
+            if packed.first[number] < self._floors.get((topic, queue_id), 0):
                 queues.irregular[number] |= QUEUE_REPEAT
             elif self._selection.wants_queue(topic, queue_id):
-                self._queue_files.put(topic, queue_id, queue_offset, data)
+                chosen.append(number)
+        return np.array(chosen, np.int64)

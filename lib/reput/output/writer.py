@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
 from reput.build.placement import Breaks
@@ -44,6 +45,7 @@ from reput.replay.placing import QueueOutcome
 from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import Batch, State, collector_paused
 from reput.replay.target import Target
+from reput.replay.unit_spill import Queue
 from reput.scan.rules import Part
 from reput.store import file_system, files
 from reput.store.filecache import FileCache
@@ -258,6 +260,8 @@ class BatchWriter:
             scan.close()
             raise
         self.stages.end("scan", scan.scanned)
+        if scan.written:
+            self.stages.end("queue files", scan.written)
         self.stages.end("index")
         return scan
 
@@ -271,12 +275,6 @@ class BatchWriter:
         breaks = self._breaks(scan)
         outcomes: list[QueueOutcome] = []
         if self._target.queue_files:
-            if self._from_zero:
-                queues.doubt_heads(breaks.places)
-            queues.doubt(breaks, self._target.settings.largest_record)
-            if scan.tasks.target.several_hosts:
-                scan.tasks.write_files(scan.accepted, queues.regular())
-                self.stages.end("queue files")
             outcomes = [*self._place_again(scan, breaks), *self._append(scan, breaks)]
         salvaged = keep_ranges(self._target, self._log, chain.findings, chain.breaks)
         salvaged += bounded(outcome.salvaged for outcome in outcomes)
@@ -286,7 +284,7 @@ class BatchWriter:
         if self._target.in_rocksdb:
             keep_runs(self._target, self._journal.state.cursor, scan, breaks)
         if not scan.tasks.target.flush_in_tasks:
-            self._flush(scan)
+            scan.audited = self._flush(scan)
         self.stages.end("flush")
         without_unit, unplaceable = _without_unit(scan.accepted, self._target.topic_problem)
         return Batch(
@@ -323,9 +321,8 @@ class BatchWriter:
     def _commit(self, scan: BatchScan, batch: Batch) -> None:
         """The end of step 8, and steps 9 to 12: check the files, commit to the journal, and the rest."""
         check_queues(self._target, self._journal.state.queues, scan.queues.going_on())
-        if not scan.tasks.is_here:  # else this process wrote all of it itself
-            ranges = scan.queues.ranges(self._target.settings.consume_queue_file_size)
-            audit_batch(self._target, batch.queues, ranges, batch.index)
+        if not (scan.audited or scan.tasks.is_here):  # else this process wrote all of it itself
+            self._audit(scan, list(scan.queues.ranges(self._target.settings.consume_queue_file_size)))
         dropped = list(scan.queues.restarted())
         self._journal.append(batch)
         self._target.selection.remember(batch.queues)
@@ -449,7 +446,21 @@ class BatchWriter:
     def _scan(self, parts: list[Part]) -> BatchScan:
         tasks = self._tasks(parts)
         index = self._index(tasks) if self._target.index else None
-        return BatchScan(tasks, parts, self._journal.state, index, self._count)
+        return BatchScan(tasks, parts, self._journal.state, index, self._count, self._write_files)
+
+    def _write_files(self, scan: BatchScan) -> None:
+        """Decide which queues are irregular, and write what tasks have put aside of the others."""
+        if not self._target.queue_files:
+            return
+        breaks = self._breaks(scan)
+        if self._from_zero:
+            scan.queues.doubt_heads(breaks.places)
+        scan.queues.doubt(breaks, self._target.settings.largest_record)
+        if any(result.placed is not None for result in scan.accepted):
+            scan.tasks.write_files(scan.accepted, scan.queues.regular())
+            scan.written = time.perf_counter()
+        elif scan.tasks.target.several_hosts:
+            scan.written = time.perf_counter()
 
     def _count(self, result: PartResult) -> None:
         self.progress.bytes_done += max(result.outcome.end - result.part.start, 0)
@@ -496,29 +507,34 @@ class BatchWriter:
         target = scan.tasks.target
         with QueueFiles(target.root, file_size, target.owner, whole=target.file_system()) as queue_files:
             for (topic, queue_id), state in scan.queues.new():
-                queue_files.put_pre_blank(topic, queue_id, state.first)
+                if state.first:
+                    queue_files.put_pre_blank(topic, queue_id, state.first)
             if target.flush_in_tasks:
                 queue_files.flush()
 
-    def _flush(self, scan: BatchScan) -> None:
+    def _flush(self, scan: BatchScan) -> bool:
+        """Flush what tasks wrote; returns whether the files were checked as well, which takes no longer."""
         root, file_size = self._target.root, self._target.settings.consume_queue_file_size
-        settings = self._target.settings
-        index_size = file_length(settings.max_hash_slot_num, settings.max_index_num)
-        ranges = scan.queues.ranges(file_size) if self._target.queue_files else ()
-        written = {
-            names.queue_file(root, topic, queue_id, at): file_size
-            for (topic, queue_id), (start, stop) in ranges
-            for at in range(start, stop, file_size)
-        }
-        written |= {root / names.INDEX / name: index_size for name in scan.changed_index}
-        if len(written) >= file_system.MANY:
-            why = scan.whole.why_not()
-            if why is not None:
-                self._announce(f"{len(written):,} files are flushed one by one: {why}")
-            else:
-                written = {path: written[path] for path in scan.whole.flush(written)}
-                if not written:
-                    return
+        ranges = list(scan.queues.ranges(file_size)) if self._target.queue_files else []
+        count = sum(-(-(stop - start) // file_size) for _, (start, stop) in ranges)
+        count += len(scan.changed_index)
+        why = scan.whole.why_not() if count >= file_system.MANY else ""
+        if why:
+            self._announce(f"{count:,} files are flushed one by one: {why}")
+        index_size = file_length(self._target.settings.max_hash_slot_num, self._target.settings.max_index_num)
+        written = {root / names.INDEX / name: index_size for name in scan.changed_index}
+        if why is None:
+            with scan.whole.flushing():
+                elsewhere = self._audit(scan, ranges, scan.whole.device)
+            if not elsewhere:
+                return True
+            written = {path: written.get(path, file_size) for path in elsewhere}
+        else:
+            written |= {
+                names.queue_file(root, topic, queue_id, at): file_size
+                for (topic, queue_id), (start, stop) in ranges
+                for at in range(start, stop, file_size)
+            }
         with FileCache(self._target.owner) as cache:
             for path, size in written.items():
                 cache.descriptor(path, size)
@@ -527,6 +543,13 @@ class BatchWriter:
             if directory.is_dir():
                 files.fsync_dirs(directory)
         files.fsync_dir(root)
+        return why is None
+
+    def _audit(
+        self, scan: BatchScan, ranges: list[tuple[Queue, tuple[int, int]]], device: int | None = None
+    ) -> list[Path]:
+        index = list(scan.changed_index.items())
+        return audit_batch(self._target, scan.queues.changed(), ranges, index, device)
 
     def _has_news(self, batch: Batch) -> bool:
         """Whether a batch that moves no offset has a finding that was not reported before."""

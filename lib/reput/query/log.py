@@ -18,7 +18,7 @@ from reput.broker.record import Kind, judge
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import commitlog, names
-from reput.log.segments import UNCOMMITTED, Segment, SegmentBytes, discover, open_segment
+from reput.log.segments import UNCOMMITTED, Segment, SegmentBytes, discover, open_segment, written_ranges
 from reput.query.message import Message
 
 # Both magics of messages begin with it.
@@ -144,14 +144,22 @@ class LogReader:
         """
         number = bisect_left(self._bases, offset)
         for segment in reversed(self._segments[max(number - _MOST_SEGMENTS, 0) : number]):
-            high = min(offset - segment.base, segment.length)
-            while high > 0:
-                low = max(high - _PIECE, 0)
-                for position in _magics(self._open(segment), low, high, backwards=True):
-                    message = self.message(segment.base + position)
-                    if message is not None:
-                        return message
-                high = low
+            opened = self._open(segment)
+            # What nothing was written to is most of a broker's last segments.
+            for start, stop in reversed(list(written_ranges(segment))):
+                first = max(start - commitlog.MAGIC, 0)
+                high = min(offset - segment.base, stop)
+                while high > first:
+                    low = max(high - _PIECE, first)
+                    behind = min(high + commitlog.MAGIC + len(_MAGIC), segment.length)
+                    if opened.is_zero(low, behind):
+                        high = low
+                        continue
+                    for position in _magics(opened, low, high, backwards=True):
+                        message = self.message(segment.base + position)
+                        if message is not None:
+                            return message
+                    high = low
         return None
 
     def after(self, offset: int) -> Message | None:

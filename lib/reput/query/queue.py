@@ -7,6 +7,7 @@ getMaxOffsetInQueue, rollNextFile (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytec
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +53,7 @@ class QueueView:
     Args:
         topic, queue_id: which queue; it may have no files.
         log_start: physical offset where the log begins.
+        model: what :func:`recovered` says of it; None where nobody has asked.
 
     Attributes:
         min_offset: queue offset of the first unit whose message is still in the log.
@@ -59,7 +61,6 @@ class QueueView:
         min_logic: byte offset of the first unit that counts.
         files: the files in order, each with the number of its valid bytes.
         file_size: bytes of a file.
-        tags_code: see :meth:`QueueExt.tags_code`.
 
     Raises:
         StoreError: a file can't be read, or no broker could load it.
@@ -68,21 +69,41 @@ class QueueView:
     unit_length = UNIT_LENGTH
     holds_batches = False
 
-    def __init__(self, settings: StoreSettings, topic: str, queue_id: int, log_start: int) -> None:
-        rules = settings.dialect.recovery
+    def __init__(
+        self,
+        settings: StoreSettings,
+        topic: str,
+        queue_id: int,
+        log_start: int,
+        model: QueueModel | None = None,
+    ) -> None:
         self.file_size = settings.consume_queue_file_size
-        self.tags_code = QueueExt(settings, topic, queue_id).tags_code
-        self._directory = names.queue_directory(settings.root, topic, queue_id)
-        listing = listed([self._directory], self.file_size, rules, "mappedFileSizeConsumeQueue")
-        check_listing(listing)
-        try:
-            model = recovered(settings, listing, log_start)
-        except OSError as error:
-            raise unreadable(WHAT, self._directory, error) from error
+        self._of = settings, topic, queue_id
+        if model is None:
+            model = self._recovered(log_start)
         self.files = tuple(model.files)
         self.min_logic = model.min_logic
         self.min_offset = model.min_offset
         self.max_offset = model.max_offset
+
+    def _recovered(self, log_start: int) -> QueueModel:
+        settings, rules = self._of[0], self._of[0].dialect.recovery
+        listing = listed([self._directory], self.file_size, rules, "mappedFileSizeConsumeQueue")
+        check_listing(listing)
+        try:
+            return recovered(settings, listing, log_start)
+        except OSError as error:
+            raise unreadable(WHAT, self._directory, error) from error
+
+    @property
+    def _directory(self) -> Path:
+        settings, topic, queue_id = self._of
+        return names.queue_directory(settings.root, topic, queue_id)
+
+    @cached_property
+    def tags_code(self) -> Callable[[int], int | None]:
+        """See :meth:`QueueExt.tags_code`."""
+        return QueueExt(*self._of).tags_code
 
     @property
     def exists(self) -> bool:
@@ -118,6 +139,8 @@ class QueueView:
         count = min(count, (file.wrote - position) // UNIT_LENGTH)
         if count <= 0 or file.path is None:
             return np.empty(0, UNIT)
+        if file.head is not None and position + count * UNIT_LENGTH <= len(file.head):
+            return np.frombuffer(file.head, UNIT, count, position)
         try:
             return records_of(file.path, UNIT, count, position)
         except OSError as error:

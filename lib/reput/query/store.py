@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from reput.broker.queue import QueueModel
 from reput.config.settings import StoreSettings
 from reput.config.topics import TopicsNow
 from reput.errors import SettingsError
@@ -132,6 +133,34 @@ class QueryStore:
             view = kind(self._settings, topic, queue_id, self.log.start)
             self._queues[topic, queue_id] = view
         return view
+
+    def queues(self, topic: str) -> dict[int, View]:
+        """All queues of a topic that are there, in order; its type is looked at once.
+
+        Raises:
+            SettingsError, StoreError: see :meth:`queue`.
+        """
+        ids = self.queue_ids(topic)
+        if not ids or not self._is_plain(topic):
+            return {queue_id: self.queue(topic, queue_id) for queue_id in ids}
+        start = self.log.start
+        for queue_id in ids:
+            if (topic, queue_id) not in self._queues:
+                self._queues[topic, queue_id] = QueueView(self._settings, topic, queue_id, start)
+        return {queue_id: self._queues[topic, queue_id] for queue_id in ids}
+
+    def know(self, topic: str, queue_id: int, model: QueueModel) -> None:
+        """Take a plain queue as somebody else has just looked at it."""
+        self._queues[topic, queue_id] = QueueView(self._settings, topic, queue_id, self.log.start, model)
+
+    def _is_plain(self, topic: str) -> bool:
+        """Whether all queues of a topic that has queues are in files, and none is a batch queue."""
+        if self.in_rocksdb is not None:
+            return False
+        if not self._settings.dialect.recovery.switches_queue_types:
+            return True
+        is_there = (self.root / names.BATCH_CONSUME_QUEUE / topic).is_dir()
+        return not is_there and topic not in self._topics.batch
 
     def message_at(self, physical_offset: int) -> Message | None:
         """The message that begins at a physical offset: ``DefaultMessageStore.lookMessageByOffset``.

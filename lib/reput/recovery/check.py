@@ -144,13 +144,17 @@ def check_snapshot(snapshot: Snapshot) -> Check:
 
 
 class _QueueEnd(NamedTuple):
-    """A queue: its directory, its files, and the physical offset in its last unit, -1 without one."""
+    """A queue: its files, and the physical offset in its last unit, -1 without one."""
 
     queue: Queue
-    directory: Path
     listing: Listing
     is_batch: bool
     place: int
+
+    def directory(self, root: Path) -> Path:
+        """Where it is in a store."""
+        of_kind = names.batch_queue_directory if self.is_batch else names.queue_directory
+        return of_kind(root, *self.queue)
 
 
 def not_derived(snapshot: Snapshot) -> Iterator[Problem]:
@@ -263,7 +267,7 @@ def _queues_past(snapshot: Snapshot, ends: list[_QueueEnd], end: LastMessage) ->
     yield _problem(
         snapshot,
         PAST_LOG_END,
-        first[0].directory,
+        first[0].directory(snapshot.settings.root),
         f"units of messages before {end.end}, where the log ends",
         f"{counted(len(queues), 'queue that leads', 'queues that lead')} past it: {named(queues)}",
     )
@@ -290,12 +294,12 @@ def _ends(snapshot: Snapshot) -> Iterator[_QueueEnd]:
     for queue, listing in snapshot.queues.items():
         if listing.unloadable is None:
             place = last_place(listing.files, settings.consume_queue_file_size, consumequeue.UNIT_LENGTH)
-            yield _QueueEnd(queue, names.queue_directory(settings.root, *queue), listing, False, place)
+            yield _QueueEnd(queue, listing, False, place)
     size = settings.recovery.batch_queue_file_size
     for queue, listing in snapshot.batch_queues.items():
         if listing.unloadable is None and not size % batchconsumequeue.UNIT_LENGTH:
             place = last_place(listing.files, size, batchconsumequeue.UNIT_LENGTH)
-            yield _QueueEnd(queue, names.batch_queue_directory(settings.root, *queue), listing, True, place)
+            yield _QueueEnd(queue, listing, True, place)
 
 
 def _units_past(snapshot: Snapshot, ends: _QueueEnd, end: int, *, after_cut: bool) -> int:
@@ -312,7 +316,7 @@ def _units_past(snapshot: Snapshot, ends: _QueueEnd, end: int, *, after_cut: boo
     except (IndexError, ValueError):
         return 0  # such as a file that begins between two units: what a broker makes of it isn't known
     except OSError as error:
-        raise unreadable("this queue", ends.directory, error) from error
+        raise unreadable("this queue", ends.directory(settings.root), error) from error
 
 
 def _stands_at(snapshot: Snapshot, place: int) -> bool:

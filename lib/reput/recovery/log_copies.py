@@ -81,7 +81,7 @@ class LogCopies:
                 if not is_zero(chunk):  # stays a hole
                     files.pwrite_all(fd, chunk.data, at)
         self._originals[copy] = segment.path
-        return StoreFile(copy, segment.base)
+        return StoreFile(str(copy), segment.base)
 
     def write(self, copy: StoreFile, position: int, data: bytes) -> None:
         """Change bytes of a copy.

@@ -65,7 +65,7 @@ def log_losses(prediction: Prediction) -> Iterator[Loss]:
     """Cuts of segments that hold something, and segments that go."""
     snapshot = prediction.snapshot
     for cut in prediction.cuts:
-        segment = StoreFile(cut.path, cut.end - snapshot.segment_size)
+        segment = StoreFile(str(cut.path), cut.end - snapshot.segment_size)
         position = cut.start - segment.base
         last = not written_behind(snapshot, segment.base)
         count, written = messages_in(snapshot, segment, position, left_from(prediction) if last else 0)

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.batch_queue import BatchModel
-from reput.broker.files import LAST_FILES, mapped
-from reput.broker.queue import UNIT as UNITS
+from reput.broker.files import LAST_FILES
 from reput.broker.queue import QueueModel
 from reput.broker.snapshot import IndexEntry, Queue, Snapshot
 from reput.format.checkpoint import LOGICS_FIELDS
@@ -53,7 +52,7 @@ def units_past(model: QueueModel | BatchModel, end: int, *, after_cut: bool) -> 
 def _units(model: QueueModel, end: int) -> Iterator[NDArray[np.bool_]]:
     for file in reversed(model.files):
         if file.path is not None:
-            units = mapped(file.path, model.file_size)[: file.wrote].view(UNITS)
+            units = model.counting(file)
             # The blanks before a queue's first unit lead nowhere.
             past = _leads_past(units["position"].astype(np.int64), units["size"].astype(np.int64), end)
             yield past & (units["size"] != PRE_BLANK_SIZE)

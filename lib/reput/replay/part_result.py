@@ -16,11 +16,11 @@ from reput.remote import is_elsewhere
 from reput.remote.store import await_copy
 from reput.replay.chain import ScannedPart
 from reput.replay.key_spill import Spill
-from reput.replay.queue_spill import QueueSpill
+from reput.replay.queue_spill import QueueRuns
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.replay.target import Target
-from reput.replay.unit_spill import RowSpill
+from reput.replay.unit_spill import Queue, RowSpill
 from reput.scan import output
 from reput.scan.part import PartOutcome, scan_part
 from reput.scan.rules import Part
@@ -28,23 +28,32 @@ from reput.scan.table import QueueTable
 from reput.store import witness
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class QueueColumns:
-    """The queues of a part, column by column; see :class:`reput.scan.table.QueueArrays`."""
+    """The queues of a part, column by column; see :class:`reput.scan.table.QueueArrays`.
 
-    topics: list[str] = field(default_factory=list)
-    topic: list[int] = field(default_factory=list)
-    queue_id: list[int] = field(default_factory=list)
-    first: list[int] = field(default_factory=list)
-    next: list[int] = field(default_factory=list)
-    units: list[int] = field(default_factory=list)
-    bytes: list[int] = field(default_factory=list)
-    first_position: list[int] = field(default_factory=list)
-    last_position: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
-    first_timestamp: list[int] = field(default_factory=list)
-    last_timestamp: list[int] = field(default_factory=list)
-    irregular: list[int] = field(default_factory=list)
+    Attributes:
+        topics: the names of the part's topics, by number.
+        number: int64[queues], each queue's number in the part's table, ascending.
+    """
+
+    topics: list[str]
+    number: NDArray[np.int64]
+    topic: NDArray[np.int32]
+    queue_id: NDArray[np.int32]
+    first: NDArray[np.int64]
+    next: NDArray[np.int64]
+    units: NDArray[np.int64]
+    bytes: NDArray[np.int64]
+    last_position: NDArray[np.int64]
+    end: NDArray[np.int64]
+    last_timestamp: NDArray[np.int64]
+    irregular: NDArray[np.uint8]
+
+    def queues(self) -> list[Queue]:
+        """Topic and queue id of each."""
+        topics = map(self.topics.__getitem__, self.topic.tolist())
+        return list(zip(topics, self.queue_id.tolist(), strict=True))
 
 
 @dataclass(slots=True)
@@ -58,7 +67,8 @@ class PartResult(ScannedPart):
         without_unit: (topic, messages, physical offset of the first) where a topic got no units.
         spill: its index keys, None if it has none.
         waiting: its units of queues that are written in log order, by queue.
-        placed: its units of all other queues, where tasks don't write these into their files.
+        placed: its units of other queues that the task has put aside, None if there are none.
+        in_files: the task may have written units of other queues into their files.
         seconds: wall time of the task.
         runs, key_runs: the files that hold its units and index keys for databases, in log order.
     """
@@ -70,7 +80,8 @@ class PartResult(ScannedPart):
     spill: Spill | None
     waiting: RowSpill
     seconds: float
-    placed: QueueSpill = field(default_factory=dict)
+    placed: QueueRuns | None = None
+    in_files: bool = True
     runs: list[str] = field(default_factory=list)
     key_runs: list[str] = field(default_factory=list)
 
@@ -230,7 +241,6 @@ def _columns(table: QueueTable, selection: Selection) -> QueueColumns:
             ],
             np.int64,
         )
-    columns = {
-        name: getattr(queues, name)[seen].tolist() for name in QueueColumns.__slots__ if name != "topics"
-    }
-    return QueueColumns(topics=names, **columns)
+    apart = ("topics", "number")
+    columns = {name: getattr(queues, name)[seen] for name in QueueColumns.__slots__ if name not in apart}
+    return QueueColumns(topics=names, number=seen, **columns)

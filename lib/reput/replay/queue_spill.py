@@ -1,67 +1,66 @@
-"""Packed units on their way from tasks that scan to the one task that writes a queue file.
+"""Packed units on their way from tasks that scan to those that write queue files.
 
-Tasks on several hosts have no page cache in common: what two of them write into one page of a queue file may
-get lost. So a scan task writes the units of its part, as they are in a queue file, into a file of its own,
-and a queue file is put together from such files by one task (:mod:`reput.output.queues.whole_files`).
+A scan task with more queues than files can be open writes the units of its part, as they are in queue files
+and queue by queue, into a file of its own, and each queue file is then written at once
+(:mod:`reput.output.queues.whole_files`). On several hosts a scan task always does so: they have no page cache
+in common, and what two of them write into one page of a queue file may get lost.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import Any, Self
 
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from reput.build.units import PackedUnits
+from reput.caches import CACHED
 from reput.errors import OutputError
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.scan.crc32 import crc32
 from reput.store import files
-
-if TYPE_CHECKING:
-    from reput.replay.unit_spill import Queue
+from reput.store.system_errors import output_error
 
 
-class UnitRun(NamedTuple):
-    """Units of one queue with consecutive queueOffsets.
+@dataclass(frozen=True, slots=True)
+class QueueRuns:
+    """Where the units of a part are: a run has those of one queue, with consecutive queueOffsets.
 
     Attributes:
         path: the file that holds them.
-        at: byte offset of the first one there.
-        queue_offset: of the first one.
-        units: how many.
-        crc: CRC-32 of their bytes.
+        queue: int64[runs], number of the queue in the part's table.
+        queue_offset: int64[runs], of a run's first unit.
+        units: int64[runs], how many.
+        at: int64[runs], byte offset of the first one in the file.
+        crc: uint32[runs], CRC-32 of a run's bytes.
     """
 
     path: str
-    at: int
-    queue_offset: int
-    units: int
-    crc: int
-
-    @property
-    def next(self) -> int:
-        """The queueOffset after the last one."""
-        return self.queue_offset + self.units
-
-
-QueueSpill = dict["Queue", list[UnitRun]]
+    queue: NDArray[np.int64]
+    queue_offset: NDArray[np.int64]
+    units: NDArray[np.int64]
+    at: NDArray[np.int64]
+    crc: NDArray[np.uint32]
 
 
 class QueueSpillWriter:
-    """Takes the place of :class:`reput.output.queues.queue_files.QueueFiles` in a scan task.
+    """Writes the units of one part. A context manager.
 
     Args:
         path: the file, below a directory that is there; made when there is a unit.
-
-    Attributes:
-        runs: what was put, by queue, in log order.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._fd: int | None = None
         self._at = 0
-        self.runs: QueueSpill = {}
+        self._runs: list[tuple[NDArray[Any], ...]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -71,19 +70,36 @@ class QueueSpillWriter:
             files.system.close(self._fd)
             self._fd = None
 
-    def put(self, topic: str, queue_id: int, queue_offset: int, data: memoryview | bytes) -> None:
-        """Append consecutive units.
+    def put(self, packed: PackedUnits, queues: NDArray[np.int64]) -> None:
+        """Append the units of some queues.
+
+        Args:
+            packed: those of all; the queueOffsets of these are consecutive.
+            queues: int64[runs], their numbers.
 
         Raises:
             OutputError: no space, no permission, or the run is over and its directory gone.
         """
+        if not len(queues):
+            return
         if self._fd is None:
             self._fd = files.create_file(self._path, None)
-        view = memoryview(data).cast("B")
-        files.pwrite_all(self._fd, view, self._at)
-        run = UnitRun(str(self._path), self._at, queue_offset, len(view) // UNIT_LENGTH, zlib.crc32(view))
-        self.runs.setdefault((topic, queue_id), []).append(run)
-        self._at += len(view)
+        starts, stops = packed.starts[queues], packed.starts[queues + 1]
+        # What isn't wanted lies between, and is seldom: it is written, too, and not read.
+        first, last = int(starts[0]) * UNIT_LENGTH, int(stops[-1]) * UNIT_LENGTH
+        data = packed.data.data[first:last]
+        files.pwrite_all(self._fd, data, self._at)
+        crc = crc32_of_each(packed.data, starts * UNIT_LENGTH, stops * UNIT_LENGTH)
+        at = starts * UNIT_LENGTH - first + self._at
+        self._runs.append((queues, packed.first[queues], stops - starts, at, crc))
+        self._at += len(data)
+
+    @property
+    def runs(self) -> QueueRuns | None:
+        """What was put, in log order; None if that is nothing."""
+        if not self._runs:
+            return None
+        return QueueRuns(str(self._path), *map(np.concatenate, zip(*self._runs, strict=True)))
 
     def flush(self) -> None:
         """Return when all of it is on disk, where other hosts find it.
@@ -93,6 +109,15 @@ class QueueSpillWriter:
         """
         if self._fd is not None:
             files.fsync_file(self._fd)
+
+
+@njit(cache=CACHED, nogil=True)
+def crc32_of_each(data, starts, stops):  # type: ignore[no-untyped-def]
+    """uint32[runs]: the CRC-32 of each of some byte ranges, half open."""
+    found = np.empty(len(starts), np.uint32)
+    for row in range(len(starts)):
+        found[row] = crc32(data, starts[row], stops[row])
+    return found
 
 
 class QueueSpillReader:
@@ -110,27 +135,35 @@ class QueueSpillReader:
             os.close(descriptor)
         self._open.clear()
 
-    def read(self, run: UnitRun) -> bytes:
+    def read(self, path: str, at: int, length: int, crc: int) -> bytes:
         """The bytes of a run.
 
         Raises:
             OutputError: they aren't what was written.
         """
-        with self._lock:
-            descriptor = self._open.get(run.path)
-            if descriptor is None:
-                with files.reporting("units can't be read back", Path(run.path)):
-                    descriptor = os.open(run.path, os.O_RDONLY | os.O_CLOEXEC)
-                self._open[run.path] = descriptor
-        with files.reporting("units can't be read back", Path(run.path), run.at):
-            data = os.pread(descriptor, run.units * UNIT_LENGTH, run.at)
-        if zlib.crc32(data) != run.crc:
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            descriptor = self._opened(path)
+        try:
+            data = os.pread(descriptor, length, at)
+        except OSError as error:
+            raise output_error("units can't be read back", Path(path), error, at) from error
+        if zlib.crc32(data) != crc:
             raise OutputError(
                 "units that another task has written can't be read back",
-                path=run.path,
-                offset=run.at,
-                expected=f"{run.units * UNIT_LENGTH} bytes with CRC-32 {run.crc:08x}",
+                path=path,
+                offset=at,
+                expected=f"{length} bytes with CRC-32 {crc:08x}",
                 found=f"{len(data)} bytes with CRC-32 {zlib.crc32(data):08x}",
                 next_step="Check the file system that the hosts share, then run the same command again",
             )
         return data
+
+    def _opened(self, path: str) -> int:
+        with self._lock:
+            descriptor = self._open.get(path)
+            if descriptor is None:
+                with files.reporting("units can't be read back", Path(path)):
+                    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._open[path] = descriptor
+            return descriptor

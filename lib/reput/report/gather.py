@@ -23,6 +23,7 @@ from reput.lag import Flag, LagReport, lag
 from reput.log.end import LogEnd
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.next_command import next_command
+from reput.query import QueryStore
 from reput.report import shown
 from reput.report.checks import (
     CHECK,
@@ -165,10 +166,14 @@ class _Gathering:
             what = "messages, traffic and damage of the commit log"
             scan = self._attempt(what, lambda: self._scan(log, end, snapshot))
         seen = None
+        # Of a store in use the queues are read after what was committed of them.
+        store = (
+            None if self._running or log is None else self._attempt("the log", lambda: QueryStore(settings))
+        )
         if is_whole:
             self._say("looking at the queues")
             seen = self._attempt(
-                "the queues", lambda: queue_facts(snapshot, log, scan, running=self._running)
+                "the queues", lambda: queue_facts(snapshot, log, scan, running=self._running, store=store)
             )
         looked, seen = seen is not None, seen or QueuesSeen()
         facts.queues, facts.queue_totals = seen.rows, seen.totals
@@ -184,7 +189,7 @@ class _Gathering:
         self._log_check(log, scan)
         self._queue_check(scan, seen, looked=looked)
         self._say("looking at consumers")
-        found = self._attempt("the consumers' lag", lambda: lag(settings))
+        found = self._attempt("the consumers' lag", lambda: lag(settings, store=store))
         if found is not None:
             facts.lag, facts.ages_to, facts.ages_to_ms = (
                 _group_lag(found),

@@ -21,7 +21,7 @@ from reput.format import rocksdbqueue
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.segments import CommitLog
-from reput.query import batch, queue
+from reput.query import QueryStore, batch, queue
 from reput.query.log import LogReader
 from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.recovery.past_end import left_by_a_cut, units_past
@@ -52,7 +52,12 @@ class QueuesSeen:
 
 
 def queue_facts(
-    snapshot: Snapshot, log: CommitLog | None, scan: LogScan | None, *, running: bool
+    snapshot: Snapshot,
+    log: CommitLog | None,
+    scan: LogScan | None,
+    *,
+    running: bool,
+    store: QueryStore | None = None,
 ) -> QueuesSeen:
     """Look at every queue.
 
@@ -60,12 +65,13 @@ def queue_facts(
         log: None where it can't be read: then nothing has expired, as far as that can be told.
         scan: None where the log wasn't read.
         running: a broker may add to log and queues meanwhile, so that none is called behind or ahead.
+        store: gets to know the plain queues.
 
     Raises:
         StoreError: their RocksDB can't be read.
         UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
     """
-    looking = _Looking(snapshot, log, scan, None if scan is None or running else _log_end(scan))
+    looking = _Looking(snapshot, log, scan, None if scan is None or running else _log_end(scan), store)
     rows = sorted(looking.rows(), key=lambda row: (row.topic, row.queue_id))
     seen = QueuesSeen(rows, _totals(rows), looking.end)
     if looking.in_rocksdb is not None:
@@ -94,8 +100,14 @@ class _Looking:
     """
 
     def __init__(
-        self, snapshot: Snapshot, log: CommitLog | None, scan: LogScan | None, past: int | None
+        self,
+        snapshot: Snapshot,
+        log: CommitLog | None,
+        scan: LogScan | None,
+        past: int | None,
+        store: QueryStore | None,
     ) -> None:
+        self._store = store
         self._snapshot = snapshot
         self._log_start = 0 if log is None else log.start
         self._scan = scan
@@ -140,6 +152,8 @@ class _Looking:
                 if is_batch:
                     least = max(least, 0)
                 self.end = max(self.end, model.max_physical)
+                if self._store is not None and isinstance(model, QueueModel):
+                    self._store.know(*of, model)
                 if self.past is not None:
                     past = units_past(model, self.past, after_cut=self._after_cut)
                 if known is None:

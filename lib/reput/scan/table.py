@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.format import commitlog, javastring, names
 
 TOPIC_SCHEDULE = 1  # DELAY decides the tagsCode
@@ -131,6 +133,7 @@ class QueueTable:
             without_unit=np.zeros(capacity, np.int64),
             first_position=np.full(capacity, -1, np.int64),
         )
+        self._topic_hashes = np.zeros(capacity, np.uint64)  # of the spellings
         self._text_used = 0
         self.queues = QueueArrays(
             slots=np.zeros(capacity * 4, np.int32),
@@ -167,7 +170,9 @@ class QueueTable:
         topics.text[self._text_used : self._text_used + len(name)] = np.frombuffer(name, np.uint8)
         self._text_used += len(name)
         self._topic_numbers[name] = number
-        _insert(topics.slots, topic_hash(name), spelling)
+        key = topic_hash(name)
+        self._topic_hashes[spelling] = key
+        _insert(topics.slots, key, spelling)
         return number
 
     def _add_topic(self, name: bytes) -> int:
@@ -215,9 +220,8 @@ class QueueTable:
             name: _doubled(getattr(old, name)) for name in old._fields if name != "slots"
         }
         columns["next"][capacity:] = -1
-        slots = np.zeros(len(old.slots) * 2, np.int32)
-        for number in range(int(self.queue_count[0])):
-            _insert(slots, queue_hash(int(old.topic[number]), int(old.queue_id[number])), number)
+        keys = _queue_hashes(old.topic, old.queue_id, int(self.queue_count[0]))
+        slots = _slots_of(keys, len(old.slots) * 2)
         self.queues = QueueArrays(slots=slots, **columns)
 
     def _grow_spellings(self, count: int, text: int) -> None:
@@ -233,9 +237,9 @@ class QueueTable:
                 for name in topics._fields
                 if name not in ("slots", "text")
             }
-            slots = np.zeros(len(topics.slots) * 2, np.int32)
-            for number, name in enumerate(self._topic_numbers):
-                _insert(slots, topic_hash(name), number)
+            known = len(self._topic_numbers)
+            slots = _slots_of(self._topic_hashes[:known], len(topics.slots) * 2)
+            self._topic_hashes = _doubled(self._topic_hashes)
             topics = TopicArrays(slots=slots, text=topics.text, **columns)
         self.topics = topics
 
@@ -266,6 +270,29 @@ def _insert(slots: NDArray[np.int32], key: int, number: int) -> None:
     while slots[slot]:
         slot = (slot + 1) & (len(slots) - 1)
     slots[slot] = number + 1
+
+
+@njit(cache=CACHED)
+def _queue_hashes(topic, queue_id, count):  # type: ignore[no-untyped-def]
+    """uint64[count]: what :func:`queue_hash` says of the first queues, of which there may be a million."""
+    keys = np.empty(count, np.uint64)
+    for number in range(count):
+        key = np.uint64(topic[number]) << np.uint64(32) ^ np.uint64(np.uint32(queue_id[number]))
+        key *= _HASH_MULTIPLIER
+        keys[number] = key ^ (key >> np.uint64(29))
+    return keys
+
+
+@njit(cache=CACHED)
+def _slots_of(keys, size):  # type: ignore[no-untyped-def]
+    """int32[size]: what :func:`_insert` makes of the hashes of the numbers from 0 on."""
+    slots = np.zeros(size, np.int32)
+    for number in range(len(keys)):
+        slot = np.int64(keys[number] & np.uint64(size - 1))
+        while slots[slot]:
+            slot = (slot + 1) & (size - 1)
+        slots[slot] = number + 1
+    return slots
 
 
 def _doubled(array: NDArray[Any]) -> NDArray[Any]:

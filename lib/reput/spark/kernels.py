@@ -10,6 +10,7 @@ from reput.build.index import KeyRows, put_keys
 from reput.build.units import pack
 from reput.format.indexfile import IndexHeader
 from reput.log import walk_kernel
+from reput.replay.queue_spill import crc32_of_each
 from reput.scan import kernel, output
 from reput.scan.rules import Rules
 from reput.scan.table import QueueTable
@@ -28,6 +29,8 @@ def load() -> None:
     walk_kernel.load()
     pack(out, 1)
     none = np.zeros(0, np.int64)
+    crc32_of_each(np.zeros(0, np.uint8), none, none)
+    QueueTable().grow_queues()
     rows = KeyRows(none, none, np.zeros(0, np.int32), np.zeros(0, np.int32))
     put_keys(IndexHeader(), np.zeros(1, np.int32), rows, 0, 2)
     # What is loaded stays: the garbage collector, which PySpark calls after every task, can skip it.

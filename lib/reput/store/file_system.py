@@ -20,7 +20,9 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -64,6 +66,9 @@ class FileSystem:
         root: the directory.
         store: a store whose broker may run.
 
+    Attributes:
+        device: the file system, as in ``st_dev``.
+
     Raises:
         OutputError: the directory can't be opened.
     """
@@ -73,7 +78,7 @@ class FileSystem:
         self._store = store
         with files.reporting("can't open the directory", root):
             self._fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._device = os.fstat(self._fd).st_dev
+        self.device = os.fstat(self._fd).st_dev
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +101,7 @@ class FileSystem:
         mounts = mounted()
         if mounts is None:
             return "what is mounted isn't known"
-        here = [mount for mount in mounts if mount.device == self._device]
+        here = [mount for mount in mounts if mount.device == self.device]
         if not here or any(mount.kind not in _TRUSTED for mount in here):
             return f"no file system of which it is known: {here[0].kind if here else 'none'}"
         inside = os.path.realpath(self._root) + "/"
@@ -110,7 +115,7 @@ class FileSystem:
                 return "a broker runs on this file system"
         except StoreError:
             return "whether a broker runs isn't known"
-        holder = broker_on(self._device)
+        holder = broker_on(self.device)
         return None if holder is None else f"a broker may write here: {holder.what}"
 
     def flush(self, written: Iterable[Path]) -> list[Path]:
@@ -130,9 +135,24 @@ class FileSystem:
         files.sync_file_system(self._fd)
         return elsewhere
 
+    @contextmanager
+    def flushing(self) -> Iterator[None]:
+        """Do :meth:`flush` beside the block, which writes nothing; at its end what came before is durable.
+
+        Raises:
+            OutputError: see there.
+        """
+        with ThreadPoolExecutor(1, "reput-flush") as pool:
+            flushing = pool.submit(files.sync_file_system, self._fd)
+            try:
+                yield
+            finally:
+                flushing.exception()
+            flushing.result()
+
     def _is_here(self, path: Path) -> bool:
         try:
-            return os.stat(path).st_dev == self._device  # noqa: PTH116 - 100,000 of them
+            return os.stat(path).st_dev == self.device  # noqa: PTH116 - 100,000 of them
         except OSError:
             return False
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from reput.errors import OutputError
 from reput.remote.place import check_here
 from reput.store.space import human
-from reput.store.system import System
+from reput.store.system import StrPath, System
 from reput.store.system_errors import output_error
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def open_sized(path: Path, size: int | None, owner: Owner | None) -> tuple[int, 
         return open_or_create(path, size, owner)
 
 
-def open_or_create(path: Path, size: int | None, owner: Owner | None) -> tuple[int, bool]:
+def open_or_create(path: StrPath, size: int | None, owner: Owner | None) -> tuple[int, bool]:
     """As :func:`open_sized`, with the system's errors: that a directory is missing may be no failure yet.
 
     Raises:
@@ -93,8 +93,8 @@ def open_or_create(path: Path, size: int | None, owner: Owner | None) -> tuple[i
     except FileExistsError:
         fd, created = system.open(path, os.O_RDWR | os.O_NOFOLLOW), False
     try:
-        found = os.fstat(fd)
-        if created or (size and not found.st_size and stat.S_ISREG(found.st_mode)):
+        found = None if created else os.fstat(fd)
+        if found is None or (size and not found.st_size and stat.S_ISREG(found.st_mode)):
             created = True
             if size:
                 system.truncate(fd, size)
@@ -278,7 +278,7 @@ def sync_file_system(fd: int) -> None:
         system.sync_file_system(fd)
 
 
-def make_directory(path: Path, owner: Owner | None) -> None:
+def make_directory(path: StrPath, owner: Owner | None) -> None:
     """Make one directory; its name is durable after ``fsync_dir(path.parent)``.
 
     Raises:
@@ -458,7 +458,7 @@ def in_threads(work: Callable[[_T], object], items: Sequence[_T], threads: int) 
 
 
 @contextmanager
-def reporting(problem: str, where: Path | int, offset: int | None = None) -> Iterator[None]:
+def reporting(problem: str, where: StrPath | int, offset: int | None = None) -> Iterator[None]:
     """Turn an OSError of the block into an OutputError.
 
     Args:
@@ -469,7 +469,7 @@ def reporting(problem: str, where: Path | int, offset: int | None = None) -> Ite
     try:
         yield
     except OSError as error:
-        path = path_of(where) if isinstance(where, int) else where
+        path = path_of(where) if isinstance(where, int) else Path(where)
         raise output_error(problem, path, error, offset) from error
 
 
@@ -481,17 +481,17 @@ def path_of(fd: int) -> Path:
         return Path(f"file descriptor {fd}")
 
 
-def _give(path: Path, owner: Owner | None, *, directory: bool) -> None:
+def _give(path: StrPath, owner: Owner | None, *, directory: bool) -> None:
     """Set owner and mode where they differ."""
     if owner is None:
         return
     mode = owner.dir_mode if directory else owner.file_mode
-    found = path.stat()
+    found = os.stat(path)  # noqa: PTH116 - may be a str
     uid = -1 if owner.uid is None or owner.uid == found.st_uid else owner.uid
     gid = -1 if owner.gid is None or owner.gid == found.st_gid else owner.gid
     if (uid, gid) != (-1, -1):
         system.own(path, uid, gid)
-        found = path.stat()  # giving a file away may clear bits of its mode
+        found = os.stat(path)  # noqa: PTH116 - giving a file away may clear bits of its mode
     if mode is not None and stat.S_IMODE(found.st_mode) != mode:
         system.set_mode(path, mode)
 

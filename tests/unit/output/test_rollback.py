@@ -19,6 +19,7 @@ from reput.errors import JournalError, OutputError, ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.job.output_directory import output_root
+from reput.output import scan_task
 from reput.output.journal import journal, journal_records
 from reput.output.rollback import roll_back
 from reput.replay.state import State
@@ -125,7 +126,8 @@ def ways(number: int) -> dict[str, Any]:
 
 
 def flush_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also few files, and on whatever file system the tests' files are."""
+    """As many files are, wherever the tests' files are: also put aside by tasks, but a part's first queue."""
+    monkeypatch.setattr(scan_task, "_FEW_QUEUES", 1)
     monkeypatch.setattr(file_system, "MANY", 1)
     monkeypatch.setattr(FileSystem, "why_not", lambda _self: None)
 
@@ -188,7 +190,10 @@ def test_killed_at_every_call(
     system: Callable[[System], None],
     expected: tuple[dict[str, bytes], dict[str, object]],
     first: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if first > 1:
+        flush_as_a_whole(monkeypatch)
     for last in range(first, calls_of(store, place / "count", system) + 1, 7):
         out = place / str(last)
         system(Dying(last))

@@ -16,7 +16,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from reput.broker import ahead, batch_queue
+from reput.broker import ahead, kernels
 from reput.broker import last_place as last_place_module
 from reput.broker import queue as queue_module
 from reput.broker.files import StoreFile, listed, number
@@ -574,7 +574,7 @@ def test_the_last_unit_is_that_of_the_recovery(tmp_path: Path) -> None:
         directory = tmp_path / str(n)
         directory.mkdir()
         queue = queue_of(directory, *units, file_units=random.choice((4, 7, 300)))
-        files = [StoreFile(file.path, file.base) for file in queue.files if file.path is not None]
+        files = [StoreFile(str(file.path), file.base) for file in queue.files if file.path is not None]
         last = files[-1].path
         if random.randrange(2):  # as a broker makes it, with a hole where nothing was written
             size, written = last.stat().st_size, last.read_bytes().rstrip(b"\0")
@@ -667,7 +667,7 @@ def queue_of(tmp_path: Path, *units: bytes, file_units: int = 4) -> QueueModel:
     for base in range(0, max(len(data), 1), size):
         path = tmp_path / names.offset_name(base)
         path.write_bytes(data[base : base + size].ljust(size, b"\0"))
-        files.append(StoreFile(path, base))
+        files.append(StoreFile(str(path), base))
     return QueueModel(files, size)
 
 
@@ -717,13 +717,17 @@ def test_placing_is_the_same_without_numba() -> None:
             int(rng.integers(-1, 900)),
             0,
         )
-        fast = queue_module._place(position, size, offset, *state)
-        slow = queue_module._place.py_func(position, size, offset, *state)
+        fast = kernels.place(position, size, offset, *state)
+        slow = kernels.place.py_func(position, size, offset, *state)
         assert fast[0].tolist() == slow[0].tolist()
         assert tuple(fast[1]) == tuple(slow[1])
 
 
-def test_the_end_of_a_queue_is_the_same_in_chunks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("head", [204, 5])
+def test_the_end_of_a_queue_is_the_same_in_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: int
+) -> None:
+    monkeypatch.setattr(queue_module, "_HEAD", head * UNIT_LENGTH)
     rng = np.random.default_rng(11)
     for turn in range(40):
         made = [unit(int(o), int(s), 0) for o, s in rng.integers([-2, -1], [500, 40], (30, 2))]
@@ -1006,7 +1010,7 @@ def test_numbers_of_batches_are_read_as_by_the_slow_parser() -> None:
         if properties.INNER_NUM in values and properties.INNER_BASE in values:
             first, count = int(values[properties.INNER_BASE]), int(values[properties.INNER_NUM])
         expected.append((first, count, n + 5))
-    found = batch_queue._inner(np.frombuffer(log + bytes(200), np.uint8), np.array(positions))
+    found = kernels.inner(np.frombuffer(log + bytes(200), np.uint8), np.array(positions))
     assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
 
 

@@ -90,20 +90,20 @@ def _of_queues(
     """A row for each queue, with its units and bytes, column by column: a store may have a million."""
     ordered = sorted(queues)
     states = [queues[queue] for queue in ordered]
-    columns: dict[str, Iterable[object]] = {
-        "topic": (topic for topic, _ in ordered),
-        "queue_id": (queue_id for _, queue_id in ordered),
-        "first_offset": (state.first for state in states),
-        "next_offset": (state.next for state in states),
-        "end_offset": (state.end for state in states),
-        "units": (sums(state)[0] for state in states),
-        "bytes": (sums(state)[1] for state in states),
+    columns: dict[str, list[object]] = {
+        "topic": [topic for topic, _ in ordered],
+        "queue_id": [queue_id for _, queue_id in ordered],
+        "first_offset": [state.first for state in states],
+        "next_offset": [state.next for state in states],
+        "end_offset": [state.end for state in states],
+        "units": [sums(state)[0] for state in states],
+        "bytes": [sums(state)[1] for state in states],
     }
     count = len(ordered)
     same = {"kind": "queue", "batch_end": end}
     return pa.table(
         [
-            pa.array(columns[field.name], field.type, size=count)
+            pa.array(columns[field.name], field.type)
             if field.name in columns
             else pa.repeat(pa.scalar(same.get(field.name), field.type), count)
             for field in SCHEMA
