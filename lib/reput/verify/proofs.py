@@ -61,7 +61,7 @@ Identity = tuple[int | str, ...] | None
 #: The least and the greatest position in each block of an index file, int64[blocks].
 Blocks = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-FORMAT = 1
+FORMAT = 2
 #: The kinds of findings about what was proven before, and of a note.
 CHANGED, GONE, REPLACED = "sealed-segment-changed", "sealed-segments-gone", "sealed-segment-replaced"
 #: A file that was changed less than this ago may change again without its times telling: a page that a broker
