@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reput.job.many import Job, Outcome, Result
     from reput.job.nightly import Again
     from reput.spark.on_host import HostRunner
-    from reput.verify.proofs import Proofs
+    from reput.verify.proven import Proofs
 
     How = Callable[[Job], Again | None]
 
