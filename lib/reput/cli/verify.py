@@ -151,7 +151,7 @@ def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, d
         OutputError: the file can't be written there.
     """
     from reput.job.nightly import Again
-    from reput.verify.proofs import Proofs
+    from reput.verify.proven import Proofs
 
     if proofs is None:
         raise SettingsError(

@@ -35,7 +35,8 @@ from reput.verify.explain import Explainer
 from reput.verify.index_check import IndexCheck
 from reput.verify.outside import Known, Outside, check_outside, files_fit
 from reput.verify.plan import Plan, VerifyOptions, no_such_queue, prepare, queues_on_disk
-from reput.verify.proofs import Remembering, SegmentProof
+from reput.verify.proofs import Remembering
+from reput.verify.proven import SegmentProof
 from reput.verify.report import (
     INDEX,
     NOT_IN_LOG,
