@@ -26,7 +26,7 @@ extensions = ["myst_parser"]
 root_doc = "README"
 source_suffix = {".md": "markdown"}
 #: Beside docs/: what other pages lead to.
-OTHERS = ["tests/golden/README", "tests/vendored/README"]
+OTHERS = [f"tests/{name}/README" for name in ("golden", "earlier", "vendored")]
 include_patterns = ["*.md", "docs/**.md", *(f"{page}.md" for page in OTHERS)]
 #: Lexers stumble over the … that stands for what varies; and a page may leave out a level of headings.
 suppress_warnings = ["misc.highlighting_failure", "myst.header"]

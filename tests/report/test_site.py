@@ -35,7 +35,8 @@ def build(tree: Path, out: Path) -> subprocess.CompletedProcess[str]:
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pages, and what they lead to."""
     tree = tmp_path_factory.mktemp("site") / "tree"
-    for name in ("docs", "conf", "notebooks", "tests/golden/README.md", "tests/vendored/README.md"):
+    others = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/*/README.md")]
+    for name in ("docs", "conf", "notebooks", *others):
         source, target = ROOT / name, tree / name
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
