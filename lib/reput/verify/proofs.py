@@ -417,15 +417,22 @@ class Remembering:
                     name = Path(infos[number].path).name
                     index[name] = added(index.get(name, (0, 0)), (count, total))
             columns = one.result.queues
-            for at, topic in enumerate(columns.topic):
-                queue = (columns.topics[topic], columns.queue_id[at])
+            numbers = (
+                columns.first,
+                columns.next,
+                columns.end,
+                columns.last_position,
+                columns.last_timestamp,
+            )
+            lists = [column.tolist() for column in numbers]
+            for queue, first, after, end, position, stored in zip(columns.queues(), *lists, strict=True):
                 if queue in irregular or queue not in one.queues:
                     return
-                proof = found.setdefault(queue, QueueProof(columns.first[at], 0, 0, 0))
-                proof.next, proof.end = columns.next[at], columns.end[at]
+                proof = found.setdefault(queue, QueueProof(first, 0, 0, 0))
+                proof.next, proof.end = after, end
                 proof.sum = (proof.sum + one.queues[queue].sum) % MODULUS
                 proof.ranges += one.queues[queue].ranges
-                last_unit = max(last_unit, (columns.last_position[at], columns.last_timestamp[at]))
+                last_unit = max(last_unit, (position, stored))
             if one.result.messages:
                 last_timestamp = one.result.last_timestamp
             for bare, count, position in one.result.without_unit:

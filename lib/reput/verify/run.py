@@ -420,10 +420,8 @@ class _Verification:
             yield from self._fit(chain, again)
 
     def _batch_queues(self, result: PartResult) -> Iterator[_Queue]:
-        columns, is_batch = result.queues, self._plan.selection.is_batch
-        for topic, queue_id in zip(columns.topic, columns.queue_id, strict=True):
-            if is_batch(columns.topics[topic]):
-                yield columns.topics[topic], queue_id
+        is_batch = self._plan.selection.is_batch
+        return (queue for queue in result.queues.queues() if is_batch(queue[0]))
 
     def _add(self, checked: PartChecked, found: dict[_Queue, Compared]) -> None:
         result = checked.result
