@@ -17,16 +17,19 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from reput.errors import LogWentBackError, OutputError, ReputError, SparkError
 from reput.output.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
+from reput.spark.memory import give_back
 from reput.spark.sessions import scratch_places, spark_error
 from reput.store import files
 from reput.store.system_errors import unwritten
 from reput.stream.progress import observed
-from reput.stream.query_stop import in_few_words, stop
+from reput.stream.query_stop import ended, in_few_words, stop
 from reput.stream.spark_checkpoint import planned_end
 
 _POLL_SECONDS = 0.05
 #: How often the log's start is checked while no batch comes.
 _RETENTION_SECONDS = 5.0
+#: After so long without a batch, memory that the last ones needed is given back.
+_REST_SECONDS = 20.0
 #: The query counts as idle when it was so at this many checks in a row.
 _IDLE_CHECKS = 3
 #: A batch that takes longer than this after a request to stop is cut off, as by a crash.
@@ -65,6 +68,8 @@ class TailQuery:
         self._checkpoint = checkpoint
         self._context = spark.sparkContext
         self._pool = ThreadPoolExecutor(1, "reput-rows")
+        self._active = time.monotonic()
+        self._is_at_rest = False
         try:
             register(spark)
             stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
@@ -86,11 +91,14 @@ class TailQuery:
         """
         try:
             looked = time.monotonic()
+            is_over, _ = ended(self._query)
             while not (stopping.wait(_POLL_SECONDS) or self._stop_file.exists()):
-                self._check()
+                if is_over.is_set():
+                    self._check()
                 if time.monotonic() - looked > _RETENTION_SECONDS:
                     self._retain()
                     looked = time.monotonic()
+                    self._rest()
             self._wait_until_idle()
             self._close()
             if self._failure is not None:
@@ -121,6 +129,7 @@ class TailQuery:
         with self._open_gate():
             self._writer.write(parts, batch_id)
         self._listener(self._writer)
+        self._active, self._is_at_rest = time.monotonic(), False
 
     @contextmanager
     def _open_gate(self) -> Iterator[None]:
@@ -150,6 +159,12 @@ class TailQuery:
                 self._writer.write([], -1)
         except OSError as error:
             raise self._failure or error from error
+
+    def _rest(self) -> None:
+        """Give memory back, once, when the log has been silent for a while."""
+        if not self._is_at_rest and time.monotonic() - self._active > _REST_SECONDS:
+            self._is_at_rest = True
+            give_back(self._context)
 
     def _check(self) -> None:
         """Raise what ended the query."""
