@@ -32,6 +32,14 @@ _RETENTION_SECONDS = 5.0
 _REST_SECONDS = 20.0
 #: The query counts as idle when it was so at this many checks in a row.
 _IDLE_CHECKS = 3
+#: For a stream of which a batch has a row or two, some twenty times a second. To generate code for each takes
+#: longer than to do without, and so does a plan in many words; and Spark lists the batches on disk each time.
+_SMALL_BATCHES = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+}
 #: A batch that takes longer than this after a request to stop is cut off, as by a crash.
 _STOP_SECONDS = 60.0
 
@@ -73,12 +81,13 @@ class TailQuery:
         try:
             register(spark)
             stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
-            self._query = (
-                observed(stream)
-                .writeStream.foreachBatch(in_few_words(lambda: self._closed)(self._write))
-                .option("checkpointLocation", f"file://{checkpoint}")
-                .start()
-            )
+            with _set(spark, _SMALL_BATCHES):  # a query keeps the settings of its start
+                self._query = (
+                    observed(stream)
+                    .writeStream.foreachBatch(in_few_words(lambda: self._closed)(self._write))
+                    .option("checkpointLocation", f"file://{checkpoint}")
+                    .start()
+                )
         except (PySparkException, Py4JError, ConnectionError) as error:
             raise spark_error(error, checkpoint, checkpoint.parent) from None
 
@@ -214,6 +223,22 @@ class TailQuery:
         if self._gate.acquire(timeout=_STOP_SECONDS):
             self._gate.release()
         self._pool.shutdown(wait=False)
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Meanwhile the session has these settings."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)
 
 
 def _error(error: BaseException, checkpoint: Path) -> ReputError:

@@ -557,7 +557,7 @@ def test_more_files_than_may_be_open_are_written_in_any_order(tmp_path: Path, wa
                 expected[path][at : at + 10] = data
             assert watched.most_open <= 4
             assert not _flushed_since_written(watched)
-            count = cache.flush_all(threads=4)
+            count = cache.flush_all()
             assert _flushed_since_written(watched)
             assert count == 30 or flush
             watched.most_open = 0
