@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from reput.config.settings import StoreSettings
-from reput.errors import SegmentGoneError, StoreError
+from reput.errors import ReputError, SegmentGoneError, StoreError
 from reput.log.live_end import End, LiveEnd
 from reput.log.segments import CommitLog, discover, listed
 
@@ -66,6 +66,18 @@ class LiveLog:
                 if not tries_left:
                     raise
         raise AssertionError  # the loop returns or raises
+
+    def settled(self, floor: int) -> int:
+        """The settled end, or ``floor`` where that can't be told: then whoever takes ``floor`` says why."""
+        try:
+            found = self.look(floor)
+        except ReputError:
+            return floor
+        return floor if found is None else max(floor, found[1].offset)
+
+    def close(self) -> None:
+        """Let the segments go."""
+        self._end.close()
 
     def segments(self) -> CommitLog | None:
         """The log's segments as listed now; None while there is none with a byte in it.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -142,6 +142,7 @@ class BatchWriter:
         self._announce = announce
         self._live = LiveIndex(target)
         self._ahead: BatchScan | None = None
+        self._checkpointing: Future[None] | None = None
         self.progress = Progress()
         self.stages = Stages()
 
@@ -343,7 +344,11 @@ class BatchWriter:
             raise
         self.stages.end("ledger")
         if flushed is not None:
-            flushed.result().put_in_place()  # its name is what moves it
+            self._await_checkpoint()
+            # Its name is what moves it. Until that is on disk, it is an older batch's, which is as good.
+            self._checkpointing = flushed.result().put_in_place_beside()
+            if self._look is None:
+                self._await_checkpoint()
         self._leave_scratch()
         self.stages.end("checkpoint")
 
@@ -384,6 +389,7 @@ class BatchWriter:
 
     def finish(self) -> None:
         """Make ledger and checkpoint agree with the journal, for a run that had nothing to do."""
+        self._await_checkpoint()
         self._ledger.catch_up(self._journal)
         checkpoint = self._new_checkpoint()
         if checkpoint is not None:
@@ -557,6 +563,16 @@ class BatchWriter:
 
     def _reported(self) -> set[tuple[str, int]]:
         return {(finding.kind, finding.offset) for finding in self._journal.state.findings}
+
+    def _await_checkpoint(self) -> None:
+        """Wait until the last checkpoint's name is on disk.
+
+        Raises:
+            OutputError: it may not be.
+        """
+        under_way, self._checkpointing = self._checkpointing, None
+        if under_way is not None:
+            under_way.result()
 
     def _new_checkpoint(self) -> files.Replacement | None:
         """The checkpoint of what is committed, under a temporary name; None where none is written."""

@@ -425,6 +425,12 @@ class Replacement:
             self.give_up()
             raise
 
+    def put_in_place_beside(self) -> Future[None]:
+        """Rename it; that is durable when the result is there."""
+        with reporting("can't rename the file", self._temporary):
+            system.rename(self._temporary, self._path)
+        return flush_beside(partial(fsync_dir, self._path.parent))
+
     def give_up(self) -> None:
         """Remove it."""
         self._close()

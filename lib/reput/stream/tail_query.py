@@ -37,6 +37,7 @@ _IDLE_CHECKS = 3
 _SMALL_BATCHES = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.optimizer.maxIterations": "1",
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.streaming.minBatchesToRetain": "10",
 }
@@ -53,6 +54,8 @@ class TailQuery:
         checkpoint: Spark's own, absolute, on a file system that the driver has mounted.
         options: the source's; ``stopFile`` among them.
         listener: is called after each batch.
+        settled: gives the log's settled end by now, at least the physical offset that it is given. A small
+            batch is written up to there: what came while Spark planned it needn't wait for the next one.
 
     Raises:
         SparkError: the query doesn't start.
@@ -65,8 +68,10 @@ class TailQuery:
         checkpoint: Path,
         options: dict[str, str],
         listener: Callable[[BatchWriter], None] = lambda _writer: None,
+        settled: Callable[[int], int] = lambda end: end,
     ) -> None:
         self._writer = writer
+        self._settled = settled
         self._listener = listener
         self._stop_file = Path(options["stopFile"])
         self._gate = threading.Lock()
@@ -133,7 +138,8 @@ class TailQuery:
         if end is not None:
             with self._open_gate():
                 if self._writer.is_small(end):
-                    self._writer.write_to(end, batch_id)
+                    by_now = self._settled(end)
+                    self._writer.write_to(by_now if self._writer.is_small(by_now) else end, batch_id)
         parts = [part_of(row) for row in collected.result()]
         with self._open_gate():
             self._writer.write(parts, batch_id)

@@ -125,6 +125,16 @@ def test_parts_come_with_the_end_that_they_are_planned_to(log: LogWriter) -> Non
     assert (row["logEnd"], row["logTimestamp"]) == (log.end, NOW + 3)
 
 
+def test_the_settled_end_by_now_is_never_before_what_is_asked_for(log: LogWriter) -> None:
+    log.preallocate(0)
+    followed = stream(log)._plan.live
+    assert followed.settled(0) == 0
+    log.append(*messages(1, 2, 3))
+    assert followed.settled(93) == log.end
+    assert followed.settled(950) == 950  # which isn't there: whoever takes it says so
+    followed.close()
+
+
 def test_a_directory_that_fills_up_while_a_broker_starts(log: LogWriter) -> None:
     directory = log.root / names.COMMIT_LOG
     with pytest.raises(StoreError, match="the commit log can't be read"):
