@@ -51,6 +51,11 @@ _SETTINGS = {
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
+    # A tail runs a micro-batch and a job some twenty times a second: the JVM would keep a thousand of each.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "20",
 }
 #: Not for every master. YARN's client doesn't start with the second ("Not implemented"), and its executors'
 #: temporary directories have paths that are too long for a socket. On Kubernetes neither was tried.

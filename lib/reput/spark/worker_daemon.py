@@ -73,5 +73,8 @@ if __name__ == "__main__":
         kernels.load()
     from pyspark import daemon
 
+    from reput.spark import idle_daemon
+
     hide_closed_connections(daemon)
+    idle_daemon.end_when_idle(daemon)
     daemon.manager()
