@@ -13,7 +13,6 @@ from reput.cli.arguments import AsJson, BrokerConf, Master, Store, WrittenBy, si
 from reput.cli.commands import TABLES
 from reput.cli.output import Output, ProgressDisplay, cataloged_apart, settings_lines
 from reput.config.stand_in import here
-from reput.spark.java import check_spark
 from reput.words import counted
 
 _EXAMPLES = """**Examples**
@@ -73,7 +72,7 @@ def catalog_command(
             optimize=not no_optimize,
             allow_gap=allow_gap,
         )
-        check_spark()
+        commands.prepare_spark()
         with ProgressDisplay("cataloging") as display:
             done = catalog(
                 options, lambda: commands.start_spark("reput catalog", master, display), display.update

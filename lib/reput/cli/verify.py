@@ -20,7 +20,6 @@ from reput.cli.output import (
     warn_of_unknown,
 )
 from reput.config.stand_in import here
-from reput.spark.java import check_spark
 from reput.store.space import human
 from reput.words import counted
 
@@ -79,7 +78,7 @@ def verify_command(
             queues=tuple(queue or ()),
             index=not no_index,
         )
-        check_spark()
+        commands.prepare_spark()
         if against is None:
             warn_of_unknown(store, queue)
         with ProgressDisplay("verifying") as display:

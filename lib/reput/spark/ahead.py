@@ -1,0 +1,235 @@
+"""A command's JVM, started before the command is loaded, and ended with it.
+
+Loading a command and checking what it was asked takes most of a second of one core; so does the start of
+Spark's JVM. :func:`begin` lets a command that needs a local session begin the second at once, and the session
+then takes it over (:func:`take`). A command that is refused ends it: it has no session, and has written nothing.
+
+Everything temporary that JVM and workers have lies in one directory of its own. When a command ends, all that it
+had to write is flushed. So its processes are killed, not asked, and waited for, and the directory is removed:
+nothing outlives the command. If it is killed itself, the JVM reads the end of its standard input and ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from site import getsitepackages
+from typing import IO, TYPE_CHECKING
+
+from reput.errors import ReputError
+from reput.spark import class_archive
+from reput.spark.java import check_spark, is_submitted
+
+if TYPE_CHECKING:
+    from py4j.clientserver import ClientServer
+
+    from reput.spark.fork_server import ForkServer
+
+LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+#: Where Java has its temporary files, whatever TMPDIR says; Spark has its own there without SPARK_LOCAL_DIRS.
+JAVA_TEMPORARY = "/tmp"
+#: Of a local session's JVM.
+DRIVER_MEMORY = "1g"
+#: The commands that need a session if they aren't refused, and by which words they still don't.
+_COMMANDS = frozenset({"rebuild", "verify", "tail", "demo", "catalog"})
+_WITHOUT = frozenset({"--help", "-h", "--version", "-V", "--dry-run"})
+#: With these, spark-submit's own way decides how a JVM starts.
+_SETTLED = ("PYSPARK_SUBMIT_ARGS", "SPARK_TESTING")
+_POLL_SECONDS = 0.005
+
+
+class Jvm:
+    """A JVM that waits for a session.
+
+    Attributes:
+        directory: for everything temporary; the user's alone.
+        options: its Java options, as ``spark.driver.extraJavaOptions``.
+        output: what it prints.
+    """
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="reput-", dir=JAVA_TEMPORARY))
+        self.options = f"{driver_options()} -Djava.io.tmpdir={self.directory} {class_archive.java_options()}"
+        self._address = self.directory / "gateway"
+        choose_python(is_local=True, starts_jvm=True)
+        # The rest of a session's settings is given to it by the session.
+        settings = {
+            "spark.master": "local[*]",
+            "spark.driver.memory": DRIVER_MEMORY,
+            "spark.driver.extraJavaOptions": self.options,
+        }
+        given = [word for item in settings.items() for word in ("--conf", "=".join(item))]
+        reading, writing = os.pipe()
+        self.output: IO[bytes] = os.fdopen(reading, "rb")
+        try:
+            self.process = subprocess.Popen(
+                [str(_spark_home() / "bin" / "spark-submit"), *given, "pyspark-shell"],
+                stdin=subprocess.PIPE,
+                stdout=writing,
+                stderr=writing,
+                # Ctrl-C is for this process alone.
+                start_new_session=True,
+                env={
+                    **os.environ,
+                    "SPARK_CONNECT_MODE": "0",
+                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
+                    "REPUT_FORK_SERVER": str(self.directory / "fork"),
+                },
+            )
+        finally:
+            os.close(writing)
+        atexit.register(self._end_with, os.getpid())
+        self._server: ForkServer | None = None
+
+    def serve_forks(self) -> None:
+        """Let Python processes be forked from this one, as it is now."""
+        from reput.spark import fork_server
+
+        self._server = fork_server.begin(self.directory / "fork")
+
+    def gateway(self) -> ClientServer:
+        """PySpark's connection, when the JVM is there.
+
+        Raises:
+            PySparkRuntimeError: it isn't going to be.
+        """
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.serializers import UTF8Deserializer, read_int
+
+        while not self._address.exists() and self.process.poll() is None:
+            time.sleep(_POLL_SECONDS)
+        try:
+            with self._address.open("rb") as info:
+                port, secret = read_int(info), UTF8Deserializer().loads(info)
+        except FileNotFoundError:
+            raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}) from None
+        variables = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        os.environ.update(variables)
+        try:
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        finally:
+            for name in variables:
+                del os.environ[name]
+        gateway.proc = self.process
+        return gateway  # type: ignore[no-any-return]
+
+    def end(self) -> None:
+        """Kill it and what it has started, and remove what it leaves."""
+        _expect_its_end()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self._server is not None:
+            self._server.end()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _end_with(self, owner: int) -> None:
+        if os.getpid() == owner:  # and not a worker that was forked from it
+            self.end()
+
+
+_begun: Jvm | None = None
+
+
+def begin(words: Sequence[str]) -> None:
+    """Start the JVM of a command, if it certainly is going to need one here.
+
+    Args:
+        words: the command line behind ``reput``.
+    """
+    global _begun
+    if _begun is None and _needs_one(words):
+        with suppress(OSError):
+            _begun = Jvm()
+
+
+def begun() -> Jvm | None:
+    """The JVM that waits for a session."""
+    return _begun
+
+
+def take() -> Jvm | None:
+    """The JVM, for a session; from then on there is none that waits."""
+    global _begun
+    taken, _begun = _begun, None
+    return taken
+
+
+def drop() -> None:
+    """End a JVM that waits, where it isn't of use."""
+    taken = take()
+    if taken is not None:
+        taken.end()
+
+
+def driver_options() -> str:
+    """The Java options of every local session's JVM."""
+    # With one tier Java reserves room for only a fifth of the code, and then stops compiling.
+    return f"{LOG4J} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+
+
+def choose_python(*, is_local: bool, starts_jvm: bool) -> None:
+    """Choose the workers' Python, unless the operator did."""
+    script = Path(__file__).with_name("worker_python.sh")
+    given = os.environ.get("PYSPARK_PYTHON")
+    if given not in (None, str(script)):
+        return
+    # A running JVM knows the script's own variable only if an earlier session of this process chose it.
+    ours = is_local and (given is not None or starts_jvm) and os.access(script, os.X_OK)
+    if ours and _is_unpacked("pyspark") and _is_unpacked("py4j"):
+        os.environ |= {
+            "PYSPARK_PYTHON": str(script),
+            "REPUT_PYTHON": sys.executable,
+            "REPUT_PYTHON_VERSION": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        }
+    else:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def _expect_its_end() -> None:
+    """Have PySpark's own server in this process, which the JVM is connected to, say nothing of its end."""
+    core = sys.modules.get("pyspark.core.context")
+    context = None if core is None else core.SparkContext._active_spark_context
+    if context is not None:
+        context._accumulatorServer.handle_error = lambda *_: None
+
+
+def _needs_one(words: Sequence[str]) -> bool:
+    command = next((word for word in words if not word.startswith("-")), None)
+    if command not in _COMMANDS or not _WITHOUT.isdisjoint(words):
+        return False
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == "--master" and not (value if equals else following).startswith("local"):
+            return False
+    if is_submitted() or any(name in os.environ for name in _SETTLED):
+        return False
+    try:
+        check_spark()
+    except ReputError:
+        return False  # which the command will say
+    return True
+
+
+def _spark_home() -> Path:
+    spec = find_spec("pyspark")
+    named = os.environ.get("SPARK_HOME")
+    return Path(named or ("" if spec is None or spec.origin is None else Path(spec.origin).parent))
+
+
+def _is_unpacked(package: str) -> bool:
+    """Whether a worker finds the package where it was installed, and not in an archive of Spark's alone."""
+    spec = find_spec(package)
+    origin = None if spec is None else spec.origin
+    return origin is not None and any(Path(origin).is_relative_to(path) for path in getsitepackages())
