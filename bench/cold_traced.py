@@ -1,8 +1,8 @@
 """``reput`` with a note of when each step of its start was reached: ``cold_traced.py NOTES WORD...``.
 
 Run as a script, so that it can trace the reput of another tree; :mod:`bench.cold` does. NOTES gets one JSON
-list: of each step its name, the time (``CLOCK_MONOTONIC``, seconds), and the processor seconds that each program
-below this process had used by then.
+list: of each step its name, the time (``CLOCK_MONOTONIC``, seconds), and the processor seconds that each
+program below this process had used by then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
@@ -41,11 +40,12 @@ def processor_seconds(root: int) -> dict[str, float]:
         more = {pid for pid, (parent, _, _) in found.items() if parent in tree} - tree
         tree |= more
         grown = bool(more)
-    seconds = Counter[str]()
+    by_program: dict[str, float] = {}
     for pid in tree & found.keys():
         _, name, used = found[pid]
-        seconds["command" if pid == root else "JVM" if name == "java" else "workers"] += used
-    return dict(seconds)
+        program = "command" if pid == root else "JVM" if name == "java" else "workers"
+        by_program[program] = by_program.get(program, 0.0) + used
+    return by_program
 
 
 def note(step: str) -> None:
@@ -68,7 +68,7 @@ def _noting(function: Callable[..., Any], before: str | None, after: str | None)
 
 
 #: By module: the function or method, and the steps that are reached when it is called and when it returns.
-_WATCHED = {
+_WATCHED: dict[str, list[tuple[str, str | None, str | None]]] = {
     "reput.cli.app": [("start_spark", "nothing refused", "session")],
     "pyspark.java_gateway": [("launch_gateway", "JVM started", "JVM answers")],
     "pyspark.core.context": [("SparkContext.__init__", None, "Spark context")],

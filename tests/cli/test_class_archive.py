@@ -114,6 +114,35 @@ def test_one_that_is_cut_short_or_changed_is_not_used(place: Path, monkeypatch: 
     assert current() is None
 
 
+def test_its_bytes_are_read_once_after_each_change(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_with(monkeypatch, bytes(range(256)) * 64)
+    class_archive.make()
+    read: list[Path] = []
+    checksum = class_archive._checksum
+    monkeypatch.setattr(class_archive, "_checksum", lambda path: read.append(path) or checksum(path))
+    archive = current()
+    assert archive is not None
+    assert [current(), current(), read] == [archive, archive, [archive]]
+    (seen,) = place.glob("*.seen")
+    assert seen.stat().st_mode & 0o777 == 0o600
+    at = archive.stat()
+    archive.write_bytes(bytes([1]) + archive.read_bytes()[1:])
+    os.utime(archive, ns=(at.st_atime_ns, at.st_mtime_ns))
+    assert current() is None, "changed in place, with the old length and time"
+    assert len(read) == 2
+    seen.chmod(0o644)
+    assert current() is None
+    class_archive.make()
+    assert current() == archive
+    seen.write_text("another file's", encoding="ascii")
+    assert current() == archive
+    place.chmod(0o500)  # root writes all the same; others do without the note
+    assert current() == archive
+    place.chmod(0o700)
+    assert class_archive.remove() > 0
+    assert list(place.iterdir()) == []
+
+
 def test_another_java_or_spark_has_another_one(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +181,7 @@ def test_two_that_make_it_at_once(place: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(class_archive, "_train", write)
     pids = {"a": 1, "b": 2}
-    monkeypatch.setattr(class_archive.os, "getpid", lambda: pids[threading.current_thread().name])
+    monkeypatch.setattr(class_archive.os, "getpid", lambda: pids.get(threading.current_thread().name, 0))
     threads = [threading.Thread(target=class_archive.make, name=name) for name in pids]
     for thread in threads:
         thread.start()

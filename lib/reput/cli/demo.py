@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from reput.cli.app import app, start_spark
+from reput.cli.app import app, prepare_spark, start_spark
 from reput.cli.commands import START
 from reput.cli.output import Output, ProgressDisplay, noted, summary_lines
 from reput.errors import SettingsError
@@ -43,7 +43,7 @@ def demo_command(
     from reput.demo import VERSION, run
 
     with Output(as_json) as output:
-        commands.prepare_spark()
+        prepare_spark()
         if directory is None:
             directory = Path(tempfile.mkdtemp(prefix="reput-demo-"))
         else:

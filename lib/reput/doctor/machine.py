@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from reput.errors import ReputError
 from reput.spark import class_archive
+from reput.spark.ahead import JAVA_TEMPORARY
 from reput.spark.java import LEAST_JAVA, is_installed, java
-from reput.spark.sessions import JAVA_TEMPORARY, OPEN_FILES, delta_jar, spark_error
+from reput.spark.sessions import OPEN_FILES, delta_jar, spark_error
 from reput.store.space import free_bytes, human
 from reput.words import counted
 

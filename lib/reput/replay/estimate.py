@@ -16,7 +16,7 @@ from reput.replay.unit_spill import ROW
 from reput.scan.reference import Frame, frame
 
 _SAMPLED_SEGMENTS = 8
-_SAMPLED_BYTES = 1 << 20
+_SAMPLED_BYTES = 1 << 18
 _SPILL_PER_MESSAGE = 20
 _SPILL_PER_KEY = 4
 _MARGIN = 1.15
@@ -45,7 +45,7 @@ def estimate(
     bytes_per_batch: int,
     batch_topics: Set[str] = frozenset(),
 ) -> Estimate:
-    """Sample a megabyte of up to eight segments.
+    """Sample the first 256 KiB of up to eight segments.
 
     Args:
         batch_topics: those with batch queues.

@@ -2,17 +2,20 @@
 
 Loading a command and checking what it was asked takes most of a second of one core; so does the start of
 Spark's JVM. :func:`begin` lets a command that needs a local session begin the second at once, and the session
-then takes it over (:func:`take`). A command that is refused ends it: it has no session, and has written nothing.
+then takes it over (:func:`take`). A command that is refused ends it: it has no session, and wrote nothing.
 
-Everything temporary that JVM and workers have lies in one directory of its own. When a command ends, all that it
-had to write is flushed. So its processes are killed, not asked, and waited for, and the directory is removed:
-nothing outlives the command. If it is killed itself, the JVM reads the end of its standard input and ends.
+Everything temporary that JVM and workers have lies in one directory of its own. When a command ends, all that
+it had to write is flushed. So its processes are killed, not asked, and waited for, and the directory is
+removed: nothing outlives the command. If it is killed itself, the JVM reads the end of its standard input and
+ends.
 """
 
 from __future__ import annotations
 
 import atexit
+import logging
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -69,11 +72,12 @@ class Jvm:
             "spark.driver.extraJavaOptions": self.options,
         }
         given = [word for item in settings.items() for word in ("--conf", "=".join(item))]
+        command, environment = _launch(shlex.split(self.options))
         reading, writing = os.pipe()
         self.output: IO[bytes] = os.fdopen(reading, "rb")
         try:
             self.process = subprocess.Popen(
-                [str(_spark_home() / "bin" / "spark-submit"), *given, "pyspark-shell"],
+                [*command, *given, "pyspark-shell"],
                 stdin=subprocess.PIPE,
                 stdout=writing,
                 stderr=writing,
@@ -81,6 +85,7 @@ class Jvm:
                 start_new_session=True,
                 env={
                     **os.environ,
+                    **environment,
                     "SPARK_CONNECT_MODE": "0",
                     "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
                     "REPUT_FORK_SERVER": str(self.directory / "fork"),
@@ -105,16 +110,18 @@ class Jvm:
         """
         from pyspark.errors import PySparkRuntimeError
         from pyspark.java_gateway import launch_gateway
-        from pyspark.serializers import UTF8Deserializer, read_int
 
         while not self._address.exists() and self.process.poll() is None:
             time.sleep(_POLL_SECONDS)
         try:
-            with self._address.open("rb") as info:
-                port, secret = read_int(info), UTF8Deserializer().loads(info)
+            address = self._address.read_bytes()
         except FileNotFoundError:
             raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}) from None
-        variables = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        # As PythonGatewayServer of Spark 4.2 writes it: the port, and the secret behind its length.
+        variables = {
+            "PYSPARK_GATEWAY_PORT": str(int.from_bytes(address[:4], "big")),
+            "PYSPARK_GATEWAY_SECRET": address[8:].decode(),
+        }
         os.environ.update(variables)
         try:
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
@@ -122,7 +129,7 @@ class Jvm:
             for name in variables:
                 del os.environ[name]
         gateway.proc = self.process
-        return gateway  # type: ignore[no-any-return]
+        return gateway
 
     def end(self) -> None:
         """Kill it and what it has started, and remove what it leaves."""
@@ -198,7 +205,8 @@ def choose_python(*, is_local: bool, starts_jvm: bool) -> None:
 
 
 def _expect_its_end() -> None:
-    """Have PySpark's own server in this process, which the JVM is connected to, say nothing of its end."""
+    """Have PySpark and py4j say nothing of its end in this process, which is connected to it."""
+    logging.disable()
     core = sys.modules.get("pyspark.core.context")
     context = None if core is None else core.SparkContext._active_spark_context
     if context is not None:
@@ -220,6 +228,18 @@ def _needs_one(words: Sequence[str]) -> bool:
     except ReputError:
         return False  # which the command will say
     return True
+
+
+def _launch(options: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The command that starts Spark's JVM, without spark-submit's own words, and variables for it."""
+    found = class_archive.find()
+    launch = None if found is None else found.launch()
+    # Each of them may have spark-submit come to another command.
+    if launch is None or any(
+        name.startswith(("SPARK_", "HADOOP_", "YARN_", "JAVA_OPTS")) for name in os.environ
+    ):
+        return [str(_spark_home() / "bin" / "spark-submit")], {}
+    return [*launch.before, *options, *launch.after, class_archive.SUBMIT], launch.environment
 
 
 def _spark_home() -> Path:

@@ -1,8 +1,9 @@
 """Stands in for a Python that Spark starts: has :mod:`reput.spark.fork_server` fork one in its place.
 
-``python -I -S fork_client.py ARGUMENT...``, started by worker_python.sh with what Python is to be given. It lends
-its own standard streams, environment and directory to the forked process, and ends as that ends. When this
-process is ended, the server ends the other one. Where no server answers, it becomes the Python asked for.
+``python -I -S fork_client.py ARGUMENT...``, started by worker_python.sh with what Python is to be given. It
+lends its own standard streams, environment and directory to the forked process, and ends as that ends. When
+this process is ended, the server ends the other one. Where no server answers, it becomes the Python that was
+asked for.
 
 It loads nothing but what Python has built in: that is what makes it start in some milliseconds.
 """
@@ -19,7 +20,8 @@ def main() -> None:
     path = os.environ.pop("REPUT_FORK_SERVER")
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     environment = (b"=".join(pair) for pair in os.environb.items())
-    fields = [os.getcwdb(), str(len(words)).encode(), *map(os.fsencode, words), *environment]
+    directory = os.getcwdb()  # noqa: PTH109 - pathlib takes longer to load than all the rest
+    fields = [directory, str(len(words)).encode(), *map(os.fsencode, words), *environment]
     request = b"\0".join(fields)
     try:
         server.connect(path)

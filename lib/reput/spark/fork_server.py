@@ -1,10 +1,10 @@
 """A process that has loaded what Spark's Python processes need, and is forked in their place.
 
-A local session starts five of them: two daemons of workers, and one each to look data sources up, to plan a
-read and to run a stream's source. Each would load the same modules anew, most of a second of a core
+A local session starts six of them: two daemons of workers, and one each to look data sources up, to make one,
+to plan a read and to run a stream's source. Each would load the same modules anew, most of a second of a core
 together with the kernels. A command forks this process from itself before it has any thread, lock or session
-(:func:`begin`); worker_python.sh starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it each process starts
-by itself.
+(:func:`begin`); worker_python.sh starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it
+each process starts by itself.
 
 It ends with the command, however that ends: it reads from a pipe whose other end is the command's alone. What
 it forked ends then, too.
@@ -93,7 +93,7 @@ def _load() -> None:
     import pyspark.daemon
     import pyspark.sql.worker.create_data_source
     import pyspark.sql.worker.lookup_data_sources
-    import pyspark.worker
+    import pyspark.worker  # noqa: F401
 
     import reput.output.writer
     import reput.source.commitlog
@@ -102,10 +102,10 @@ def _load() -> None:
 
 def _let_go(kept: set[int]) -> None:
     """Close all files but these: pipes whose other end waits for the command's end among them."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
+    for number in [int(place.name) for place in Path("/proc/self/fd").iterdir()]:
+        if number not in kept:
             with suppress(OSError):
-                os.close(int(name))
+                os.close(number)
 
 
 class _Server:
@@ -198,7 +198,9 @@ def _become(streams: list[int], fields: list[bytes]) -> NoReturn:
         os.chdir(directory)
         words = [os.fsdecode(word) for word in rest[: int(count)]]
         os.environ.clear()
-        os.environb.update(pair.split(b"=", 1) for pair in rest[int(count) :])  # type: ignore[arg-type]
+        for pair in rest[int(count) :]:
+            name, _, value = pair.partition(b"=")
+            os.environb[name] = value
         for entry in reversed(os.environ.get("PYTHONPATH", "").split(os.pathsep)):
             if entry and entry not in sys.path:
                 sys.path.insert(0, entry)

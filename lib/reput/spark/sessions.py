@@ -8,7 +8,6 @@ import re
 import resource
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Collection, Iterator
