@@ -2,8 +2,8 @@
 
 Runs the whole command again and again, in turns with that of another tree if there is one, and prints when
 each step was reached and what processor time the command, its JVM and its workers had taken by then: medians.
-The store is the demonstration's, or with ``--size`` the benchmark's log of that size. Every output is compared
-with the files that RocketMQ wrote.
+The store is the demonstration's, or with ``--size`` the benchmark's log of that size. Every output is
+compared with the files that RocketMQ wrote.
 """
 
 from __future__ import annotations
