@@ -7,6 +7,7 @@ program below this process had used by then.
 
 from __future__ import annotations
 
+import atexit
 import importlib.abc
 import importlib.machinery
 import json
@@ -80,6 +81,11 @@ _WATCHED: dict[str, list[tuple[str, str | None, str | None]]] = {
 }
 
 
+def _write(notes: Path) -> None:
+    note("ending")
+    notes.write_text(json.dumps(_notes), encoding="utf-8")
+
+
 class _Watcher(importlib.abc.MetaPathFinder):
     """Wraps the watched functions of a module when it is imported."""
 
@@ -115,11 +121,8 @@ def main(notes: str, *words: str) -> None:
     from reput.cli import main as command
 
     note("imported")
-    try:
-        command(list(words))
-    finally:
-        note("ending")
-        Path(notes).write_text(json.dumps(_notes), encoding="utf-8")
+    atexit.register(_write, Path(notes))  # runs before what was begun earlier ends
+    command(list(words))
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ from reput.cli.tail import tail_command
 from reput.cli.times import use_zone
 from reput.config.stand_in import here
 from reput.errors import SettingsError
+from reput.spark import ahead
 from reput.unforeseen import TRACEBACK
 
 __all__ = ["REFUSED", "app", "main", "prepare_spark", "start_spark"]
@@ -247,4 +248,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             unwritten(error)  # help; commands print by themselves
         code = ended_by(error)
     printed()  # what is still in buffers, while it can be told that it can't be written
+    if isinstance(code, int):
+        ahead.leave(code)
     sys.exit(code)

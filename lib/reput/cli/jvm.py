@@ -58,6 +58,11 @@ def prepare_spark() -> None:
     check_spark()
     begun = ahead.begun()
     if begun is not None:
+        # What the source, the tasks and this command need later is loaded once, before the fork.
+        import reput.output.writer
+        import reput.source.commitlog
+        import reput.stream.rebuild_query  # noqa: F401
+
         begun.serve_forks()
 
 

@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -147,6 +148,7 @@ class Jvm:
 
 
 _begun: Jvm | None = None
+_is_command = False
 
 
 def begin(words: Sequence[str]) -> None:
@@ -155,10 +157,11 @@ def begin(words: Sequence[str]) -> None:
     Args:
         words: the command line behind ``reput``.
     """
-    global _begun
+    global _begun, _is_command
     if _begun is None and _needs_one(words):
         with suppress(OSError):
             _begun = Jvm()
+            _is_command = True
 
 
 def begun() -> Jvm | None:
@@ -178,6 +181,21 @@ def drop() -> None:
     taken = take()
     if taken is not None:
         taken.end()
+
+
+def leave(code: int) -> None:
+    """End the process of a command that has begun a JVM, once all is said; return if it hasn't.
+
+    Python would first take all its modules apart, which takes a tenth of a second and gives nothing back.
+    """
+    others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    if not _is_command or others:
+        return
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def driver_options() -> str:

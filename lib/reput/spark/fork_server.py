@@ -45,6 +45,8 @@ class ForkServer:
 def begin(path: Path) -> ForkServer | None:
     """Fork the server, which listens at ``path``, in a directory of the user's alone.
 
+    What the caller has loaded, forked processes have loaded, too.
+
     Returns:
         None if there can't be one: in a process with other threads a fork might copy their locks.
     """
@@ -89,15 +91,11 @@ def _serve_and_exit(listening: socket.socket, ended: int) -> NoReturn:
 
 
 def _load() -> None:
-    """Load what the forked processes have in common; without pyarrow, which starts a thread."""
+    """Load what the forked processes need of PySpark; without pyarrow, which starts a thread."""
     import pyspark.daemon
     import pyspark.sql.worker.create_data_source
     import pyspark.sql.worker.lookup_data_sources
     import pyspark.worker  # noqa: F401
-
-    import reput.output.writer
-    import reput.source.commitlog
-    import reput.stream.rebuild_query  # noqa: F401
 
 
 def _let_go(kept: set[int]) -> None:
