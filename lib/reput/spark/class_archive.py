@@ -41,7 +41,8 @@ _MAKE_SECONDS = 600.0
 #: The class that spark-submit runs.
 SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _MAKING = "-XX:ArchiveClassesAtExit="
-_ADDRESS = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+#: What spark-submit sets in the environment of its JVM; a shell sets more.
+_SET = ("SPARK_", "PYTHON")
 #: Ends the name of what an archive was when its checksum was right.
 _SEEN = ".seen"
 
@@ -80,7 +81,7 @@ class Launch:
         return cls(
             words[: places[0]],
             after,
-            {name: value for name, _, value in pairs if name and name not in os.environ and name != _ADDRESS},
+            {name: value for name, _, value in pairs if name.startswith(_SET) and name not in os.environ},
         )
 
 
