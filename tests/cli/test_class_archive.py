@@ -237,7 +237,7 @@ def test_how_its_jvm_was_started_is_kept_with_it(place: Path, monkeypatch: pytes
         [
             "sh",
             "-c",
-            'read line; : "$@"',
+            'echo; read line; : "$@"',
             *options,
             "-XX:ArchiveClassesAtExit=x",
             "-Dc",
@@ -246,7 +246,10 @@ def test_how_its_jvm_was_started_is_kept_with_it(place: Path, monkeypatch: pytes
         ],
         env={"SPARK_HOME": "/spark", "PWD": "/", "PATH": os.environ["PATH"]},
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
         monkeypatch.delenv("SPARK_HOME", raising=False)
         seen = class_archive.Launch.seen(process.pid, options)
         assert class_archive.Launch.seen(process.pid, ["-Db=2", "-Da=1"]) is None
