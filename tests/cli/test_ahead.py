@@ -156,21 +156,25 @@ def test_one_that_is_interrupted_or_killed_leaves_no_process(
 
 
 @pytest.mark.spark
-def test_a_command_that_is_refused_ends_its_jvm(start: Callable[..., Command], tmp_path: Path) -> None:
-    command = start("rebuild", tmp_path / "none", "--out", tmp_path / "out")
+def test_a_command_that_is_refused_ends_its_jvm(
+    start: Callable[..., Command], store: DemoStore, tmp_path: Path
+) -> None:
+    command = start("rebuild", store.root, "--out", tmp_path / "out", "--rocketmq-version", "9.9")
     directory = command.jvm_directory()
     _, stderr = command.process.communicate(timeout=_SECONDS)
     assert command.running() == {}
     assert not directory.exists()
     assert command.process.returncode == 2
-    assert str(tmp_path / "none") in stderr
+    assert "9.9" in stderr
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("words", "needed"),
     [
-        ("rebuild STORE --out OUT", True),
+        ("demo", True),
+        ("rebuild --out OUT STORE", True),
+        ("rebuild NONE --out OUT", False),
         ("-q verify STORE --master local[2]", True),
         ("tail STORE --out OUT --master=local[*]", True),
         ("rebuild STORE --in-place --dry-run", False),
@@ -182,7 +186,11 @@ def test_a_command_that_is_refused_ends_its_jvm(start: Callable[..., Command], t
         ("", False),
     ],
 )
-def test_only_a_command_with_a_local_session_begins_one(words: str, needed: bool) -> None:
+def test_only_a_command_with_a_local_session_begins_one(
+    words: str, needed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "STORE" / "commitlog").mkdir(parents=True)
     assert ahead._needs_one(words.split()) is needed
 
 
@@ -190,9 +198,9 @@ def test_none_is_begun_where_spark_submit_decides(monkeypatch: pytest.MonkeyPatc
     for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_ENV_LOADED"):
         with monkeypatch.context() as patched:
             patched.setenv(name, "1")
-            assert not ahead._needs_one(["rebuild"])
+            assert not ahead._needs_one(["demo"])
 
 
 def test_none_is_begun_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert not ahead._needs_one(["rebuild"])
+    assert not ahead._needs_one(["demo"])

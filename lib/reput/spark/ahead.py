@@ -44,7 +44,7 @@ LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.propertie
 JAVA_TEMPORARY = "/tmp"
 #: Of a local session's JVM.
 DRIVER_MEMORY = "1g"
-#: The commands that need a session if they aren't refused, and by which words they still don't.
+#: The commands that need a session if they aren't refused, and words by which they still don't.
 _COMMANDS = frozenset({"rebuild", "verify", "tail", "demo", "catalog"})
 _WITHOUT = frozenset({"--help", "-h", "--version", "-V", "--dry-run"})
 #: With these, spark-submit's own way decides how a JVM starts.
@@ -92,6 +92,9 @@ class Jvm:
                     "REPUT_FORK_SERVER": str(self.directory / "fork"),
                 },
             )
+        except BaseException:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
         finally:
             os.close(writing)
         atexit.register(self._end_with, os.getpid())
@@ -235,6 +238,8 @@ def _needs_one(words: Sequence[str]) -> bool:
     command = next((word for word in words if not word.startswith("-")), None)
     if command not in _COMMANDS or not _WITHOUT.isdisjoint(words):
         return False
+    if command != "demo" and not any(Path(word, "commitlog").is_dir() for word in words):
+        return False  # refused, or a store elsewhere, or one that a tail waits for
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, equals, value = word.partition("=")
         if name == "--master" and not (value if equals else following).startswith("local"):
