@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,7 +58,6 @@ class Jvm:
     Attributes:
         directory: for everything temporary; the user's alone.
         options: its Java options, as ``spark.driver.extraJavaOptions``.
-        output: what it prints.
     """
 
     def __init__(self) -> None:
@@ -72,13 +71,23 @@ class Jvm:
             "spark.driver.memory": DRIVER_MEMORY,
             "spark.driver.extraJavaOptions": self.options,
         }
-        given = [word for item in settings.items() for word in ("--conf", "=".join(item))]
-        command, environment = _launch(shlex.split(self.options))
-        reading, writing = os.pipe()
-        self.output: IO[bytes] = os.fdopen(reading, "rb")
+        self._given = [word for item in settings.items() for word in ("--conf", "=".join(item))]
+        self._server: ForkServer | None = None
+        noted = _noted(shlex.split(self.options))
+        self._is_noted = noted is not None
         try:
-            self.process = subprocess.Popen(
-                [*command, *given, "pyspark-shell"],
+            self._start(*(noted or _by_spark_submit()))
+        except BaseException:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+        atexit.register(self._end_with, os.getpid())
+
+    def _start(self, command: list[str], environment: dict[str, str]) -> None:
+        reading, writing = os.pipe()
+        self._output: IO[bytes] = os.fdopen(reading, "rb")
+        try:
+            self._process = subprocess.Popen(
+                [*command, *self._given, "pyspark-shell"],
                 stdin=subprocess.PIPE,
                 stdout=writing,
                 stderr=writing,
@@ -92,13 +101,8 @@ class Jvm:
                     "REPUT_FORK_SERVER": str(self.directory / "fork"),
                 },
             )
-        except BaseException:
-            shutil.rmtree(self.directory, ignore_errors=True)
-            raise
         finally:
             os.close(writing)
-        atexit.register(self._end_with, os.getpid())
-        self._server: ForkServer | None = None
 
     def serve_forks(self) -> None:
         """Let Python processes be forked from this one, as it is now."""
@@ -106,8 +110,11 @@ class Jvm:
 
         self._server = fork_server.begin(self.directory / "fork")
 
-    def gateway(self) -> ClientServer:
+    def gateway(self, listen: Callable[[IO[bytes]], None]) -> ClientServer:
         """PySpark's connection, when the JVM is there.
+
+        Args:
+            listen: is given what the JVM prints; again, and anew, if another one is started.
 
         Raises:
             PySparkRuntimeError: it isn't going to be.
@@ -115,8 +122,16 @@ class Jvm:
         from pyspark.errors import PySparkRuntimeError
         from pyspark.java_gateway import launch_gateway
 
-        while not self._address.exists() and self.process.poll() is None:
-            time.sleep(_POLL_SECONDS)
+        listen(self._output)
+        while not self._address.exists():
+            if self._process.poll() is None:
+                time.sleep(_POLL_SECONDS)
+            elif self._is_noted:  # and what was noted isn't what spark-submit would do now
+                self._is_noted = False
+                self._start(*_by_spark_submit())
+                listen(self._output)
+            else:
+                break
         try:
             address = self._address.read_bytes()
         except FileNotFoundError:
@@ -132,15 +147,15 @@ class Jvm:
         finally:
             for name in variables:
                 del os.environ[name]
-        gateway.proc = self.process
+        gateway.proc = self._process
         return gateway
 
     def end(self) -> None:
         """Kill it and what it has started, and remove what it leaves."""
         _expect_its_end()
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
         if self._server is not None:
             self._server.end()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -253,16 +268,18 @@ def _needs_one(words: Sequence[str]) -> bool:
     return True
 
 
-def _launch(options: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The command that starts Spark's JVM, without spark-submit's own words, and variables for it."""
+def _noted(options: list[str]) -> tuple[list[str], dict[str, str]] | None:
+    """How spark-submit started such a JVM before: the command, without its own words, and variables."""
     found = class_archive.find()
     launch = None if found is None else found.launch()
     # Each of them may have spark-submit come to another command.
-    if launch is None or any(
-        name.startswith(("SPARK_", "HADOOP_", "YARN_", "JAVA_OPTS")) for name in os.environ
-    ):
-        return [str(_spark_home() / "bin" / "spark-submit")], {}
+    if launch is None or any(name.startswith(("SPARK_", "HADOOP_", "YARN_")) for name in os.environ):
+        return None
     return [*launch.before, *options, *launch.after, class_archive.SUBMIT], launch.environment
+
+
+def _by_spark_submit() -> tuple[list[str], dict[str, str]]:
+    return [str(_spark_home() / "bin" / "spark-submit")], {}
 
 
 def _spark_home() -> Path:

@@ -77,10 +77,9 @@ class Launch:
         places = [at for at in range(len(words)) if words[at : at + len(options)] == options]
         if len(places) != 1:
             return None
-        after = [word for word in words[places[0] + len(options) :] if not word.startswith(_MAKING)]
         return cls(
-            words[: places[0]],
-            after,
+            [word for word in words[: places[0]] if not word.startswith(_MAKING)],
+            words[places[0] + len(options) :],
             {name: value for name, _, value in pairs if name.startswith(_SET) and name not in os.environ},
         )
 

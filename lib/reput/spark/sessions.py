@@ -411,8 +411,7 @@ def _gateway(conf: object, output: _JvmOutput):  # type: ignore[no-untyped-def]
 
     begun = ahead.take()
     if begun is not None:
-        output.take_from(begun.output)
-        return begun.gateway()
+        return begun.gateway(output.take_from)
     writing = output.listen()
     try:
         with _ctrl_c_deferred():
@@ -469,7 +468,12 @@ class _JvmOutput:
         return writing
 
     def take_from(self, lines: IO[bytes]) -> None:
-        """Take what the JVM prints from here."""
+        """Take what the JVM prints from here, in place of what another one has printed before."""
+        if self._thread is not None:
+            self._thread.join(_DRAIN_SECONDS)
+        with self._lock:
+            if self._kept:
+                self._kept.clear()
         self._thread = threading.Thread(target=self._take, args=(lines,), daemon=True)
         self._thread.start()
 
