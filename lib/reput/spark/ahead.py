@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from reput.spark.fork_server import ForkServer
 
+#: The Java option of every driver.
 LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 #: Where Java has its temporary files, whatever TMPDIR says; Spark has its own there without SPARK_LOCAL_DIRS.
 JAVA_TEMPORARY = "/tmp"
@@ -152,16 +153,18 @@ class Jvm:
 
     def end(self) -> None:
         """Kill it and what it has started, and remove what it leaves."""
-        _expect_its_end()
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        if self._server is not None:
-            self._server.end()
+        if self._process.poll() is None:  # else its number may be another's by now
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        server, self._server = self._server, None
+        if server is not None:
+            server.end()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _end_with(self, owner: int) -> None:
         if os.getpid() == owner:  # and not a worker that was forked from it
+            _expect_its_end()
             self.end()
 
 
