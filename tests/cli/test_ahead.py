@@ -121,7 +121,7 @@ def test_nothing_outlives_its_command(
     assert command.process.returncode == 0, stderr
     assert "Rebuilt" in stdout
     assert not [line for line in stderr.splitlines() if not line.startswith("reput: ")]
-    assert compare(store.root, tmp_path / "out").differences == []
+    assert not compare(store.root, tmp_path / "out").differences
 
 
 @pytest.mark.spark
