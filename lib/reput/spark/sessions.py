@@ -64,8 +64,8 @@ _LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": DRIVER_MEMORY,
 }
-#: A command that begins its JVM ahead has Spark move parts of a log, some rows of a few bytes: to compile Java
-#: for them takes a tenth of the whole start.
+#: A command that begins its JVM ahead has Spark move parts of a log, some rows of a few bytes: to compile
+#: Java for them takes a tenth of the whole start.
 _IN_COMMANDS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
