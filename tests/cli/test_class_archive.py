@@ -61,7 +61,7 @@ def test_a_start_uses_the_archive_that_doctor_made(place: Path, tmp_path: Path) 
     assert str(archive) in made.stdout
     assert archive.stat().st_mode & 0o777 == 0o600
     assert place.stat().st_mode & 0o777 == 0o700
-    assert sorted(path.suffix for path in place.iterdir()) == [".jsa", ".json"]
+    assert sorted(path.suffix for path in place.iterdir()) == [".jsa", ".json", ".seen"]
 
     store, loaded = unpack(tmp_path), tmp_path / "loaded"
     words = ("rebuild", store.root, "--broker-conf", store.broker_conf, "--rocketmq-version", VERSION)
