@@ -78,6 +78,7 @@ fuzz: $(VENV)/dev ## turn every bit of three small stores, and cut them at every
 .PHONY: matrix
 matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start on them, and write docs/recovery-matrix.md
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.matrix --write docs/recovery-matrix.md $(ARGS)
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.rocksdb_matrix --write docs/recovery-matrix.md
 
 .PHONY: notebooks
 notebooks: $(VENV)/dev ## run the notebooks, and write them back with their outputs and the pictures of docs/images

@@ -4,6 +4,9 @@ The log of ``python -m bench`` is rebuilt by the real store and by reput (warm: 
 session) as what it is, then with ``enableConsumeQueueExt``, then as if all its topics were of type BatchCQ.
 Then a log of one-line messages for many queues, by reput (warm) and, as far as one process can map so many
 files, by the real store. Each time counts only if the bytes are the same.
+
+Each run writes into a new directory, and all are removed at the end: for some minutes ext4 passes over the
+inodes of removed files one by one, and whoever makes files meanwhile takes up to ten times as long.
 """
 
 from __future__ import annotations
@@ -119,8 +122,11 @@ def many_queues(directory: Path, version: str, queues: int, each: int = 10) -> L
 
 
 def by_java(case: Case, root: Path, version: str, cores: int) -> tuple[float, int]:
-    """A crash start of the real store on the log alone: seconds of load(), and peak memory in bytes."""
-    _link(case, root)
+    """A crash start of the real store on the log alone: seconds of load(), and peak memory in bytes.
+
+    Args:
+        root: a store that has only the log.
+    """
     (root / names.ABORT).touch()
     warm_page_cache(case.log)
     os.sync()
@@ -138,7 +144,6 @@ def by_java(case: Case, root: Path, version: str, cores: int) -> tuple[float, in
 
 
 def _link(case: Case, root: Path) -> None:
-    shutil.rmtree(root, ignore_errors=True)
     (root / names.COMMIT_LOG).mkdir(parents=True)
     for segment in case.log.segments:
         os.link(segment, root / names.COMMIT_LOG / segment.name)
@@ -151,16 +156,19 @@ def _link(case: Case, root: Path) -> None:
 def measure(case: Case, home: Path, version: str, repeat: int, *, java: bool) -> Line:
     """One case.
 
+    Args:
+        home: a directory of its own, where all that is written stays.
+
     Raises:
         BenchError: a run failed, or wrote other bytes.
     """
     cores = len(os.sched_getaffinity(0))
-    root, out, conf = home / "queues-store", home / "queues-out", home / "queues.conf"
+    root, out, conf = home / "store", home / "out", home / "broker.conf"
     _link(case, root)
     conf.write_text(conf_text(case.config), encoding="utf-8")
     seconds, peaks, stages = [], [], {}
-    for _ in range(repeat):
-        shutil.rmtree(out, ignore_errors=True)
+    for turn in range(repeat):
+        out = home / f"out-{turn}"
         warm_page_cache(case.log)
         done = run(["-m", "bench.queues", "--one", str(root), version, str(conf), str(out)], cores, home)
         facts = json.loads(done.output)
@@ -171,17 +179,18 @@ def measure(case: Case, home: Path, version: str, repeat: int, *, java: bool) ->
         stages = facts["stages"]
         say(f"{case.name}: reput {facts['seconds']:.2f} s")
     java_seconds, java_peaks = [], []
-    for _ in range(repeat if java else 0):
+    for turn in range(repeat if java else 0):
+        root = home / f"store-{turn}"
+        _link(case, root)
         took, peak = by_java(case, root, version, cores)
         java_seconds.append(took)
         java_peaks.append(peak)
         say(f"{case.name}: RocketMQ {took:.2f} s")
+    out = home / f"out-{repeat - 1}" / "1"
     found = compare(root, out) if java else compare(out, out)
     if found.differing_bytes:
         some = found.differences[:_MOST_TOLD]
         raise BenchError("\n".join([f"{case.name}: other bytes than RocketMQ's:", *some]))
-    for directory in (root, out):
-        shutil.rmtree(directory)
     return Line(
         case.name,
         case.log.messages,
@@ -204,10 +213,9 @@ def one(store: str, version: str, conf: str, out: str) -> None:
     from reput.spark.sessions import session
 
     master = f"local[{len(os.sched_getaffinity(0))}]"
-    for _ in range(2):
-        shutil.rmtree(out, ignore_errors=True)
+    for turn in range(2):
         options = RebuildOptions(
-            store=Path(store), out=Path(out), broker_conf=Path(conf), rocketmq_version=version
+            store=Path(store), out=Path(out, str(turn)), broker_conf=Path(conf), rocketmq_version=version
         )
         began = time.perf_counter()
         summary = rebuild(options, lambda: session("reput bench", master)).to_dict()
@@ -253,9 +261,11 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     try:
         home = log_directory(options.dir, options.version, options.size)
-        lines = [
-            measure(case, home, options.version, options.repeat, java=java) for case, java in cases(options)
-        ]
+        with tempfile.TemporaryDirectory(dir=home) as place:
+            lines = []
+            for number, (case, java) in enumerate(cases(options)):
+                (own := Path(place, str(number))).mkdir()
+                lines.append(measure(case, own, options.version, options.repeat, java=java))
         print(json.dumps([asdict(line) for line in lines], indent=2))
     except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)

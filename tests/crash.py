@@ -81,6 +81,9 @@ class Dying(System):
     def sync_directory(self, path: Path) -> None:
         self.tick()
 
+    def sync_file_system(self, fd: int) -> None:
+        self.tick()
+
     def make_directory(self, path: Path) -> None:
         self.tick()
         super().make_directory(path)
@@ -124,7 +127,10 @@ class LosingPower(Dying):
         self._bytes: dict[int, bytes] = {}
         self._names: dict[Path, dict[str, int]] = {}
         self._kept: list[int] = []
-        for place, _, plain in os.walk(root):
+        self._all_is_flushed()
+
+    def _all_is_flushed(self) -> None:
+        for place, _, plain in os.walk(self._root):
             self._names[Path(place)] = _names(Path(place))
             for name in plain:
                 path = Path(place, name)
@@ -155,6 +161,11 @@ class LosingPower(Dying):
     def sync_directory(self, path: Path) -> None:
         super().sync_directory(path)
         self._names[path] = _names(path)
+
+    def sync_file_system(self, fd: int) -> None:
+        """All that was written until now; had it died in here, any of that might be missing."""
+        super().sync_file_system(fd)
+        self._all_is_flushed()
 
     def lose(self, random: Random) -> None:
         """Leave below ``root`` what a disk might hold now."""

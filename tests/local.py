@@ -15,7 +15,9 @@ from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
+from reput.output.batch_tasks import BatchTasks, StateFloors
 from reput.output.journal.journal import Journal
+from reput.output.rocksdb import databases
 from reput.output.rollback import roll_back
 from reput.output.writer import BatchWriter
 from reput.replay.consumer_filters import FiltersNow
@@ -116,6 +118,7 @@ def target_of(
         flush_in_tasks=flush,
         several_hosts=several_hosts,
         filters=FiltersNow.of(store.settings),
+        index_in_rocksdb=store.settings.rocksdb.index,
     )
 
 
@@ -152,6 +155,7 @@ def rebuild_locally(
     flush_in_tasks: bool = False,
     several_hosts: bool = False,
     abort_present: bool = False,
+    announce: Callable[[str], None] = lambda _text: None,
 ) -> State:
     """Rebuild ``store`` into ``out``, or go on with it.
 
@@ -159,6 +163,7 @@ def rebuild_locally(
         part_bytes: bytes of log in a part.
         ends: physical offsets where batches end, increasing; the last batch goes up to the log's end.
         ledger: write the Delta ledger, too.
+        announce: see BatchWriter.
 
     Returns:
         What the journal says at the end.
@@ -174,7 +179,7 @@ def rebuild_locally(
     )
     log = store.log
     with opened_output(target, log) as journal:
-        writer = BatchWriter(target, journal, log, Runner(), abort_present=abort_present)
+        writer = BatchWriter(target, journal, log, Runner(), abort_present=abort_present, announce=announce)
         if not ledger:
             writer._ledger = NoLedger()  # type: ignore[assignment]
         writer.begin()
@@ -184,6 +189,11 @@ def rebuild_locally(
                 writer.write(parts_of(log, start, end, part_bytes, journal.state.cursor), batch_id)
                 start = end
         writer.finish()
+        if target.in_rocksdb:
+            runner = Runner()
+            tasks = BatchTasks(runner, target, StateFloors({}))
+            databases.make(target, journal, tasks, runner.slots, dict)
+            writer.finish()
         return journal.state
 
 

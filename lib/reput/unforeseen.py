@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from reput.errors import ReputError, SparkError
+from reput.rocksdb.installed import PACKAGE, not_installed
 from reput.store.system_errors import shortage
 
 #: What comes with ``reput[spark]`` and not with reput alone.
@@ -39,6 +40,8 @@ def unforeseen(error: BaseException, path: Path | None = None) -> ReputError:
     """
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _OF_SPARK:
         return without_spark(str(error.name))
+    if isinstance(error, ModuleNotFoundError) and error.name == PACKAGE:
+        return not_installed(path)
     if os.environ.get(TRACEBACK):
         with suppress(OSError, ValueError):  # nobody may read stderr any more
             traceback.print_exception(error)

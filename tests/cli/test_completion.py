@@ -15,7 +15,7 @@ import pytest
 
 from reput.cli import app as cli
 from reput.config.dialect import DIALECTS
-from tests.golden.store import GoldenStore
+from tests.golden.store import GoldenStore, unpack
 from tests.rebuilds import environment, golden
 
 Shell = Callable[..., list[str]]
@@ -85,6 +85,20 @@ def test_groups(shell: Shell, store: GoldenStore) -> None:
     assert shell("lag", store.root, "--by", "queue", "--group", "re") == ["readers", "reports"]
     (store.root / "config" / "consumerOffset.json").write_text("{")
     assert shell("lag", store.root, "--group", "") == []
+
+
+def test_what_is_in_rocksdb(shell: Shell, tmp_path: Path) -> None:
+    store = unpack("5.5.0-rocksdb-settings-single", tmp_path / "store")
+    assert shell("query", store.root, "--topic", "O") == ["Odd%|name_1", "Orders"]
+    assert shell("query", store.root, "--queue", "Pay")[0] == "Payments:0"
+    assert shell("query", store.root, "--queue", "Orders:1") == ["Orders:1"]
+    assert shell("lag", store.root, "--group", "") == [
+        "audit",
+        "billing",
+        "devices",
+        "odd%|group_1",
+        "readers",
+    ]
 
 
 def test_releases(shell: Shell, store: GoldenStore) -> None:

@@ -20,7 +20,7 @@ import pytest
 from reput.cli.dump.lines import Lines
 from reput.format import commitlog, innerbatch, names
 from reput.format.commitlog import Record
-from tests.golden.store import GoldenStore
+from tests.golden.store import GoldenStore, unpack
 from tests.local import write_store
 from tests.property.logs import lay_out
 from tests.rebuilds import LIB, Command, broker_conf, golden, tree
@@ -50,14 +50,16 @@ def damaged(root: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_examples_of_its_page(reput: Command, store: GoldenStore) -> None:
+def test_the_examples_of_its_page(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
     roots = {"STORE": store.root, "DAMAGED": damaged(store.root)}
+    roots["ROCKSDBSTORE"] = unpack("5.5.0-rocksdb-index", tmp_path / "indexed").root / names.ROCKSDB_STORE
+    roots["SETTINGS"] = unpack("5.5.0-rocksdb-settings-v2", tmp_path / "settings").root
     before = [tree(root) for root in roots.values()]
     examples = _EXAMPLE.findall(_PAGE.read_text(encoding="utf-8"))
     assert len(examples) >= 9
     for command, shown in examples:
         _, _, kind, which, *words = shlex.split(command)
-        more = options(store) if kind in ("commitlog", "index") else ()
+        more = options(store) if kind in ("commitlog", "index") and which != "ROCKSDBSTORE" else ()
         outcome = reput("dump", kind, roots[which], *words, *more)
         assert outcome.stdout.replace(str(roots[which]), which) == shown, command
         assert outcome.code == (which == "DAMAGED"), command

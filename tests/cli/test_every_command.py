@@ -20,6 +20,7 @@ from reput.dump.digest import write
 from reput.export.run import ExportOptions, export
 from reput.format import names
 from reput.store.swap import Swap
+from tests import rocksdbs
 from tests.cli.test_piped import closed_pipe, ended
 from tests.cli.test_words import TIMED
 from tests.golden.store import GoldenStore
@@ -49,10 +50,12 @@ RUNS = {
     "doctor": "STORE CONF --no-spark",
     "dump checkpoint": "STORE",
     "dump commitlog": "STORE CONF --limit 20",
+    "dump config": "STORE",
     "dump consumequeue": "STORE --limit 20",
     "dump index": "STORE CONF --limit 20",
     "export": "STORE CONF -o NEW",
     "lag": "STORE CONF --by queue",
+    "migrate": "STORE CONF --to rocksdb --plan",
     "query": "STORE CONF --offset 0 --bodies",
     "recover": "STORE CONF --plan",
     "report": "STORE CONF -o NEW",
@@ -106,6 +109,8 @@ def placed(store: GoldenStore, tmp_path: Path) -> Placed:
             export(ExportOptions(store.root, exported, broker_conf=conf))
         if "OUTPUT" in template:
             rebuild_locally(open_store(store.root, version=store.version), tmp_path / "output", ledger=True)
+        if command == "dump config":
+            rocksdbs.settings(store.root, "separate", topics={"Orders": {"perm": 6}})
         if command == "undo":
             staging = store.root / names.REPUT / "staging"
             staging.mkdir(parents=True)
@@ -174,8 +179,8 @@ def test_what_is_not_there_is_named(reput: Command, tmp_path: Path, command: str
 
 #: Of a log, a record, a file or an output alone, too; and what isn't about one store.
 ALONE = {
-    "dump commitlog", "dump checkpoint", "dump consumequeue", "dump index", "export", "digest", "doctor",
-    "demo", "pack", "resend", "status", "stop", "rebuild-many", "verify-many",
+    "dump commitlog", "dump checkpoint", "dump config", "dump consumequeue", "dump index",
+    "export", "digest", "doctor", "demo", "pack", "resend", "status", "stop", "rebuild-many", "verify-many",
     "restore",
 }  # fmt: skip
 
@@ -204,6 +209,7 @@ UNMOUNTED = {
     "rebuild --out OUT": (2, "commitlog"),
     "rebuild-many --out-root OUT": (2, "Rebuilt 0 of 1 store"),
     "catalog --table OUT": (2, "commitlog"),
+    "migrate --to rocksdb --plan": (2, "broker.conf"),
     "stats": (2, "commitlog"),
     "dump commitlog": (2, "commitlog"),
     "query --offset 0": (2, "commitlog"),
@@ -218,8 +224,8 @@ UNMOUNTED = {
 }
 #: What isn't about the log of a store; and a tail, which waits for a log that isn't there yet.
 WITHOUT_LOG = {
-    "dump checkpoint", "dump consumequeue", "dump index", "undo", "status", "stop", "resend", "demo", "pack",
-    "restore", "tail",
+    "dump checkpoint", "dump config", "dump consumequeue", "dump index", "undo", "status",
+    "stop", "resend", "demo", "pack", "restore", "tail",
 }  # fmt: skip
 
 
@@ -276,7 +282,7 @@ def test_a_pipe_that_closes(
 #: A row of a table has more columns than a line with a name and what it says.
 _ROW = re.compile(r"^ {2,}\S+(?: \S+)*(?: {2,}\S+(?: \S+)*){3,}$")
 #: Each line is a record, not the row of a table: for grep and cut.
-_RECORDS = {"dump commitlog", "dump consumequeue", "dump index", "dump checkpoint"}
+_RECORDS = {"dump commitlog", "dump config", "dump consumequeue", "dump index", "dump checkpoint"}
 
 
 @pytest.mark.parametrize("command", sorted(set(RUNS) - _RECORDS))

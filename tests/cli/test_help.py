@@ -96,13 +96,20 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
     shutil.copytree(store.root / "commitlog", data / "slave")
     rebuild_locally(open_store(store.root, version="5.3.3"), data / "derived")
     write(store.root, data / "store.digest", broker_conf(store), "5.3.3")
+    golden("5.5.0-rocksdb-settings-v1", data / "rocksdb")
     return store
+
+
+def in_rocksdb(words: list[str]) -> bool:
+    """Whether an example is about what only stores with RocksDB have."""
+    return words[:2] == ["dump", "config"] or any("rocksdbstore" in word for word in words)
 
 
 def placed(words: list[str], store: GoldenStore) -> list[str]:
     """An example's words with the paths and names of a store that is there."""
     segment = min((store.root / "commitlog").iterdir())
     changes = (
+        *([(r"^/data/store", str(store.root.parent / "rocksdb" / "store"))] if in_rocksdb(words) else []),
         (r"^\./\d{20}$", str(segment)),
         (r"^/data/", f"{store.root.parent}/"),
         (r"^broker\.conf$", str(broker_conf(store))),
@@ -131,7 +138,8 @@ def test_an_example_works(
     words = placed(next(pages.simple_commands(example))[1:], store)
     if "--broker-conf" not in words and any("--broker-conf" in one.opts for one in _of(words).params):
         # The golden store's files are shorter than a broker's usually are.
-        words += ["--broker-conf", str(broker_conf(store))]
+        conf = broker_conf(store)
+        words += ["--broker-conf", str(conf.parent / "rocksdb" / conf.name if in_rocksdb(words) else conf)]
     outcome = Command(monkeypatch, no_spark)(*words)
     assert outcome.code in (0, 1), outcome.stderr
     assert outcome.stdout or words[0] == "dump", "what isn't in the store isn't dumped"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from reput.rocksdb.installed import PACKAGE
 from reput.unforeseen import _OF_SPARK
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Outcome, broker_conf, environment, golden
@@ -94,6 +95,21 @@ def test_what_needs_spark_says_so(without: Path, store: GoldenStore, tmp_path: P
     assert said.startswith("reput: this needs Spark, and reput was installed without it")
     assert "pip install 'reput[spark]'" in said
     assert not (tmp_path / "out").exists(), "nothing was begun"
+
+
+@pytest.mark.slow
+def test_what_needs_rocksdb_says_so_and_nothing_else_does(
+    store: GoldenStore, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    without = tmp_path_factory.mktemp("without-rocksdb")
+    (without / "sitecustomize.py").write_text(_WITHOUT.format(names={PACKAGE}))
+    assert light(without, *_filled("stats STORE", store, tmp_path)).code == 0
+    in_rocksdb = golden("5.3.3-rocksdb-mixed", tmp_path)
+    for words in ("query STORE --queue Orders:0 --at 0", "dump consumequeue STORE"):
+        done = light(without, *_filled(words, in_rocksdb, tmp_path))
+        assert done.code == 2
+        assert "this needs RocksDB, and reput was installed without it" in done.stderr
+        assert "pip install 'reput[rocksdb]'" in done.stderr
 
 
 def _filled(words: str, store: GoldenStore, directory: Path) -> list[str]:

@@ -21,6 +21,7 @@ from reput.job import many
 from reput.job.many import Job, Once, Result, plan_rebuilds, plan_verifications, run_many
 from reput.job.options import RebuildOptions
 from reput.job.place import Place
+from reput.job.store_list import StoreEntry
 from reput.spark.command import Command as RemoteCommand
 from reput.spark.command import Ended
 from reput.verify import Report, VerifyOptions
@@ -193,7 +194,7 @@ def test_what_comes_from_hosts(code: int, monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_outputs_lie_as_the_stores_do(stores: list[str], outputs: list[str]) -> None:
     common = RebuildOptions(store=Path(), broker_conf=Path("{store}/conf"), rocketmq_version="5.3")
-    found = [one.options for one in plan_rebuilds(list(map(Place.parse, stores)), Path("/out"), common)]
+    found = [one.options for one in plan_rebuilds(list(map(StoreEntry.parse, stores)), Path("/out"), common)]
     assert [one.out for one in found if isinstance(one, RebuildOptions)] == list(map(Path, outputs))
     assert [one.broker_conf for one in found] == [one.store / "conf" for one in found]
     assert {one.rocketmq_version for one in found} == {"5.3"}
@@ -204,7 +205,7 @@ def test_what_is_on_a_host_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "link").symlink_to("/elsewhere")
     for name in ("stat", "lstat", "readlink", "listdir", "scandir", "getcwd"):
         monkeypatch.setattr(os, name, None)
-    places = [Place.parse(f"h:{tmp_path}/link/../store"), Place.parse("i:/s")]
+    places = [StoreEntry.parse(f"h:{tmp_path}/link/../store"), StoreEntry.parse("i:/s")]
     common = RebuildOptions(store=Path(), broker_conf=Path("/c/{host}.conf"))
     jobs = plan_rebuilds(places, Path("/out/{host}"), common)
     assert [(one.options.store, one.options.broker_conf) for one in jobs] == [
@@ -226,7 +227,7 @@ def test_what_is_on_a_host_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_stores_in_each_other_are_refused(stores: list[str], problem: str) -> None:
-    places = list(map(Place.parse, stores))
+    places = list(map(StoreEntry.parse, stores))
     with pytest.raises(SettingsError, match=problem):
         plan_rebuilds(places, Path("/out"), RebuildOptions(store=Path()))
     with pytest.raises(SettingsError, match=problem):
@@ -234,12 +235,13 @@ def test_stores_in_each_other_are_refused(stores: list[str], problem: str) -> No
 
 
 def test_one_path_on_two_hosts_is_two_stores() -> None:
-    places = [Place.parse(one) for one in ("h:/a", "i:/a", "/a")]
-    assert [one.place for one in plan_verifications(places, VerifyOptions(Path()))] == places
+    entries = [StoreEntry.parse(one) for one in ("h:/a", "i:/a", "/a")]
+    found = plan_verifications(entries, VerifyOptions(Path()))
+    assert [one.place for one in found] == [one.place for one in entries]
 
 
 def test_a_name_between_a_store_and_one_in_it_hides_nothing() -> None:
-    places = [Place(Path(one)) for one in ("/a/b", "/a/b-c", "/a/b/c")]
+    places = [StoreEntry(Place(Path(one))) for one in ("/a/b", "/a/b-c", "/a/b/c")]
     with pytest.raises(SettingsError, match="is inside another one"):
         plan_verifications(places, VerifyOptions(Path()))
 
@@ -256,7 +258,7 @@ def test_a_name_between_a_store_and_one_in_it_hides_nothing() -> None:
 def test_paths_that_mean_nothing_there(store: str, out: str, conf: str | None, problem: str) -> None:
     common = RebuildOptions(store=Path(), broker_conf=None if conf is None else Path(conf))
     with pytest.raises(SettingsError, match=re.escape(problem)):
-        plan_rebuilds([Place.parse(store)], Path(out), common)
+        plan_rebuilds([StoreEntry.parse(store)], Path(out), common)
 
 
 def jobs_of(*stores: str) -> list[Job]:

@@ -22,6 +22,7 @@ MORE = {
     "rebuild-many": ["--out-root", "OUT"],
     "recover": ["--plan"],
     "report": ["--out", "OUT"],
+    "migrate": ["--to", "rocksdb", "--plan"],
     "resend": ["--name-server", "127.0.0.1:9"],
     "restore": ["--out", "OUT"],
     "tail": ["--out", "OUT"],
@@ -38,7 +39,6 @@ NEED_A_DIRECTORY = {
     "stop": [],
     "tail": ["--out", "OUT"],
     "undo": [],
-    "verify-many": [],
 }
 
 
@@ -85,7 +85,7 @@ def test_other_urls(reput: Command, tmp_path: Path, url: str, expected: str) -> 
         ["digest", "STORE", "--out", "s3://bucket/out"],
         ["export", "STORE", "--out", "s3://bucket/out"],
         ["report", "STORE", "--out", "s3://bucket/out"],
-        ["catalog", "STORE", "--table", "s3://bucket/out"],
+        ["catalog", "STORE", "--table", "hdfs://host/out"],
     ],
 )
 def test_nothing_is_written_elsewhere(

@@ -14,6 +14,7 @@ import pytest
 
 from reput.cli import output, times
 from reput.errors import SettingsError
+from tests import rocksdbs
 from tests.cli.test_help import COMMANDS
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally
@@ -103,6 +104,7 @@ TIMED = {
     "check": "STORE",
     "dump checkpoint": "STORE",
     "dump commitlog": "STORE --limit 1",
+    "dump config": "STORE",
     "dump consumequeue": "STORE",
     "dump index": "STORE --limit 1",
     "export": "STORE -o OUT",
@@ -114,9 +116,10 @@ TIMED = {
     "status": "OUTPUT",
     "stop": "OUTPUT",
     "topics": "STORE",
+    "verify-many": "STORE -o OUT",
 }
-#: It only takes them; of queues only delayed messages have some.
-UNPRINTED = {"export", "dump consumequeue"}
+#: One only takes them; of queues only delayed messages have some; a fleet's are on its page.
+UNPRINTED = {"export", "dump consumequeue", "verify-many"}
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 
 
@@ -141,6 +144,8 @@ def test_what_is_printed_names_its_zone(reput: Command, tmp_path: Path, command:
     (store.root / "config").mkdir(exist_ok=True)
     offsets = json.dumps({"offsetTable": {"Orders@readers": {"0": 3}}})
     (store.root / "config" / "consumerOffset.json").write_text(offsets)
+    if command == "dump config":
+        rocksdbs.settings(store.root, "separate", topics={"Orders": {"perm": 6}})
     checkpoint = store.root / "checkpoint"
     if command == "recover":  # it shows the checkpoint where that is ahead
         data = checkpoint.read_bytes()

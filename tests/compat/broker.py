@@ -372,6 +372,10 @@ class Broker:
         manager = self._controller.getConsumerOffsetManager()
         manager.commitOffset("127.0.0.1", group, topic, queue_id, offset)
 
+    def committed(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset that the broker keeps of a consumer group; -1 without one."""
+        return int(self._controller.getConsumerOffsetManager().queryOffset(group, topic, queue_id))
+
     def wait_dispatched(self, timeout: float = _READY_TIMEOUT) -> None:
         """Wait until consume queues and index hold all that is in the log.
 

@@ -28,6 +28,12 @@ _HADOOP_DAEMONS = (
     ("org.bouncycastle", "bcpkix-jdk18on", "1.82"),
     ("org.bouncycastle", "bcutil-jdk18on", "1.82"),
 )
+#: What Spark reads S3 with: of Amazon's SDK what that needs, 19 MB in all, and not its bundle of 686 MB.
+_SDK = "2.35.4"
+_HADOOP_AWS = (
+    ("org.apache.hadoop", "hadoop-aws", _HADOOP),
+    *(("software.amazon.awssdk", name, _SDK) for name in ("s3", "s3-transfer-manager", "sts")),
+)
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _TIMEOUT = 900.0
 #: Organisation, name and version.
@@ -95,6 +101,18 @@ def hadoop_jars() -> list[Path]:
     return sorted(target.glob("*.jar"))
 
 
+def hadoop_aws_jars() -> list[Path]:
+    """The jars with which Spark reads and writes ``s3a://``.
+
+    Raises:
+        JarsUnavailableError: see there.
+    """
+    target = cache_dir().parent / "hadoop-aws" / _HADOOP
+    # PySpark has the last one itself.
+    _have(f"hadoop-aws {_HADOOP}", target, _HADOOP_AWS, excludes=("bundle", "slf4j-api"))
+    return sorted(target.glob("*.jar"))
+
+
 def class_path(version: str) -> str:
     """The jars of :func:`jars` as one class path."""
     return os.pathsep.join(map(str, jars(version)))
@@ -126,13 +144,20 @@ def _alone(directory: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def _have(what: str, target: Path, artifacts: Sequence[_Artifact], *, transitive: bool = True) -> None:
+def _have(
+    what: str,
+    target: Path,
+    artifacts: Sequence[_Artifact],
+    *,
+    transitive: bool = True,
+    excludes: Sequence[str] = (),
+) -> None:
     if target.is_dir():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.parent):
         if not target.is_dir():  # another process may have been first
-            _fetch(what, target, _ivy_module(artifacts, transitive))
+            _fetch(what, target, _ivy_module(artifacts, transitive, excludes))
 
 
 def _fetch(what: str, target: Path, module: str) -> None:
@@ -175,16 +200,17 @@ def _fetch(what: str, target: Path, module: str) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _ivy_module(artifacts: Sequence[_Artifact], transitive: bool) -> str:
+def _ivy_module(artifacts: Sequence[_Artifact], transitive: bool, excludes: Sequence[str]) -> str:
     more = "" if transitive else ' transitive="false"'
     dependencies = "\n".join(
         f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default"{more}/>'
         for organisation, name, version in artifacts
     )
+    left_out = "\n".join(f'    <exclude module="{module}"/>' for module in excludes)
     return (
         '<ivy-module version="2.0">\n'
         '  <info organisation="reput" module="oracle"/>\n'
-        f"  <dependencies>\n{dependencies}\n  </dependencies>\n"
+        f"  <dependencies>\n{dependencies}\n{left_out}\n  </dependencies>\n"
         "</ivy-module>\n"
     )
 

@@ -1,4 +1,6 @@
-"""The real ``DefaultMessageStore`` of a RocketMQ release: what it writes is right by definition."""
+"""The real ``DefaultMessageStore`` of a RocketMQ release: what it writes is right by definition.
+
+With ``storeType=defaultRocksDB`` it is a ``RocksDBMessageStore``, as a broker chooses."""
 
 from __future__ import annotations
 
@@ -10,11 +12,12 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from tests.compat.compiled import instance
-from tests.compat.jvm import SHORT_LIVED, JavaError, Jvm
+from tests.compat.jvm import SHORT_LIVED, JavaError, Jvm, private
 from tests.compat.message import Host, Message, encode_batch
 
 _DISPATCH_TIMEOUT = 120.0
 _LOOPBACK = Path(__file__).with_name("Loopback.java")
+_ROCKSDB = "RocksDBConsumeQueueStore"
 #: Settings that are null until they are set: MixAll.object2Properties leaves them out.
 _WITHOUT_DEFAULT = frozenset(
     {"storePathCommitLog", "storePathDLedgerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"}
@@ -71,6 +74,7 @@ class JavaStore:
         self._config = dict(config or {})
         self._deliver_delayed = deliver_delayed
         self._running = False
+        self._waiting: list[Any] | None = None
         self._load_seconds: float | None = None
         self._hosts: dict[Host, Any] = {}
         self.root.mkdir(parents=True, exist_ok=True)
@@ -161,10 +165,42 @@ class JavaStore:
             JavaError: they don't within this many seconds.
         """
         deadline = time.monotonic() + timeout
-        while (behind := self._store.dispatchBehindBytes()) > 0:
+        while (behind := self._store.dispatchBehindBytes()) > 0 or self._rocksdb_waits():
             if time.monotonic() > deadline:
                 raise JavaError(f"{behind} bytes were not dispatched in {timeout} s; {self.jvm.log_tail()}")
             time.sleep(0.005)
+
+    def _rocksdb_waits(self) -> bool:
+        """Whether messages that are dispatched still wait to be put into a RocksDB."""
+        if self._waiting is None:
+            self._waiting = []
+            for queues in self.rocksdb_queues():
+                service = private(queues, "groupCommitService")
+                self._waiting += [private(service, "buffer"), private(service, "requests")]
+            if self._config.get("indexRocksDBEnable"):
+                index = self._store.getIndexRocksDBStore()
+                self._waiting.append(private(index, "originIndexMsgQueue"))
+        return any(int(queue.size()) for queue in self._waiting)
+
+    def rocksdb_queues(self) -> list[Any]:
+        """The ``RocksDBConsumeQueueStore`` of a store that has one."""
+        if self._uses_rocksdb():
+            found = private(self._store, "consumeQueueStore")
+            inner = "rocksDBConsumeQueueStore"
+            return [found if str(found.getClass().getSimpleName()) == _ROCKSDB else private(found, inner)]
+        if not self._config.get("rocksdbCQDoubleWriteEnable"):
+            return []
+        if self._enables_double_write():
+            return [private(self._store.getRocksDBMessageStore(), "consumeQueueStore")]
+        found = private(private(self._store, "consumeQueueStore"), "rocksDBConsumeQueueStore")
+        return [] if found is None else [found]
+
+    def _uses_rocksdb(self) -> bool:
+        return str(self._config.get("storeType", "")).lower() == "defaultrocksdb"
+
+    def _enables_double_write(self) -> bool:
+        """Up to 5.3.3, a broker asks a store of files for it; later ones find it in their settings."""
+        return bool(self._config.get("rocksdbCQDoubleWriteEnable")) and self.version == "5.3.3"
 
     def _wait_leader(self, timeout: float = _DISPATCH_TIMEOUT) -> None:
         """Wait until a DLedger store may be written to: its group has elected it."""
@@ -266,7 +302,12 @@ class JavaStore:
             topic_config = rocketmq.common.TopicConfig(topic)
             topic_config.setAttributes(dict(attributes))
             table.put(topic, topic_config)
-        return rocketmq.store.DefaultMessageStore(config, stats, None, broker_config, table)
+        if self._uses_rocksdb():
+            return rocketmq.store.RocksDBMessageStore(config, stats, None, broker_config, table)
+        store = rocketmq.store.DefaultMessageStore(config, stats, None, broker_config, table)
+        if self._enables_double_write():
+            store.enableRocksdbCQWrite()
+        return store
 
     def _apply(self, target: Any, settings: Mapping[str, object]) -> None:
         known = self._properties(target)

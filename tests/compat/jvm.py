@@ -56,6 +56,7 @@ class Jvm:
         gateway: py4j's gateway; ``jvm.gateway.jvm.org.apache...`` reaches every class.
         process: the JVM's process.
         home: the scratch directory, removed by :meth:`close`.
+        kept: Java objects of whoever wants to make them once, by a key of his own.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Jvm:
         self.version = version
         self.home = Path(tempfile.mkdtemp(prefix=f"rocketmq-{version}-"))
         self._closed = False
+        self.kept: dict[object, Any] = {}
         try:
             self._errors = (self.home / "stderr.log").open("wb")
             try:
@@ -155,6 +157,18 @@ class Jvm:
         self.gateway.close(keep_callback_server=False, close_callback_server_connections=True)
         # Else each Java object that is finalized later would look for the JVM and log that it's gone.
         self.gateway._gateway_client.is_connected = False
+
+
+def private(of: Any, name: str) -> Any:
+    """A Java object's field, whether declared by its class or by one above it."""
+    kind = of.getClass()
+    while name not in [str(field.getName()) for field in kind.getDeclaredFields()]:
+        kind = kind.getSuperclass()
+        if kind is None:
+            raise AttributeError(f"{of.getClass().getName()} has no field {name}")
+    found = kind.getDeclaredField(name)
+    found.setAccessible(True)
+    return found.get(of)
 
 
 def java_options(home: Path, *, heap: str = "512m", log_level: str = "WARN") -> list[str]:

@@ -262,15 +262,24 @@ def write(path: Path, rows: Sequence[Row]) -> None:
     Raises:
         ValueError: the document hasn't both.
     """
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{path} lacks the lines {BEGIN} and {END}")
     releases = ", ".join(version for version in VERSIONS if any(row.version == version for row in rows))
     stores = len({(row.damage, row.stop, row.version) for row in rows})
     about = f"Measured on {datetime.now(UTC):%Y-%m-%d}: {stores} damaged stores, RocketMQ {releases}."
     text = "\n\n".join([about, table(rows), legend()])
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    put_between(path, BEGIN, END, text)
+
+
+def put_between(path: Path, first: str, last: str, text: str) -> None:
+    """Put a text between two marking lines of a document.
+
+    Raises:
+        ValueError: the document hasn't both.
+    """
+    before, begin, rest = path.read_text(encoding="utf-8").partition(first)
+    _, end, after = rest.partition(last)
+    if not begin or not end:
+        raise ValueError(f"{path} lacks the lines {first} and {last}")
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:

@@ -28,7 +28,7 @@ from reput.format.indexfile import IndexHeader
 from tests.compat.conf import conf_text
 from tests.compat.damage import DAMAGES, Copy, Damage
 from tests.compat.java_store import JavaStore
-from tests.compat.jvm import Jvm
+from tests.compat.jvm import Jvm, private
 from tests.compat.message import COMMIT, PREPARED, ROLLBACK, SCHEDULE_TOPIC, Message
 
 CONFIG: dict[str, object] = {
@@ -220,13 +220,13 @@ def look(store: JavaStore) -> Seen:
                 continue
             seen.queues[queue] = low, high
             seen.units[queue] = b"".join((directory / name).read_bytes() for name in seen.files[queue])
-            ext = None if batch else _private(consume_queue, "consumeQueueExt")
+            ext = None if batch else private(consume_queue, "consumeQueueExt")
             if ext is not None:
                 seen.ext[queue] = int(ext.getMinAddress()) + (1 << 63), int(ext.getMaxAddress()) + (1 << 63)
             if seen.files[queue]:
                 end = high * UNIT_LENGTH
                 if batch:
-                    end = int(_private(consume_queue, "mappedFileQueue").getMaxOffset())
+                    end = int(private(consume_queue, "mappedFileQueue").getMaxOffset())
                 seen.units[queue] = seen.units[queue][: end - int(seen.files[queue][0])]
     seen.index = _index_files(java, root / names.INDEX)
     getters = ("PhysicMsgTimestamp", "LogicsMsgTimestamp", "IndexMsgTimestamp")
@@ -243,8 +243,8 @@ def _index_files(java: Any, directory: Path) -> list[tuple[str | None, IndexHead
     leaves its header in it: those are taken from memory.
     """
     in_memory: dict[str, list[IndexHeader]] = {}
-    for file in _private(_private(java, "indexService"), "indexFileList"):
-        header = _private(file, "indexHeader")
+    for file in private(private(java, "indexService"), "indexFileList"):
+        header = private(file, "indexHeader")
         in_memory.setdefault(Path(str(file.getFileName())).name, []).append(
             IndexHeader(
                 int(header.getBeginTimestamp()),
@@ -263,12 +263,6 @@ def _index_files(java: Any, directory: Path) -> list[tuple[str | None, IndexHead
                 headers = [read_header(directory / name)]
             found += [(name, header) for header in headers]
     return found
-
-
-def _private(of: Any, name: str) -> Any:
-    found = of.getClass().getDeclaredField(name)
-    found.setAccessible(True)
-    return found.get(of)
 
 
 def fields(version: str, checkpoint: StoreCheckpoint) -> StoreCheckpoint:

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.errors import BenchError
 from bench.generate import KEYS_PER_MESSAGE, log_directory, write_log
 from bench.java_load import count_keys, count_units, known_result, measure, reference
+from bench.rocksdb import by_java, check_same
+from tests.compat import rocksdb
+from tests.compat.jvm import Jvm
 
 pytestmark = pytest.mark.compat
 
@@ -45,3 +49,19 @@ def test_the_real_store_writes_a_log_and_rebuilds_it(
         assert count_units(rebuilt) == log.messages
         assert count_keys(rebuilt) == log.messages * (KEYS_PER_MESSAGE + more_keys)
     assert log.segments[0].stat().st_mtime_ns == written
+
+
+def test_the_real_store_loads_a_log_into_rocksdb(tmp_path: Path) -> None:
+    version = "5.5.0"
+    log = write_log(tmp_path, version, SIZE)
+    measured = by_java(log, tmp_path / "one", version, 2, {"storeType": "defaultRocksDB"})
+    assert measured.seconds[0] > 0
+    assert measured.peak_bytes > 0
+    by_java(log, tmp_path / "other", version, 2, {"storeType": "defaultRocksDB"})
+    with Jvm(version) as jvm:
+        assert check_same(jvm, tmp_path / "one", tmp_path / "other") == log.messages
+        checkpoint = rocksdb.entries(jvm, tmp_path / "other" / "consumequeue", "offset")[rocksdb.CHECKPOINT]
+        assert int.from_bytes(checkpoint) == log.end
+        rocksdb.change(jvm, tmp_path / "other" / "consumequeue", "offset", {rocksdb.CHECKPOINT: None})
+        with pytest.raises(BenchError, match="1 other max or checkpoint keys"):
+            check_same(jvm, tmp_path / "one", tmp_path / "other")

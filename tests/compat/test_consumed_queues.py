@@ -188,7 +188,7 @@ def test_consumers_read_rebuilt_queues_of_each_kind(tmp_path: Path) -> None:
 
     def rebuilt(out: Path) -> Path:
         settings = StoreSettings.load(root, conf, VERSION)
-        selection = Selection(batch=frozenset(batch_queue_topics(settings.topics_json)))
+        selection = Selection(batch=frozenset(batch_queue_topics(settings.config)))
         state = rebuild_locally(Store(root, settings), out, part_bytes=20_000, selection=selection)
         # A broker that was killed leaves the segment that it had made for later.
         assert {finding.kind for finding in state.findings} <= {"unwritten-range"}

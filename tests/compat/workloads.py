@@ -98,7 +98,15 @@ class DeleteTopic:
     topic: str
 
 
-Operation = Message | Batch | Pause | Restart | FillSegment | LoseHead | DeleteTopic | Hostile
+@dataclass(frozen=True, slots=True)
+class QueryMin:
+    """Ask for a queue's first offset; the RocksDB then keeps it."""
+
+    topic: str
+    queue_id: int
+
+
+Operation = Message | Batch | Pause | Restart | FillSegment | LoseHead | DeleteTopic | Hostile | QueryMin
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from tests.compat.workloads import (
     LoseHead,
     Operation,
     Pause,
+    QueryMin,
     Restart,
     Workload,
 )
@@ -103,6 +104,10 @@ def _apply(store: JavaStore, workload: Workload, operation: Operation, written: 
             return put
         case Pause(seconds):
             time.sleep(seconds)
+            return None
+        case QueryMin(topic, queue_id):
+            store.wait_dispatched()
+            store.store.getMinOffsetInQueue(topic, queue_id)
             return None
         case DeleteTopic(topic):
             store.wait_dispatched()

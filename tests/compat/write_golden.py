@@ -13,9 +13,21 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.compat import rocksdb
+from tests.compat.jvm import Jvm
+from tests.compat.rocksdb_workloads import rocksdb_workload
 from tests.compat.workloads import workload
 from tests.compat.write import write
-from tests.golden.store import ARCHIVE, DIRECTORY, MANIFEST, NAMES, describe, pack
+from tests.golden.store import (
+    ARCHIVE,
+    DIRECTORY,
+    MANIFEST,
+    NAMES,
+    ROCKSDB,
+    describe,
+    pack,
+    write_dump,
+)
 
 # 5.5 opens a RocksDB beside the store; by default nothing is kept in it, and its files name absolute paths.
 # DLedger's own index takes 160 MiB, nearly all of it zeros, and nobody asks it here.
@@ -28,17 +40,24 @@ def write_golden(name: str) -> None:
     Raises:
         ValueError: no such fixture.
     """
-    if name not in NAMES:
-        raise ValueError(f"no such golden store: {name}; there are {', '.join(NAMES)}")
+    if name not in (*NAMES, *ROCKSDB):
+        raise ValueError(f"no such golden store: {name}; there are {', '.join((*NAMES, *ROCKSDB))}")
     version, _, kind = name.partition("-")
-    planned = workload(kind, version)
+    in_rocksdb = name in ROCKSDB
+    planned = (
+        rocksdb_workload(kind.removeprefix("rocksdb-"), version) if in_rocksdb else workload(kind, version)
+    )
     target = DIRECTORY / name
     with tempfile.TemporaryDirectory(prefix="golden-") as scratch:
         root = Path(scratch) / "store"
         written = write(planned, root)
         target.mkdir(exist_ok=True)
-        for directory in _SKIPPED:
-            shutil.rmtree(root / directory, ignore_errors=True)
+        if in_rocksdb:
+            with Jvm(version) as jvm:
+                write_dump(name, rocksdb.text(rocksdb.dump(jvm, root)))
+        else:
+            for directory in _SKIPPED:
+                shutil.rmtree(root / directory, ignore_errors=True)
         pack(root, target / ARCHIVE)
         files = describe(root)
     manifest = {
@@ -60,7 +79,8 @@ def write_golden(name: str) -> None:
 
 def main(names: list[str]) -> None:
     """Write these fixtures, or all that are missing."""
-    for name in names or [name for name in NAMES if not (DIRECTORY / name / MANIFEST).exists()]:
+    every = (*NAMES, *ROCKSDB)
+    for name in names or [name for name in every if not (DIRECTORY / name / MANIFEST).exists()]:
         write_golden(name)
         print(f"{name}: {(DIRECTORY / name / ARCHIVE).stat().st_size} bytes")
 

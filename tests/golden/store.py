@@ -15,14 +15,29 @@ from pathlib import Path
 from typing import Any
 
 from tests.compat.conf import conf_text
+from tests.compat.rocksdb import Families, parse
+from tests.compat.rocksdb_workloads import VARIANTS
 from tests.compat.workloads import WORKLOADS
 
 DIRECTORY = Path(__file__).parent
 ARCHIVE = "store.tar.xz"
+DUMP = "rocksdb.xz"
 MANIFEST = "manifest.json"
 
 NAMES = tuple(f"{version}-{name}" for version, makers in WORKLOADS.items() for name in makers)
 """Every fixture there has to be that the store wrote by itself."""
+
+ROCKSDB = tuple(f"{version}-rocksdb-{name}" for version, names in VARIANTS.items() for name in names)
+"""Those with queues, and the last one with an index, in RocksDB; each has a dump of all keys and values."""
+
+SETTINGS = (
+    "5.3.3-rocksdb-settings-v1",
+    "5.3.3-rocksdb-settings-v2",
+    "5.5.0-rocksdb-settings-v1",
+    "5.5.0-rocksdb-settings-single",
+    "5.5.0-rocksdb-settings-v2",
+)
+"""Those of whole brokers with topics, groups and offsets in RocksDB (``tests/compat/write_settings.py``)."""
 
 FILTERED = ("4.9.7-filter-bit-maps", "5.5.0-filter-bit-maps")
 """Those that a whole broker wrote, with consumers that filter (``tests/compat/write_filtered.py``)."""
@@ -61,6 +76,10 @@ class GoldenStore:
         """Whether the store was killed."""
         return bool(self.manifest["crashed"])
 
+    def dump(self) -> dict[str, Families]:
+        """Keys and values by RocksDB and column family, as the release's own library read them."""
+        return read_dump(self.name)
+
     def write_broker_conf(self, path: Path | None = None) -> Path:
         """A broker.conf with the store's settings and its present place, by default ``root/broker.conf``."""
         path = path or self.root / "broker.conf"
@@ -90,7 +109,7 @@ def unpack(name: str, target: Path) -> GoldenStore:
     """Unpack a fixture, times of modification included, and check every file against its SHA-256.
 
     Args:
-        name: one of :data:`NAMES` or :data:`FILTERED`.
+        name: one of :data:`NAMES`, :data:`FILTERED`, :data:`ROCKSDB` or :data:`SETTINGS`.
         target: where the store's directory shall be; made when missing.
 
     Raises:
@@ -112,6 +131,26 @@ def unpack(name: str, target: Path) -> GoldenStore:
         if sha256(found[file]) != facts["sha256"]:
             raise GoldenError(f"golden store {name}: {file} isn't what was written")
     return GoldenStore(name, target, manifest)
+
+
+def read_dump(name: str) -> dict[str, Families]:
+    """What the RocksDBs of a fixture hold, by directory and column family.
+
+    Raises:
+        GoldenError: the dump is missing or damaged.
+    """
+    try:
+        with lzma.open(DIRECTORY / name / DUMP, "rt", encoding="utf-8") as text:
+            return parse(text.read())
+    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
+        raise GoldenError(f"the dump of golden store {name} can't be read: {error}") from error
+
+
+def write_dump(name: str, text: str) -> None:
+    """Keep a dump beside a fixture, compressed."""
+    (DIRECTORY / name).mkdir(exist_ok=True)
+    with lzma.open(DIRECTORY / name / DUMP, "wb", preset=9 | lzma.PRESET_EXTREME) as packed:
+        packed.write(text.encode())
 
 
 def describe(root: Path) -> dict[str, dict[str, object]]:

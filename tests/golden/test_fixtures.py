@@ -12,10 +12,23 @@ import pytest
 from reput import demo
 from reput.store.compare import compare
 from tests.golden import store
-from tests.golden.store import ARCHIVE, FILTERED, MANIFEST, NAMES, GoldenError, describe, pack, unpack
+from tests.golden.store import (
+    ARCHIVE,
+    DUMP,
+    FILTERED,
+    MANIFEST,
+    NAMES,
+    ROCKSDB,
+    SETTINGS,
+    GoldenError,
+    describe,
+    pack,
+    read_dump,
+    unpack,
+)
 
 
-@pytest.mark.parametrize("name", [*NAMES, *FILTERED])
+@pytest.mark.parametrize("name", [*NAMES, *FILTERED, *ROCKSDB, *SETTINGS])
 def test_each_fixture_is_what_its_manifest_says(name: str, tmp_path: Path) -> None:
     golden = unpack(name, tmp_path)
     assert name.startswith(f"{golden.version}-")
@@ -35,7 +48,33 @@ def test_no_fixture_is_left_over() -> None:
     assert {path.name for path in store.DIRECTORY.iterdir() if (path / MANIFEST).exists()} == {
         *NAMES,
         *FILTERED,
+        *ROCKSDB,
+        *SETTINGS,
     }
+
+
+@pytest.mark.parametrize("name", ROCKSDB)
+def test_a_dump_has_what_its_store_counts(name: str, tmp_path: Path) -> None:
+    golden = unpack(name, tmp_path)
+    separate = golden.config.get("useSeparateStorePathForRocksdbCQ")
+    found = golden.dump()
+    queues = found.pop("consumequeue_rocksdb" if separate else "consumequeue")
+    assert set(found) == ({"rocksdbstore"} if golden.version == "5.5.0" else set())
+    indexed = sum(len(entries) for families in found.values() for entries in families.values())
+    assert bool(indexed) == bool(golden.config.get("indexRocksDBEnable"))
+    last: dict[bytes, tuple[int, int]] = {}
+    for key, value in queues["default"].items():
+        # len 01 topic 01 queueId 01 queueOffset; phyOffset size tagsCode storeTimestamp
+        topic_length, place = int.from_bytes(key[:4]), int.from_bytes(key[-8:])
+        assert (len(key), len(value)) == (19 + topic_length, 28)
+        queue = key[: 6 + topic_length] + b"max\x01" + key[-13:-9]
+        last[queue] = max(last.get(queue, (-1, -1)), (place, int.from_bytes(value[:8])))
+    offsets = queues["offset"]
+    checkpoint = offsets.pop(b"\0\0\0\x10\x01CHECKPOINT_TOPIC\x01max\x01\0\0\0\0")
+    log = golden.manifest["log"]
+    assert log["start"] < int.from_bytes(checkpoint) <= log["end"]
+    ends = {key: value for key, value in offsets.items() if key[6 + int.from_bytes(key[:4]) :][:3] == b"max"}
+    assert ends == {queue: place.to_bytes(8) + offset.to_bytes(8) for queue, (offset, place) in last.items()}
 
 
 @pytest.fixture
@@ -60,6 +99,18 @@ def test_a_cut_archive_fails(fixtures: Path, tmp_path: Path) -> None:
     archive.write_bytes(archive.read_bytes()[:-100])
     with pytest.raises(GoldenError, match="can't be read"):
         unpack("4.9.7-no-keys", tmp_path / "store")
+
+
+def test_a_missing_or_cut_dump_fails(fixtures: Path) -> None:
+    name = "5.3.3-rocksdb-tiny"
+    with pytest.raises(GoldenError, match=f"the dump of golden store {name} can't be read"):
+        read_dump(name)
+    shutil.copytree(Path(__file__).parent / name, fixtures.parent / name)
+    assert read_dump(name)["consumequeue"]["default"]
+    packed = fixtures.parent / name / DUMP
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(GoldenError, match=f"the dump of golden store {name} can't be read"):
+        read_dump(name)
 
 
 def test_a_changed_file_fails(fixtures: Path, tmp_path: Path) -> None:

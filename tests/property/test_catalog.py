@@ -79,7 +79,7 @@ def test_files_hold_what_a_slow_reader_finds(
         path, table = Path(directory, "segment"), Path(directory, "table")
         path.write_bytes(data.tobytes())
         part = Part(str(path), base, len(data), len(data), base, base + len(data), last=True)
-        writer = Writer(table, "token", bodies, locks=True)
+        writer = Writer(table, "token", bodies, locks=table)
         files = written(Adding(writer, SETTINGS, base + after)(part))
         expected = slow(part, base + after, bodies)
         by_day: dict[str | None, list[list[dict[str, Any]]]] = {}

@@ -24,6 +24,7 @@ from reput.broker.last_place import last_place
 from reput.broker.snapshot import take
 from reput.config.evidence import look
 from reput.config.java_properties import parse as parse_properties_file
+from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import DLedgerSettings, StoreSettings
 from reput.config.topics import batch_queue_topics, known_topics
 from reput.dump import index as dump_index
@@ -34,7 +35,7 @@ from reput.dump.places import queue_places
 from reput.errors import ReputError
 from reput.export.apart import Apart
 from reput.export.records import line_of, message_of
-from reput.format import commitlog, dledger, innerbatch, javastring, names, properties
+from reput.format import commitlog, dledger, innerbatch, javastring, names, properties, rocksdbconfig
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
@@ -59,6 +60,7 @@ from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from reput.verify.units import units_of
 from reput.watch.note import RunNote, TableNote
+from tests import rocksdbs
 from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike
 from tests.golden.store import unpack
@@ -157,6 +159,35 @@ def test_what_is_committed_is_known_or_refused(place: Path, checkpoint: bytes, l
     (place / "entries").write_bytes(log)
     answered(lambda: committed.committed_index(group))
     answered(lambda: committed.end_of([(str(place / "entries"), 500, len(log))], 2))
+
+
+SETTING = rocksdbconfig.encode_queue(rocksdbconfig.Table.OFFSETS, rocksdbconfig.QueueOf(b"g", b"t", 3))
+
+
+@settings(max_examples=examples(300))
+@given(any_of(SETTING))
+def test_settings_in_rocksdb_are_known_or_refused(data: bytes) -> None:
+    for parse in (
+        rocksdbconfig.parse_queue,
+        rocksdbconfig.parse_name,
+        rocksdbconfig.parse_offset,
+        rocksdbconfig.parse_version,
+        rocksdbconfig.parse_json,
+    ):
+        answered(lambda parse=parse: parse(data), ValueError)  # type: ignore[misc]
+
+
+@settings(max_examples=examples(15))
+@given(any_of(SETTING), any_of(rocksdbconfig.encode_json(b'{"counter":3}')))
+@example(rocksdbconfig.version_key(rocksdbconfig.Table.TOPICS), b"1")
+@example(rocksdbconfig.encode_name(rocksdbconfig.Table.TOPICS, b"t"), b"\x01[]")
+def test_a_database_of_settings_is_read_or_refused(place: Path, key: bytes, value: bytes) -> None:
+    shutil.rmtree(config := place / "config", ignore_errors=True)
+    for name, families in (("rdb", {"default": {key: value}}), ("topics", {"default": {key: value}})):
+        rocksdbs.write(config / name, families, flush=False)
+    for form in (Form.V2, Form.SEPARATE):
+        for kind in Kind:
+            answered(lambda form=form, kind=kind: kept(ConfigPlace(config, form), kind))  # type: ignore[misc]
 
 
 DUMPED = {

@@ -71,6 +71,10 @@ class Gateway:
             **changes,
         }
 
+    def put(self, path: Path, name: str, bucket: str = BUCKET) -> None:
+        """Put a file into a bucket."""
+        obstore.put(s3(self, bucket), name, path)
+
     def upload(self, directory: Path, prefix: str, bucket: str = BUCKET) -> str:
         """Put all files of a directory into a bucket; returns their URL."""
         (self.data / bucket).mkdir(exist_ok=True)
@@ -96,15 +100,19 @@ def s3(gateway: Gateway, bucket: str = BUCKET) -> S3Store:
 
 
 @contextmanager
-def gateway(work: Path) -> Iterator[Gateway]:
-    """Start a server on the loopback, and stop it at the end."""
+def gateway(work: Path, *options: str | Path) -> Iterator[Gateway]:
+    """Start a server on the loopback, and stop it at the end.
+
+    Args:
+        options: more words of its command line.
+    """
     (work / "data" / BUCKET).mkdir(parents=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with (work / "gateway.log").open("wb") as log:
         process = subprocess.Popen(
-            [program(), "--port", f"127.0.0.1:{port}", "--quiet", "posix", work / "data"],
+            [program(), "--port", f"127.0.0.1:{port}", "--quiet", *options, "posix", work / "data"],
             env={**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET},
             stdout=log,
             stderr=log,

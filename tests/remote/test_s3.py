@@ -80,7 +80,7 @@ def test_a_rebuild_of_each_kind(gateway: Gateway, name: str, tmp_path: Path) -> 
     conf = store.write_broker_conf(tmp_path / "broker.conf")
     for place, out in ((store.root, "here"), (opened(url, derived=False).root, "there")):
         settings = StoreSettings.load(place, conf, store.version)
-        selection = Selection(batch=frozenset(batch_queue_topics(settings.topics_json)))
+        selection = Selection(batch=frozenset(batch_queue_topics(settings.config)))
         rebuild_locally(Store(place, settings, selection), tmp_path / out, part_bytes=30_000)
     found = compare(tmp_path / "here", tmp_path / "there")
     assert found.differences == ()
@@ -502,3 +502,22 @@ def run_python(text: str, *words: object, env: dict[str, str]) -> Outcome:
         timeout=180,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("5.5.0-rocksdb-separate-path", "query --queue One:0 --at 0"),
+        ("5.5.0-rocksdb-settings-single", "lag --by queue"),
+    ],
+)
+def test_what_is_in_rocksdb_is_read(
+    gateway: Gateway, command: Command, tmp_path: Path, name: str, words: str
+) -> None:
+    store = unpack(name, tmp_path / name / "store")
+    url = gateway.upload(store.root, f"{tmp_path.name}/{name}/store")
+    verb, *more = words.split()
+    here, there = (command(verb, place, *more, *words_of(store, tmp_path)) for place in (store.root, url))
+    assert here.code in (0, 1), here.stderr
+    assert there.code == here.code, there.stderr
+    assert without_places(there.stdout, url) == without_places(here.stdout, store.root)

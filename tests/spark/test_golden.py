@@ -40,7 +40,9 @@ def settle(store: GoldenStore) -> Path:
         table = {topic: {"topicName": topic, "attributes": facts} for topic, facts in topics.items()}
         config = store.root / names.CONFIG / "topics.json"
         config.parent.mkdir(exist_ok=True)
-        config.write_text(json.dumps({"topicConfigTable": table}), encoding="utf-8")
+        # Without a counter, a broker whose settings are in RocksDB doesn't take it over.
+        text = json.dumps({"dataVersion": {"counter": 1}, "topicConfigTable": table})
+        config.write_text(text, encoding="utf-8")
     return store.write_broker_conf(store.root.parent / "broker.conf")
 
 

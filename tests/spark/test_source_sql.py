@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reput.errors import SettingsError
+from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.source import INDEX, NAME, QUEUES, read, register
 from reput.source.read_statistics import total
 from tests.golden.store import GoldenStore, unpack
@@ -149,3 +151,66 @@ def test_the_page_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.Captu
     assert orders.count() == 0
     assert re.search(r"\| *Orders\| *\d+\| *\d+\|", shown), shown
     assert total(report).rows == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["5.3.3-rocksdb-mixed", "5.5.0-rocksdb-separate-path", "5.5.0-rocksdb-light-only"]
+)
+def test_queues_in_rocksdb_are_the_same_table(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    store = unpack(name, tmp_path / "store")
+    store.write_broker_conf()
+    (dump,) = (found for place, found in store.dump().items() if place.startswith("consumequeue"))
+    expected, light = set(), "light-only" in name
+    for key, value in dump[rocksdbqueue.UNITS].items():
+        place, unit = rocksdbqueue.parse_unit_key(key), rocksdbqueue.parse_unit(value)
+        assert place is not None
+        assert unit is not None
+        if light and not place.topic.startswith(b"%LMQ%"):
+            continue  # in files, too, which come first
+        expected.add((place.topic.decode(), *place[1:], unit.position, unit.size, unit.tags, unit.timestamp))
+    queues = load(spark, store, QUEUES, partBytes=3_000)
+    columns = ("topic", "queueId", "queueOffset", "physicalOffset", "size", "tagsCode")
+    rows = queues.selectExpr(*columns, "unix_millis(storeTimestamp)", "kind").collect()
+    found = [tuple(row)[:7] for row in rows if row["topic"].startswith("%LMQ%") or not light]
+    assert (set(found), len(found)) == (expected, len(expected))
+    assert {row["kind"] for row in rows} == {"plain"}
+    if light:
+        assert any(not row["topic"].startswith("%LMQ%") for row in rows), "the others are in files"
+        return
+    topic, queue_id = next(iter(sorted(expected)))[:2]
+    some = queues.where(f"topic = '{topic}' AND queueId = {queue_id} AND queueOffset BETWEEN 1 AND 2")
+    assert some.count() == len([one for one in expected if one[:2] == (topic, queue_id) and 1 <= one[2] <= 2])
+
+
+def test_an_index_in_rocksdb_is_in_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    store = unpack("5.5.0-rocksdb-index", tmp_path / "store")
+    store.write_broker_conf()
+    entries = load(spark, store, INDEX)
+    keys = entries.where("file = 'rocksdbstore'")
+    expected = {}
+    for key, value in store.dump()[names.ROCKSDB_STORE][rocksdbindex.ENTRIES].items():
+        entry = rocksdbindex.parse_key(key)
+        words = None if entry is None else rocksdbindex.words_of(entry.middle)
+        if entry is not None and words is not None:
+            texts = tuple(None if one is None else one.decode() for one in words)
+            expected[*texts, entry.position] = rocksdbindex.parse_value(value)
+    columns = ("topic", "kind", "key", "uniqKey", "physicalOffset")
+    rows = keys.selectExpr(
+        *columns, "unix_millis(storeTimestamp)", "coalesce(ordinal, slot, keyHash, previous)"
+    )
+    found = [tuple(row) for row in rows.collect()]
+    assert {row[:5]: row[5] for row in found} == expected
+    assert (len(found), {row[6] for row in found}) == (len(expected), {None})
+    # Files have the same messages, by hashes.
+    assert entries.where("file != 'rocksdbstore' AND key IS NULL AND keyHash IS NOT NULL").count() > 0
+    times = sorted(str(time) for time in expected.values())
+    since = dt.datetime.fromtimestamp(int(times[500]) / 1000, dt.UTC)
+    some = read(
+        spark, store.root, ["topic", "storeTimestamp"], source=INDEX,
+        where=[("file", "=", "rocksdbstore"), ("storeTimestamp", ">=", since)],
+        brokerConf=str(store.root / "broker.conf"),
+    )  # fmt: skip
+    assert some.count() == sum(str(time) >= times[500] for time in expected.values())
+    nothing = [("file", "=", "rocksdbstore"), ("keyHash", "=", 5)]
+    conf = str(store.root / "broker.conf")
+    assert read(spark, store.root, ["topic"], source=INDEX, where=nothing, brokerConf=conf).count() == 0

@@ -28,7 +28,7 @@ from reput.format import (
     javastring,
     properties,
 )
-from tests.golden.store import GoldenStore, unpack
+from tests.golden.store import GoldenStore, read_dump, unpack
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -138,7 +138,23 @@ FORMAT_PAGES = (
 
 
 def test_every_format_has_a_page() -> None:
-    assert {path.name for path in FORMATS.glob("*.md")} == set(FORMAT_PAGES)
+    assert {path.name for path in FORMATS.glob("*.md")} == {*FORMAT_PAGES, "rocksdb.md"}
+
+
+def test_the_keys_and_values_on_the_page_of_rocksdb_are_the_real_stores() -> None:
+    text = (FORMATS / "rocksdb.md").read_text(encoding="utf-8")
+    blocks = [body for language, body in _BLOCK.findall(text) if language == "text"]
+    assert len(blocks) == 3
+    for body in blocks:
+        first, *lines = body.splitlines()
+        heading = re.fullmatch(r"# dump (\S+), (\S+) (\S+)", first)
+        assert heading, first
+        key, value = (
+            bytes.fromhex("".join(re.split(" {2,}", line.strip())[0] for line in lines if indented(line)))
+            for indented in (lambda line: line[0] != " ", lambda line: line[0] == " ")
+        )
+        name, directory, family = heading.groups()
+        assert read_dump(name)[directory][family][key] == value
 
 
 @pytest.mark.parametrize("page", FORMAT_PAGES)

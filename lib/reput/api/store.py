@@ -63,7 +63,9 @@ class Store:
         Raises:
             ReputError: there is no store, or it can't be read, or what was given contradicts itself.
         """
-        return StoreSettings.load(self._root, self.broker_conf, self.rocketmq_version, dledger=True)
+        return StoreSettings.load(
+            self._root, self.broker_conf, self.rocketmq_version, dledger=True, rocksdb=True
+        )
 
     def check(self) -> Check:
         """What would keep a broker from starting, and what is wrong to be seen without the log.
@@ -74,7 +76,7 @@ class Store:
         from reput.broker.snapshot import take
         from reput.recovery.check import check_snapshot
 
-        return check_snapshot(take(self._plain_settings()))
+        return check_snapshot(take(self._start_settings()))
 
     def plan(self, *, full: bool = False) -> Plan:
         """What a broker's start would do to the store, and lose.
@@ -88,7 +90,7 @@ class Store:
         from reput.broker.snapshot import take
         from reput.recovery.plan import MOST_READ, plan
 
-        return plan(take(self._plain_settings()), None if full else MOST_READ)
+        return plan(take(self._start_settings()), None if full else MOST_READ)
 
     def queues(self) -> list[QueueFacts]:
         """Every queue that has files, by topic and queue id: its min and max offset, files, last time.
@@ -247,8 +249,11 @@ class Store:
     def _root(self) -> Path:
         return here(self.path, derived=True)
 
-    def _plain_settings(self) -> StoreSettings:
-        return StoreSettings.load(self.path, self.broker_conf, self.rocketmq_version)
+    def _start_settings(self) -> StoreSettings:
+        """For what says itself where queues in RocksDB lie."""
+        return StoreSettings.load(
+            self.path, self.broker_conf, self.rocketmq_version, rocksdb=True, elsewhere=True
+        )
 
 
 def open(  # noqa: A001 - reput.open, as gzip.open

@@ -26,14 +26,15 @@ def begin(snapshot: Snapshot, queue_end: int) -> int:
 
     Args:
         snapshot: the store; it has segments.
-        queue_end: the greatest physical offset that a queue knows of, -1 if none does.
+        queue_end: the greatest physical offset that a queue knows of, -1 if none does; the checkpoint key of
+            queues in RocksDB.
 
     Raises:
         StoreError: a segment can't be read.
     """
     if snapshot.clean:
         return _after_a_stop(snapshot, queue_end)
-    return _after_a_crash(snapshot)
+    return _after_a_crash(snapshot, queue_end)
 
 
 def _after_a_stop(snapshot: Snapshot, queue_end: int) -> int:
@@ -59,12 +60,12 @@ def _after_a_stop(snapshot: Snapshot, queue_end: int) -> int:
             return last
 
 
-def _after_a_crash(snapshot: Snapshot) -> int:
+def _after_a_crash(snapshot: Snapshot, queue_end: int) -> int:
     files = snapshot.log.files
     left = snapshot.settings.recovery.most_segments
     limited = snapshot.settings.dialect.recovery.limits_segments
     for number in range(len(files) - 1, -1, -1):
-        if _matches(snapshot, files[number]):
+        if _matches(snapshot, files[number], queue_end):
             return number
         left -= 1
         if limited and left <= 0:
@@ -72,9 +73,12 @@ def _after_a_crash(snapshot: Snapshot) -> int:
     return 0
 
 
-def _matches(snapshot: Snapshot, segment: StoreFile) -> bool:
+def _matches(snapshot: Snapshot, segment: StoreFile, queue_end: int) -> bool:
     """``isMappedFileMatchedRecover`` after a crash."""
     checkpoint = snapshot.checkpoint
+    if snapshot.kept is not None:  # the checkpoint key alone counts, and no time
+        record = _first_record(snapshot, segment)
+        return record is not None and record[0] <= queue_end
     rule = snapshot.settings.dialect.recovery.crash_start
     if rule is CrashStart.TIMESTAMP:
         timestamp = _raw_timestamp(snapshot, segment)

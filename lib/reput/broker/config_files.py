@@ -2,7 +2,8 @@
 
 Source: ``ConfigManager.load``, ``BrokerController`` (rocketmq-all-4.9.7, 5.3.3): the backup of a file that
 can't be read, is missing or empty is tried. When the backup can't be read either, the broker doesn't start; a
-missing or empty one is no trouble.
+missing or empty one is no trouble. Of a RocksDB there is no backup: a broker whose database doesn't open, or
+holds what isn't its own, doesn't start.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from pathlib import Path
 
 from reput.broker.problem import Problem
 from reput.config.fastjson import parse
+from reput.config.kept import Form, Kind, kept
 from reput.config.settings import StoreSettings
+from reput.errors import SettingsError
 from reput.format import names
+from reput.rocksdb import is_database
 
 #: What a broker loads before or after its store, the same in 4.9.7 and 5.3.3.
 FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
@@ -29,8 +33,27 @@ _WITHOUT = {
 
 
 def config_problems(settings: StoreSettings) -> Iterator[Problem]:
-    """Files that keep the broker from starting, and those that it reads from their backup."""
-    for name in FILES:
+    """Files that keep the broker from starting, and those that it reads from their backup.
+
+    Raises:
+        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
+    """
+    place = settings.config
+    in_files = [name for name in FILES if place.form is Form.FILES or place.file_kind(name) is None]
+    for kind in Kind if place.form is not Form.FILES else ():
+        try:
+            kept(place, kind)
+        except SettingsError as error:
+            yield Problem(
+                kind="broken-config",
+                path=error.path or str(place.where(kind)),
+                expected=error.expected or "what a broker writes",
+                found=error.found or error.problem,
+                outcome=f"{error.problem}: the broker doesn't start",
+                next_step=error.next_step or "",
+                stops=True,
+            )
+    for name in in_files:
         path = settings.root / names.CONFIG / name
         backup = path.with_name(name + ".bak")
         is_there, broken = _look(path)
@@ -56,7 +79,13 @@ def missing_config(settings: StoreSettings) -> list[str]:
 
     That is no problem of a start, and right for a new broker.
     """
-    config = settings.root / names.CONFIG
+    config, place = settings.root / names.CONFIG, settings.config
+    if place.form is not Form.FILES:
+        return [
+            f"{names.CONFIG}/{place.database(kind).name}"
+            for kind in (Kind.TOPICS, Kind.OFFSETS)
+            if not is_database(place.database(kind))
+        ]
     return [
         f"{names.CONFIG}/{name}"
         for name in FILES[:2]

@@ -7,13 +7,14 @@ Source: ``MappedFileQueue.load``, ``MultiPathMappedFileQueue.load``, ``MappedFil
 from __future__ import annotations
 
 import mmap
+import os
 import re
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -297,6 +298,22 @@ class MappedFiles(Generic[_File]):
 def segment_at(segments: Sequence[StoreFile], size: int, offset: int) -> StoreFile | None:
     """The segment that spans a physical offset, of those that have ``size`` bytes each; None if missing."""
     return next((one for one in segments if one.base <= offset < one.base + size), None)
+
+
+def records_of(path: Path, kind: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:
+    """Whole records of a file, for reading: ``kind``[rows], rows <= count, from a byte offset on.
+
+    As ``numpy.fromfile``, which takes several times as long for a few of them.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(fd, count * kind.itemsize, offset)
+    finally:
+        os.close(fd)
+    return np.frombuffer(data, kind, len(data) // kind.itemsize)
 
 
 def mapped(path: Path, size: int) -> NDArray[np.uint8]:

@@ -14,6 +14,8 @@ from reput.store.reading import reading
 _WHAT = "this queue file"
 #: Physical offset and size, with which units of both kinds of queues begin.
 _HEAD = struct.Struct(">qi")
+#: Bytes that are read at once where so few are left to look at.
+_BLOCK = 4096
 
 
 def last_place(files: Sequence[StoreFile], file_size: int, unit_length: int) -> int:
@@ -45,10 +47,15 @@ def _last_head(descriptor: int, file_size: int, unit_length: int) -> tuple[int, 
     """Physical offset and size of a file's last unit; zeros without one."""
     low, high = 0, -(-_written(descriptor, file_size) // unit_length)
     last = 0, 0
+    block, begin = b"", -1
     while low < high:
         middle = (low + high) // 2
-        data = os.pread(descriptor, _HEAD.size, middle * unit_length)
-        place, size = _HEAD.unpack(data.ljust(_HEAD.size, b"\0"))
+        if begin < 0 and (high - low) * unit_length <= _BLOCK:
+            begin = low * unit_length
+            block = os.pread(descriptor, high * unit_length - begin, begin)
+        at = middle * unit_length
+        data = block[at - begin :] if begin >= 0 else os.pread(descriptor, _HEAD.size, at)
+        place, size = _HEAD.unpack(data[: _HEAD.size].ljust(_HEAD.size, b"\0"))
         if place >= 0 and size > 0:
             low, last = middle + 1, (place, size)
         else:

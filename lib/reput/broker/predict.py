@@ -7,7 +7,8 @@ compares the result with what the real stores do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,13 +22,16 @@ from reput.broker.index import IndexModel, IndexModelFile
 from reput.broker.problem import Problem, StartFailsError
 from reput.broker.queue import QueueModel
 from reput.broker.queue_ext import ExtModel
+from reput.broker.rocksdb_queues import RocksDBModel, units_of
 from reput.broker.snapshot import Queue, Snapshot
 from reput.broker.units import WalkedUnits, queue_of
 from reput.broker.walk import LogWalk, Walked, store_timestamp
 from reput.broker.written import last_written
-from reput.errors import UnsupportedError
+from reput.config.topics import known_topics
+from reput.errors import SettingsError, StoreError, UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
+from reput.rocksdb import Database
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.table import QueueTable
@@ -59,7 +63,8 @@ class Prediction:
         snapshot: the store before.
         problems: what keeps the broker from starting, in the order met; empty when it starts.
         began_at: the segment where the walk begins; None without segments.
-        queue_end: the greatest physical offset that a queue knew of before the walk, -1 if none did.
+        queue_end: the greatest physical offset that a queue knew of before the walk, -1 if none did; the
+            checkpoint key of queues in RocksDB, 0 without one.
         unread: physical offsets, half open, of a part of the log that the start walks or dispatches and that
             wasn't read, for it is too long; None as a rule. Else ``queues``, ``batch_queues``, ``index`` and
             ``checkpoint`` are empty, and ``log_end`` is the greatest offset that the log can end at.
@@ -71,6 +76,7 @@ class Prediction:
         cuts: what the log loses.
         queues: every plain queue.
         batch_queues: every batch queue.
+        rocksdb: the queues in RocksDB, where they are there alone; else None.
         index: the index.
         index_dropped: index files that a start after a crash deletes.
         checkpoint: what the broker holds in it once it runs.
@@ -93,6 +99,7 @@ class Prediction:
     cuts: list[LogCut] = field(default_factory=list)
     queues: dict[Queue, QueueModel] = field(default_factory=dict)
     batch_queues: dict[Queue, BatchModel] = field(default_factory=dict)
+    rocksdb: RocksDBModel | None = None
     index: IndexModel = field(default_factory=lambda: IndexModel((), 2))
     index_dropped: list[Path] = field(default_factory=list)
     checkpoint: StoreCheckpoint = field(default_factory=StoreCheckpoint)
@@ -104,6 +111,12 @@ class Prediction:
     def starts(self) -> bool:
         """Whether the broker starts."""
         return not self.problems
+
+    @property
+    def queue_count(self) -> int:
+        """How many queues there are, in whatever form."""
+        kept = 0 if self.rocksdb is None else len(self.rocksdb.queues)
+        return len(self.queues) + len(self.batch_queues) + kept
 
     @property
     def all_queues(self) -> dict[Queue, QueueModel | BatchModel]:
@@ -144,8 +157,17 @@ class _Start:
         self._result = result
         self._last_unit = -1  # physical offset of the last message that was given to a queue
         self._batch_topics = snapshot.settings.batch_topics()
+        self._rocksdb = None if snapshot.kept is None else RocksDBModel(snapshot.kept, self._batch_topics)
+        self._database: Database | None = None
+        result.rocksdb = self._rocksdb
 
     def run(self) -> None:
+        with ExitStack() as stack:
+            if self._rocksdb is not None and self._rocksdb.kept.exists and self._snapshot.clean:
+                self._database = stack.enter_context(units_of(self._rocksdb.kept.directory))
+            self._run()
+
+    def _run(self) -> None:
         result, snapshot = self._result, self._snapshot
         result.queues = {
             queue: self._new_queue(listing.files, snapshot.ext_queues.get(queue, Listing()).files)
@@ -170,6 +192,9 @@ class _Start:
                 queue.destroy()
         if result.unread is None and self._correct_min() and self._dispatch():
             self._correct_min()
+        if self._rocksdb is not None and result.unread is None and result.starts:
+            self._rocksdb.finish(max(result.log_start, 0), result.log_end, self._left)
+            result.units_added += self._rocksdb.added
         self._set_checkpoint()
 
     @property
@@ -200,7 +225,7 @@ class _Start:
         result, snapshot = self._result, self._snapshot
         number = begin(snapshot, result.queue_end)
         result.began_at = snapshot.log.files[number]
-        walk = LogWalk(self._settings, snapshot.log.files, snapshot.segment_size)
+        walk = self._walk(snapshot.log.files)
         last, end = last_written(snapshot)
         if self._is_too_much(result.began_at.base, end):
             result.unread = result.began_at.base, end
@@ -209,11 +234,52 @@ class _Start:
             return
         walked = walk.recover(number, self._take)
         result.recovered = walked
+        if self._rocksdb is not None:
+            if self._rocksdb.added:
+                self._rocksdb.dispatched_to(walked.end)
+            self._rocksdb.truncate(snapshot.log.files[0].base, walked.end, self._known())
         end = self._queue_end() if self._rules.cuts_by_new_end else result.queue_end
         if end >= walked.end:
             for queue in self._all_queues():
                 queue.truncate(walked.end)
         self._cut_log(walked.end)
+
+    def _walk(self, segments: Sequence[StoreFile]) -> LogWalk:
+        settings = self._settings
+        if self._rocksdb is not None:
+            # RocksDBConsumeQueueStore.dispatchLMQ asks for enableLmq alone, and takes names with a slash.
+            settings = replace(
+                settings,
+                enable_multi_dispatch=settings.rocksdb.lmq,
+                enable_lmq=settings.rocksdb.lmq,
+                dialect=replace(settings.dialect, lmq_rejects_slash=False),
+            )
+        return LogWalk(settings, segments, self._snapshot.segment_size)
+
+    def _known(self) -> Callable[[Queue], bool]:
+        """Whether the broker has a queue's topic in its settings; all where that isn't known."""
+        try:
+            topics = known_topics(self._settings.config)
+        except SettingsError:
+            topics = None
+        known = None if topics is None else frozenset(topics)
+        return lambda queue: known is None or queue[0] in known
+
+    def _meet(self, out: OutputArrays, table: QueueTable, up_to: int | None) -> None:
+        """Messages of queues in RocksDB that the walk goes through and doesn't dispatch."""
+        model, database = self._rocksdb, self._database
+        if model is None or model.unreadable is not None:
+            return
+        count = int(out.counts[output.UNITS])
+        rows = np.arange(count)
+        if up_to is not None:
+            rows = np.flatnonzero(out.unit_position[:count] <= up_to)
+        for queue, part in _by_queue(out, table, rows):
+            try:
+                model.meet(database, queue, out.unit_offset[part], out.unit_position[part])
+            except StoreError as error:
+                model.unreadable = error
+                return
 
     def _is_too_much(self, start: int, end: int) -> bool:
         """Whether reading on would pass what may be read; else it is taken off that."""
@@ -226,6 +292,15 @@ class _Start:
 
     def _take(self, out: OutputArrays, table: QueueTable) -> None:
         """What the recovery does with the records of its walk."""
+        if self._rocksdb is not None:
+            self._result.walked.add_keys(out)
+            if self._snapshot.clean:
+                self._meet(out, table, self._result.queue_end if self._rules.dispatches_after_clean else None)
+                if self._rules.dispatches_after_clean:
+                    self._give(out, table, self._result.queue_end)
+            else:
+                self._give(out, table)
+            return
         self._result.walked.add(out, table, self._batch_topics)
         for queue, part in self._batch_rows(out, table, np.arange(int(out.counts[output.UNITS]))):
             position = out.unit_position[part]
@@ -272,13 +347,15 @@ class _Start:
         if self._is_too_much(start, result.log_end):
             result.unread = start, result.log_end
             return False
-        walk = LogWalk(self._settings, result.segments, self._snapshot.segment_size)
+        walk = self._walk(result.segments)
         result.dispatched = walk.dispatch(start, result.log_end, self._give)
         if result.dispatched.stuck_at is not None:
             result.problems.append(_stuck(self._snapshot, result.dispatched.stuck_at))
         return result.starts
 
     def _queue_end(self) -> int:
+        if self._rocksdb is not None:
+            return self._rocksdb.checkpoint
         return max((queue.max_physical for queue in self._all_queues()), default=-1)
 
     def _give(
@@ -303,6 +380,11 @@ class _Start:
         count = int(out.counts[output.UNITS])
         rows = np.flatnonzero(out.unit_position[:count] > after)
         if not len(rows):
+            return
+        if self._rocksdb is not None:
+            for kept, part in _by_queue(out, table, rows):
+                self._rocksdb.give(kept, out.unit_offset[part], out.unit_position[part])
+            self._last_unit = int(out.unit_position[rows[-1]])
             return
         last = -1
         for key, part in self._batch_rows(out, table, rows):
@@ -379,6 +461,18 @@ class _Start:
                 confirmed = result.began_at.base
             values = replace(values, confirm_physical_offset=confirmed)
         result.checkpoint = values
+
+
+def _by_queue(
+    out: OutputArrays, table: QueueTable, rows: NDArray[np.int64]
+) -> Iterator[tuple[Queue, NDArray[np.int64]]]:
+    """The rows of each queue, in log order."""
+    numbers = out.unit_queue[rows]
+    order = np.argsort(numbers, kind="stable")
+    rows, numbers = rows[order], numbers[order]
+    for part in np.split(rows, np.flatnonzero(np.diff(numbers)) + 1):
+        if len(part):
+            yield queue_of(table, int(out.unit_queue[part[0]])), part
 
 
 def _stuck(snapshot: Snapshot, offset: int) -> Problem:

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped
+from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped, records_of
 from reput.broker.problem import Problem, StartFailsError
 from reput.broker.queue_ext import ExtModel
 from reput.caches import CACHED
@@ -313,7 +313,7 @@ class QueueModel(MappedFiles[QueueFile]):
         """Uint of a file as it will be: what is there, and what the broker writes over it."""
         units = np.zeros(count, UNIT)
         if file.path is not None:
-            found = np.fromfile(file.path, UNIT, count, offset=start * UNIT_LENGTH)
+            found = records_of(file.path, UNIT, count, start * UNIT_LENGTH)
             units[: len(found)] = found
         for position, patch in file.patches:
             at = position // UNIT_LENGTH - start

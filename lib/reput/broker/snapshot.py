@@ -16,12 +16,15 @@ from reput.broker.config_files import config_problems
 from reput.broker.files import Entry, Listing, gaps, in_order, listed, number
 from reput.broker.index import read_header
 from reput.broker.problem import Problem
+from reput.broker.rocksdb_queues import KeptQueues, read
+from reput.config.kept import Kind
 from reput.config.settings import StoreSettings
 from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
+from reput.rocksdb import CURRENT, is_database, traces
 from reput.store.lock import Holder, store_holder
 from reput.store.reading import check_store
 
@@ -70,6 +73,7 @@ class Snapshot:
         checkpoint_exists: there is one.
         index: index files in the order in which they are loaded.
         holder: who uses the store now.
+        kept: queues in RocksDB, where they are there alone; else None: one beside files isn't read.
         problems: what the broker stumbles over, in the order in which it does.
     """
 
@@ -85,6 +89,7 @@ class Snapshot:
     index: tuple[IndexEntry, ...]
     holder: Holder | None
     ext_queues: dict[Queue, Listing] = field(default_factory=dict)
+    kept: KeptQueues | None = None
     problems: list[Problem] = field(default_factory=list)
 
     @property
@@ -112,9 +117,11 @@ def take(settings: StoreSettings) -> Snapshot:
     rules = settings.dialect.recovery
     size, known = _segment_size(settings)
     log = listed(settings.commit_log_dirs, size, rules, "mappedFileSizeCommitLog")
-    queues = _queues(settings, names.CONSUME_QUEUE)
-    batch = _queues(settings, names.BATCH_CONSUME_QUEUE) if rules.switches_queue_types else {}
-    ext = _queues(settings, names.CONSUME_QUEUE_EXT) if settings.recovery.queue_ext else {}
+    in_files = settings.rocksdb.files
+    queues = _queues(settings, names.CONSUME_QUEUE) if in_files else {}
+    batch = _queues(settings, names.BATCH_CONSUME_QUEUE) if in_files and rules.switches_queue_types else {}
+    ext = _queues(settings, names.CONSUME_QUEUE_EXT) if in_files and settings.recovery.queue_ext else {}
+    kept, rocksdb_problems = _rocksdb(settings)
     index, index_problems = _index(settings)
     checkpoint = settings.root / names.CHECKPOINT
     stored, checkpoint_length = read_checkpoint(checkpoint)
@@ -131,6 +138,7 @@ def take(settings: StoreSettings) -> Snapshot:
         index=index,
         holder=store_holder(settings.root),
         ext_queues={queue: one for queue, one in ext.items() if queue in queues},  # as ConsumeQueue.load
+        kept=kept,
     )
     if not log.files and not _has_anything(snapshot):
         raise StoreError(
@@ -143,6 +151,7 @@ def take(settings: StoreSettings) -> Snapshot:
     met = [
         *_log_directory_problems(snapshot),
         *_no_directories(settings),
+        *rocksdb_problems,
         *log.problems,
         *gaps(log.files, size, "missing-segments"),
         *(problem for directory in names.QUEUES for problem in _queue_problems(snapshot, directory)),
@@ -185,7 +194,8 @@ def _one_for_one_cause(problems: list[Problem], settings: StoreSettings) -> list
 
 def _has_anything(snapshot: Snapshot) -> bool:
     root = snapshot.settings.root
-    derived = snapshot.queues or snapshot.batch_queues or snapshot.index or snapshot.checkpoint_exists
+    kept = snapshot.kept is not None and snapshot.kept.exists
+    derived = snapshot.queues or snapshot.batch_queues or snapshot.index or snapshot.checkpoint_exists or kept
     places = (*snapshot.settings.commit_log_dirs, root / names.CONFIG)
     return bool(derived) or not snapshot.clean or any(place.is_dir() for place in places)
 
@@ -203,7 +213,8 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
                 outcome="the broker starts without the segments that belong there",
                 next_step="Mount this directory, or mend storePathCommitLog in broker.conf.",
             )
-    if not snapshot.log.files and (snapshot.queues or snapshot.index or snapshot.checkpoint_exists):
+    kept = snapshot.kept is not None and snapshot.kept.ends
+    if not snapshot.log.files and (snapshot.queues or snapshot.index or snapshot.checkpoint_exists or kept):
         yield Problem(
             kind="no-log",
             path=str(directories[0]),
@@ -223,12 +234,17 @@ def _no_directories(settings: StoreSettings) -> Iterator[Problem]:
     """
     root = settings.root
     queues = [names.CONSUME_QUEUE]
-    if settings.dialect.recovery.switches_queue_types:
+    if not settings.rocksdb.files:
+        queues.clear()
+    elif settings.dialect.recovery.switches_queue_types:
         queues.append(names.BATCH_CONSUME_QUEUE)
     for name in queues:
         if _is_no_directory(root / name):
             yield _no_directory(root / name, f"finds no queue and can't write any: {_REFUSES}")
+        holds_rocksdb = traces(root / name)
         for topic in in_order(root / name):
+            if not topic.is_dir and holds_rocksdb:
+                continue
             if not topic.is_dir:
                 yield _no_directory(topic.path, f"can't write queues of a topic of this name: {_REFUSES}")
             for queue in in_order(topic.path):
@@ -238,6 +254,81 @@ def _no_directories(settings: StoreSettings) -> Iterator[Problem]:
                     )
     if settings.message_index_enable and _is_no_directory(root / names.INDEX):
         yield _no_directory(root / names.INDEX, f"finds no index file and can't write any: {_STAYS}")
+
+
+def _rocksdb(settings: StoreSettings) -> tuple[KeptQueues | None, list[Problem]]:
+    """Queues in RocksDB, and what is wrong about where they are.
+
+    Source: ``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3; 5.5.0 by its bytecode), and what both do.
+    """
+    used, alone = settings.rocksdb.queues, not settings.rocksdb.files
+    problems = list(_other_forms(settings))
+    if used is None:
+        return None, problems
+    directory = settings.root / used
+    kept = KeptQueues(directory)
+    if traces(directory):
+        try:
+            kept = read(directory)
+        except StoreError as error:
+            problems.append(_broken_rocksdb(settings, error, directory))
+    return (kept if alone else None), problems
+
+
+def _broken_rocksdb(settings: StoreSettings, error: StoreError, directory: Path) -> Problem:
+    rebuild = settings.command("rebuild", "--in-place")
+    return Problem(
+        kind="broken-rocksdb",
+        path=str(error.path or directory),
+        expected=str(error.expected or "a RocksDB that opens"),
+        found=str(error.found or error.problem),
+        outcome=f"{error.problem}: the broker doesn't start",
+        next_step=f"Bring the whole directory back from a copy, or let `{rebuild}` derive it from the log.",
+        stops=True,
+    )
+
+
+def _other_forms(settings: StoreSettings) -> Iterator[Problem]:
+    """Queues that are there in a form, or at a place, that the broker doesn't use."""
+    used, root = settings.rocksdb.queues, settings.root
+    asks_both = "useSeparateStorePathForRocksdbCQ" not in settings.dialect.unknown_settings
+    places = (names.CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB)
+    for name in places:
+        if name == used or not is_database(root / name):
+            continue
+        if used is None:
+            expected = "consume queue files alone, by storeType"
+            outcome = "the broker leaves it alone, and makes files of what its walk reads"
+        elif not asks_both:
+            expected, outcome = f"a RocksDB in {used}/", "the broker leaves it alone"
+        else:
+            expected = f"a RocksDB in {used}/ alone, by useSeparateStorePathForRocksdbCQ"
+            outcome = "the broker doesn't start with one here"
+        yield Problem(
+            kind="rocksdb-elsewhere",
+            path=str(root / name / CURRENT),
+            expected=expected,
+            found="a RocksDB",
+            outcome=outcome,
+            next_step="Give the broker's own broker.conf. If this is it, mend it: storeType and "
+            "useSeparateStorePathForRocksdbCQ have to say where the queues are; or move away what is old.",
+            stops=used is not None and asks_both,
+        )
+    if not settings.rocksdb.files and next(_topic_directories(root / names.CONSUME_QUEUE), None) is not None:
+        yield Problem(
+            kind="unused-queue-files",
+            path=str(root / names.CONSUME_QUEUE),
+            expected="queues in RocksDB alone, by storeType",
+            found="directories of consume queue files",
+            outcome="the broker doesn't read them",
+            next_step="If they aren't old, mend storeType in broker.conf; else take them away.",
+        )
+
+
+def _topic_directories(directory: Path) -> Iterator[Path]:
+    for topic in in_order(directory):
+        if topic.is_dir and any(queue.is_dir for queue in in_order(topic.path)):
+            yield topic.path
 
 
 def _is_no_directory(path: Path) -> bool:
@@ -293,7 +384,7 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
     if not settings.dialect.recovery.switches_queue_types:
         return
     try:
-        batch = batch_queue_topics(settings.topics_json)
+        batch = batch_queue_topics(settings.config)
     except SettingsError:
         return  # said of the file itself
     for queues, directory, wrong in (
@@ -305,7 +396,7 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
                 yield Problem(
                     kind="queue-type",
                     path=str(settings.root / directory / topic),
-                    expected=f"queues of the type that {settings.topics_json} says",
+                    expected=f"queues of the type that {settings.config.where(Kind.TOPICS)} says",
                     found=f"{'plain' if wrong else 'batch'} queues",
                     outcome="the broker doesn't start",
                     next_step="Set queue.type of the topic to what its files are, or move them elsewhere.",

@@ -47,13 +47,17 @@ class WalkedUnits:
         self._batches: dict[Queue, list[NDArray[np.int64]]] = {}
         self._keyed: list[NDArray[np.int64]] = []
 
+    def add_keys(self, out: OutputArrays) -> None:
+        """Take a scan's index rows alone; 8 bytes each are kept."""
+        self._keyed.append(out.row_position[: out.counts[output.ROWS]].copy())
+
     def add(self, out: OutputArrays, table: QueueTable, left_out: frozenset[str] = frozenset()) -> None:
         """Take a scan's units and index rows; 16 and 8 bytes each are kept.
 
         Args:
             left_out: topics whose units aren't taken, for their queues are batch queues.
         """
-        self._keyed.append(out.row_position[: out.counts[output.ROWS]].copy())
+        self.add_keys(out)
         count = int(out.counts[output.UNITS])
         order = np.argsort(out.unit_queue[:count], kind="stable")
         numbers = out.unit_queue[:count][order]

@@ -163,7 +163,7 @@ def place(
         return result
     if committed_first == committed_next and not last_is_lone_zero(committed_next, committed_shift):
         ahead = int(offset[0]) - committed_next
-        if ahead and ahead != committed_shift and _broken(breaks, committed_end, int(position[0])):
+        if ahead and ahead != committed_shift and is_broken(breaks, committed_end, int(position[0])):
             result = place(offset, position, size, breaks=breaks)
             result.restarted = True
             return result
@@ -186,7 +186,7 @@ def place(
         if result.first is None:
             here = int(position[row])
             result.first = queue_offset
-            if from_zero and 0 < queue_offset <= here // MIN_RECORD_LENGTH and _broken(breaks, 0, here):
+            if from_zero and 0 < queue_offset <= here // MIN_RECORD_LENGTH and is_broken(breaks, 0, here):
                 result.first = 0
                 result.oddities.append(Oddity("missing-queue-offsets", row, 0, 0, queue_offset))
                 result.fills.append((0, queue_offset, row))
@@ -211,7 +211,7 @@ def place(
         elif queue_offset > due:
             here = int(position[row])
             goes_on = number == 0 and 0 < committed_shift == queue_offset - due
-            broken = _broken(breaks, placed_end, here)
+            broken = is_broken(breaks, placed_end, here)
             if broken and not goes_on and queue_offset - due <= (here - placed_end) // MIN_RECORD_LENGTH:
                 missing = queue_offset - due
                 result.oddities.append(
@@ -229,6 +229,6 @@ def place(
     return result
 
 
-def _broken(breaks: Sequence[int], end: int, position: int) -> bool:
+def is_broken(breaks: Sequence[int], end: int, position: int) -> bool:
     """Whether messages may be missing between the end of one and the place of the next."""
     return bisect_left(breaks, end) < bisect_right(breaks, position)

@@ -8,27 +8,24 @@ came to name, and removed.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from pathlib import Path
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
+from reput.catalog.hold import Hold, hold_of
 from reput.catalog.options import CatalogOptions
 from reput.catalog.rows import Adding, Merging, Writer, schema
 from reput.catalog.standing import Standing
 from reput.catalog.table import File, Table, Written
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError, ReputError, SegmentGoneError, StoreInUseError
-from reput.format import names
+from reput.errors import OutputError, RemoteStoreError, ReputError, SegmentGoneError, StoreInUseError
 from reput.log.parts import batch_end, cut, next_place
 from reput.log.segments import CommitLog, discover
 from reput.replay.part_result import witnessed
 from reput.replay.runner import in_waves
 from reput.scan.rules import Part
-from reput.store import files
-from reput.store.lock import OutputLock, is_broker_running
+from reput.store.lock import is_broker_running
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from reput.spark.runner import SparkRunner
 
 _LOG = logging.getLogger(__name__)
-_MARK = "catalog-files"
 #: How long the end of a live log is given to settle.
 _SETTLE_SECONDS = 2.5
 #: Bytes of log that are worth a task. A larger part needs less of its segment before it passed over.
@@ -53,6 +49,7 @@ class Appending:
     Args:
         table: as it is before the first commit.
         listener: gets the bytes of log that were read, the messages that were found, and the bytes in all.
+        hold: the right to write this store's messages; None for one that is held without it.
 
     Attributes:
         commits: that added to it.
@@ -65,6 +62,7 @@ class Appending:
         settings: StoreSettings,
         table: Table,
         listener: Callable[[int, int, int], None] = lambda *_: None,
+        hold: Hold | None = None,
     ) -> None:
         self.commits = 0
         self.expired = 0
@@ -72,8 +70,8 @@ class Appending:
         self._settings = settings
         self._table = table
         self._listener = listener
+        self._hold = hold_of(table) if hold is None else hold
         self._read = self._messages = 0
-        self._token = ""
 
     def append(self, start_spark: Callable[[], SparkSession], standing: Standing, end: int | None) -> None:
         """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
@@ -104,7 +102,7 @@ class Appending:
                 self._check_alone()
                 # Else somebody has deleted rows meanwhile, which would come back.
                 if self._table.is_plain and self._table.has(group):
-                    self._table.replace(group, result)
+                    self._table.replace(group, result, self._hold.check)
                     yield group
 
     def _log(self, begin: int, end: int | None) -> tuple[CommitLog, int]:
@@ -146,6 +144,7 @@ class Appending:
         self._read += part.end - part.start
         self._messages += sum(file.rows for file in written)
         self._listener(self._read, self._messages, total)
+        self._hold.beat()
         return written
 
     def _commit(self, written: list[Written], end: int) -> None:
@@ -154,27 +153,20 @@ class Appending:
         cursor = self._table.cursor
         if not written and cursor is not None and end <= cursor:
             return  # only the record that the run began with
-        self._table.append(written, end, schema(bodies=self._options.bodies))
+        many = self._table.broker is not None
+        self._table.append(written, end, schema(bodies=self._options.bodies, many=many), self._hold.check)
         self.commits += 1
 
     def _check_alone(self) -> None:
-        # On another host, where locks don't meet, a run has taken this one for dead, and removed its files.
-        mark = _mark(self._options.table)
-        if not mark.exists() or mark.read_text(encoding="utf-8") != self._token:
-            raise OutputError(
-                "another run writes to the table",
-                path=self._options.table,
-                expected=f"{mark.name} as this run left it",
-                found="another one's" if mark.exists() else "none",
-                next_step="Let one run at a time write to it, and run the same command again",
-            )
         expected = self._table.cursor
         self._table.refresh()
+        # After the look at the table: see reput.catalog.hold.
+        self._hold.check()
         found = self._table.cursor
         if found != expected:
             raise OutputError(
                 "another run has written to the table meanwhile",
-                path=self._options.table,
+                path=self._table.url,
                 expected=f"messages up to {expected}",
                 found=f"up to {found}",
                 next_step="Run the same command again when no other runs",
@@ -185,46 +177,26 @@ class Appending:
         """A runner for tasks, and what they write with; then remove the files that no commit names."""
         from reput.spark.runner import SparkRunner
 
-        table = self._options.table
+        table = self._table
         runner = SparkRunner(spark.sparkContext)
-        remove_unnamed(self._table)
-        token = secrets.token_hex(8)
-        files.write_atomically(_mark(table), token.encode())
-        self._token = token
+        token = self._hold.begin()
         try:
-            with runner.shared(table, None, ()):
-                yield runner, Writer(table, token, self._options.bodies, locks=runner.is_local)
+            with nullcontext() if table.is_remote else runner.shared(table.path, None, ()):
+                yield (
+                    runner,
+                    Writer(
+                        table.path,
+                        token,
+                        self._options.bodies,
+                        locks=self._hold.locks if runner.is_local else None,
+                        directory="" if table.broker is None else table.broker.directory,
+                        url=table.url if table.is_remote else None,
+                    ),
+                )
         finally:
-            with suppress(OutputError, StoreInUseError):  # else the next run does it
-                self._table.refresh()
-                remove_unnamed(self._table, _LATE_SECONDS)
-
-
-def remove_unnamed(table: Table, wait_seconds: float = 10.0) -> None:
-    """Remove the files of a run that no commit came to name.
-
-    Args:
-        table: its newest version.
-        wait_seconds: how long tasks that still write may take to end.
-
-    Raises:
-        OutputError: they can't be removed.
-        StoreInUseError: tasks still write.
-    """
-    mark = _mark(table.path)
-    try:
-        token = mark.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return
-    named = {file.path for file in table.files()}
-    with OutputLock(table.path).exclusive(wait_seconds):
-        found = table.path.glob(f"*=*/*-{token}-*") if token.isalnum() else ()
-        files.remove_files(path for path in found if str(path.relative_to(table.path)) not in named)
-        files.remove_files([mark])
-
-
-def _mark(table: Path) -> Path:
-    return table / names.REPUT / _MARK
+            with suppress(OutputError, RemoteStoreError, StoreInUseError):  # else the next run does it
+                table.refresh()
+                self._hold.clean(_LATE_SECONDS)
 
 
 def _results(

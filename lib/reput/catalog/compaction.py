@@ -1,4 +1,4 @@
-"""Which of a table's files are to be merged.
+"""Which of a table's files are to be merged, and which are older than the table is to keep.
 
 A file's rows are in order from the first, so that only many small files are worth writing anew: those that a
 run adds every few minutes. Larger ones are left as they are. A row is thus written a few times, whatever a
@@ -8,7 +8,7 @@ day gets, and a run merges about as much as has come since the last merge.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 from reput.catalog.table import File
 
@@ -54,3 +54,29 @@ def due(live: Iterable[File], today: date | None = None) -> Iterator[list[File]]
                 merged = []
             merged.append(file)
         yield from [merged] if len(merged) > 1 else []
+
+
+def outdated(live: Iterable[File], days: int, newest: date | None, today: date | None = None) -> list[File]:
+    """The files of days that a table shall not keep any more.
+
+    Messages without a day are kept, and so is the file with a store's last message: without it nobody could
+    tell whether the log is still the one that the table holds.
+
+    Args:
+        live: a store's files.
+        days: before today, that are kept; before the day after ``newest``, if that is earlier. Else a clock
+            that is ahead would empty the table.
+        newest: day that the table has messages of, whoever's; None without any.
+        today: in UTC; None for what the clock says.
+    """
+    files = list(live)
+    today = datetime.now(UTC).date() if today is None else today
+    if newest is not None:
+        today = min(today, newest + timedelta(days=1))
+    first = today - timedelta(days=days)
+    last = max((file.last for file in files if file.last is not None), default=None)
+    return [
+        file
+        for file in files
+        if file.day is not None and file.day < first and file.last is not None and file.last != last
+    ]

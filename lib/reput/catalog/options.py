@@ -13,13 +13,17 @@ class CatalogOptions:
     """What to catalog.
 
     Attributes:
-        table: the Delta table's directory, on a file system that all see; made when missing.
+        table: the Delta table's directory, on a file system that all see, or the URL of one in an object
+            store; made when missing.
         broker_conf: the broker's file, None for what the store shows.
         rocketmq_version: the release that wrote the store, None for the one that the store shows.
         bodies: the table has bodies, too.
         max_bytes_per_trigger: log bytes in one commit.
         optimize: merge small files.
         allow_gap: continue although the table's last message has expired from the log.
+        many: a new table is one of many stores; a table in an object store always is.
+        cluster, broker: whose store it is, in such a table; None for what broker.conf says.
+        retain_days: in such a table, take out this store's messages of days before so many; None keeps all.
     """
 
     store: Path
@@ -30,6 +34,10 @@ class CatalogOptions:
     max_bytes_per_trigger: int = 1 << 30
     optimize: bool = True
     allow_gap: bool = False
+    many: bool = False
+    cluster: str | None = None
+    broker: str | None = None
+    retain_days: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +45,18 @@ class Cataloged:
     """What a run did.
 
     Attributes:
-        table: its directory.
+        table: its directory or URL.
+        cluster, broker: whose messages these are, in a table of many stores; None in one of one store.
         start, end: half-open range of physical offsets that this run went over.
         expired: bytes of log that the broker had deleted before they were read.
         removed: messages taken back, because the log went back before them.
         removed_after: the versions of the table that have them still: one each time that it stepped back.
         added: messages that it put into the table.
-        messages: how many the table holds.
+        messages: how many of this store the table holds.
         commits: that it made, without those of stepping back and merging.
         clustered: days whose small files it merged, as ``YYYY-MM-DD``.
+        retired: messages that it took out, because their days are over for the table.
+        vacuumed: files that it removed, which had been taken out of the table a week before.
         seconds: that it took.
         basis: what the settings rest on.
     """
@@ -62,6 +73,10 @@ class Cataloged:
     clustered: tuple[str, ...]
     seconds: float
     basis: Basis = field(default_factory=Basis)
+    cluster: str | None = None
+    broker: str | None = None
+    retired: int = 0
+    vacuumed: int = 0
 
     def then(self, later: Cataloged) -> Cataloged:
         """This run and a later one as one."""

@@ -20,9 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from reput.catalog.broker import BROKER, CLUSTER
 from reput.catalog.table import BODY, DAY, File, Written
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError
+from reput.remote.objects import objects
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.columns import MESSAGE_COLUMNS, arrow_schema
@@ -52,13 +54,19 @@ _LONGEST_STATISTIC = 256
 
 
 def columns(*, bodies: bool) -> tuple[str, ...]:
-    """The table's columns without the day."""
+    """The columns in a table's files: without those by which it is partitioned."""
     return tuple(name for name in MESSAGE_COLUMNS if bodies or name != BODY)
 
 
-def schema(*, bodies: bool) -> pa.Schema:
-    """The columns of a new table."""
-    return arrow_schema(columns(bodies=bodies), MESSAGE_COLUMNS).append(pa.field(DAY, pa.date32()))
+def schema(*, bodies: bool, many: bool = False) -> pa.Schema:
+    """The columns of a new table.
+
+    Args:
+        many: of many stores.
+    """
+    found = arrow_schema(columns(bodies=bodies), MESSAGE_COLUMNS).append(pa.field(DAY, pa.date32()))
+    whose = [pa.field(name, pa.string()) for name in (CLUSTER, BROKER)] if many else []
+    return pa.schema([*whose, *found])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +77,24 @@ class Writer:
         table: the table's directory.
         token: is in the name of every file, so that those which no commit came to name are found.
         bodies: whether the table has them.
-        locks: tasks hold the table's lock for tasks; hosts' locks may not meet.
+        locks: the directory with the lock for tasks, which they hold; None where hosts' locks may not meet.
+        directory: where a store's days lie, relative to the table; empty for the table itself.
+        url: of a table in an object store; None for one in a directory.
     """
 
     table: Path
     token: str
     bodies: bool
-    locks: bool
+    locks: Path | None
+    directory: str = ""
+    url: str | None = None
 
     def guarded(self, work: Iterable[Written]) -> list[Written] | ReputError:
         """Do some of this writer's work."""
         try:
-            if not self.locks:
+            if self.locks is None:
                 return list(work)
-            with OutputLock(self.table).shared():
+            with OutputLock(self.locks).shared():
                 return list(work)
         except ReputError as error:
             return error
@@ -91,7 +103,7 @@ class Writer:
         except pa.ArrowException as error:
             return OutputError(
                 "a file of the table isn't what it was",
-                path=self.table,
+                path=self.url or self.table,
                 found=str(error).partition("\n")[0],
                 next_step="Restore it to an earlier version, or begin another one in another directory",
             )
@@ -103,35 +115,67 @@ class Writer:
             directory: of a day, relative to the table.
             rows: at least one.
         """
-        place = self.table / directory
-        files.make_dirs(place)
-        name = f"part-{self.token}-{secrets.token_hex(8)}.parquet"
-        found: list[Any] = []
-        with files.reporting("can't write the file", place / name):
-            with_statistics = [name for name in rows.column_names if name not in _WITHOUT_STATISTICS]
-            pq.write_table(
-                rows,
-                place / name,
-                row_group_size=_ROWS_IN_GROUP,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=list(_FEW_VALUES),
-                write_statistics=with_statistics,
-                write_page_index=True,
-                store_schema=False,
-                metadata_collector=found,
-            )
-            files.fsync_path(place / name)
-            size = (place / name).stat().st_size
-        files.fsync_dir(place)
-        day = directory.partition("=")[2]
+        name = f"{directory}/part-{self.token}-{secrets.token_hex(8)}.parquet"
+        if self.url is None:
+            place = self.table / name
+            files.make_dirs(place.parent)
+            with files.reporting("can't write the file", place):
+                footer = _write(rows, place)
+                files.fsync_path(place)
+                size = place.stat().st_size
+            files.fsync_dir(place.parent)
+        else:
+            made = pa.BufferOutputStream()
+            footer = _write(rows, made)
+            data = made.getvalue()
+            objects(self.url).put(name, memoryview(data).cast("B"))
+            size = data.size
+        day = directory.rpartition("=")[2]
         return Written(
-            path=f"{directory}/{name}",
+            path=name,
             day=None if day == _NO_DAY else day,
             size=size,
             rows=rows.num_rows,
-            statistics=json.dumps(_statistics(found[0])),
+            statistics=json.dumps(_statistics(footer)),
         )
+
+    def read(self, path: str, columns_: list[str]) -> pa.Table:
+        """Columns of one of the table's files.
+
+        Args:
+            path: relative to the table.
+        """
+        place: Any = self.table / path
+        if self.url is not None:
+            found = objects(self.url).get(path)
+            if found is None:
+                raise OutputError(
+                    "a file of the table is gone",
+                    path=f"{self.url}/{path}",
+                    next_step="Run the same command again; else restore the table to an earlier version",
+                )
+            place = pa.BufferReader(found.data)
+        with files.reporting("can't read the file", self.table / path):
+            # Spark writes times as INT96, without a zone.
+            return pq.ParquetFile(place, coerce_int96_timestamp_unit="us").read(columns=columns_)
+
+
+def _write(rows: pa.Table, place: Any) -> Any:
+    """Write a file, or its bytes; returns its footer."""
+    found: list[Any] = []
+    pq.write_table(
+        rows,
+        place,
+        row_group_size=_ROWS_IN_GROUP,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=list(_FEW_VALUES),
+        write_statistics=[name for name in rows.column_names if name not in _WITHOUT_STATISTICS],
+        write_page_index=True,
+        store_schema=False,
+        metadata_collector=found,
+    )
+    return found[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +206,9 @@ class Adding:
             seen=part.witness,
             by_queue=(MOST_ROWS, MOST_BYTES[bodies]),
         ):
-            for directory, of_day in _by_day(pa.Table.from_batches([rows])):
-                yield self.writer.write(directory, of_day)
+            for day, of_day in _by_day(pa.Table.from_batches([rows])):
+                below = self.writer.directory
+                yield self.writer.write(f"{below}/{day}" if below else day, of_day)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +225,7 @@ class Merging:
         wanted = arrow_schema(columns(bodies=self.writer.bodies), MESSAGE_COLUMNS)
         tables = []
         for file in merged:
-            with files.reporting("can't read the file", self.writer.table / file.path):
-                # Spark writes times as INT96, without a zone.
-                rows = pq.ParquetFile(self.writer.table / file.path, coerce_int96_timestamp_unit="us").read(
-                    columns=wanted.names
-                )
+            rows = self.writer.read(file.path, wanted.names)
             tables.append(rows.select(wanted.names).cast(wanted))
         rows = pa.concat_tables(tables).combine_chunks()
         order = pc.sort_indices(rows, [(name, "ascending") for name in _ORDER])

@@ -11,18 +11,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from reput.catalog.appending import Appending, remove_unnamed
-from reput.catalog.compaction import due
+from reput.catalog.appending import Appending
+from reput.catalog.broker import BROKER, CLUSTER, Broker, broker_of
+from reput.catalog.compaction import due, outdated
+from reput.catalog.hold import hold_of
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.standing import Standing, stand
 from reput.catalog.table import BODY, DAY, Table
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError, SegmentGoneError, SettingsError, StoreInUseError
+from reput.errors import OutputError, SegmentGoneError, SettingsError, UnsupportedError
 from reput.format import dledger
 from reput.log.segments import CommitLog, discover
+from reput.remote import remote_store, with_urls
+from reput.remote.place import HDFS, is_url, url_of
 from reput.store import files
-from reput.store.lock import OutputLock
 from reput.store.outside import check_outside, lies_in
 from reput.store.reading import check_store
 
@@ -54,7 +57,7 @@ def catalog(
     Raises:
         ReputError: as :class:`Catalog` and :meth:`Catalog.advance` say.
     """
-    one = Catalog(options, listener=listener)
+    one = Catalog(options, listener=listener, either=True)
     one.find_log()  # before there is a directory for the table
     with one:
         return one.advance(start_spark)
@@ -66,12 +69,12 @@ class _Known:
 
     Attributes:
         standing: that.
-        version: the table's.
+        state: the table's.
         log: what the segments' files looked like before the two were compared.
     """
 
     standing: Standing
-    version: int
+    state: tuple[int | None, frozenset[str]]
     log: tuple[tuple[int, ...], ...]
 
 
@@ -82,6 +85,7 @@ class Catalog:
         is_told: whoever brings it up to date calls :meth:`went_back` when the log did. Table and log are then
             compared once, and not each time that the log was written to meanwhile.
         listener: gets the bytes of log that were read, the messages that were found, and the bytes in all.
+        either: the table may be one of many stores; else that is refused.
 
     Raises:
         SettingsError: the table has bodies and they weren't asked for, or the other way round; broker.conf
@@ -98,14 +102,16 @@ class Catalog:
         *,
         is_told: bool = False,
         listener: Callable[[int, int, int], None] = lambda *_: None,
+        either: bool = False,
     ) -> None:
         self._options = options
         self._listener = listener
         self._is_told = is_told
+        self._either = either
         self._known: _Known | None = None
         self._begin = 0
         self._settings = StoreSettings.load(
-            options.store, options.broker_conf, options.rocketmq_version, dledger=True
+            options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
         )
         _check_place(options.table, self._settings)
         self._stack = ExitStack()
@@ -114,22 +120,17 @@ class Catalog:
 
     def __enter__(self) -> Self:
         options = self._options
-        files.make_dirs(options.table)
+        broker = self.broker()
         with ExitStack() as stack:
-            try:
-                stack.enter_context(OutputLock(options.table))
-            except StoreInUseError as error:
-                raise StoreInUseError(
-                    "another run writes to the table",
-                    path=options.table,
-                    found=error.found,
-                    next_step="Wait until it has ended; a tail keeps its table until it is stopped",
-                ) from None
-            self._table = Table(options.table)
+            if not is_url(options.table):
+                files.make_dirs(options.table)
+            self._table = Table(options.table, broker)
+            self._hold = stack.enter_context(hold_of(self._table))
+            self._table.refresh()
             if self._table.columns and (BODY in self._table.columns) != options.bodies:
                 raise SettingsError(
                     "the table was begun otherwise",
-                    path=options.table,
+                    path=self._table.url,
                     expected="bodies" if BODY in self._table.columns else "no bodies",
                     found="bodies" if options.bodies else "no bodies",
                     next_step="Run it as it was begun, or take another directory",
@@ -137,10 +138,45 @@ class Catalog:
             self._stack = stack.pop_all()
         return self
 
+    def broker(self) -> Broker | None:
+        """Whose store it is, for a table of many; None for one of one store.
+
+        Raises:
+            SettingsError: nothing proves it, or the table is one of one store and more was asked for.
+            OutputError: the table can't be read.
+            UnsupportedError: the table is one of many stores, and this run can't write to such a one.
+        """
+        options = self._options
+        is_many = Table(options.table, either=True).is_many
+        if is_many and not self._either:
+            raise UnsupportedError(
+                "the table is one of many stores",
+                path=options.table,
+                expected="one of this store",
+                next_step="Run `reput catalog` by itself for it, or take another directory",
+            )
+        asked = {
+            "--cluster": options.cluster is not None,
+            "--broker": options.broker is not None,
+            "several stores": options.many,
+            "--retain": options.retain_days is not None,
+        }
+        if is_many is None:
+            is_many = is_url(options.table) or any(asked.values())
+        elif not is_many and any(asked.values()):
+            raise SettingsError(
+                "the table is one of one store, without the columns cluster and broker",
+                path=options.table,
+                expected="a table of many stores, or a new one",
+                found=f"{', '.join(name for name, given in asked.items() if given)} given",
+                next_step="Begin another table: it takes all that the logs still have",
+            )
+        return broker_of(self._settings, options.cluster, options.broker) if is_many else None
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._stack.__exit__(kind, error, trace)
 
     def find_log(self) -> None:
         """See that there is a log.
@@ -201,7 +237,8 @@ class Catalog:
 
         began = time.monotonic()
         self._table.refresh()
-        remove_unnamed(self._table)  # before a step back: what that takes out is kept
+        # Before a step back: what that takes out is kept.
+        self._hold.clean()
         told = len(self._gone_from)
         # Forgotten first: after a failure, table and log are compared.
         known, self._known = self._known, None
@@ -221,26 +258,33 @@ class Catalog:
         end = None if committed is None else committed()
         if end is not None and most is not None:
             end = min(end, start + most)
-        run = Appending(self._options, self._settings, self._table, self._listener)
+        run = Appending(self._options, self._settings, self._table, self._listener, self._hold)
         with converting_spark_errors(self._options.table):
             if end is None or cursor is None or cursor < end:
                 run.append(start_spark, standing, end)
+            added = self._messages() - before
+            retired = self._retire()
             clustered = self._cluster(run, start_spark) if self._options.optimize else ()
-        self._table.refresh()
-        messages = self._table.messages
+        vacuumed = self._table.vacuum() if self._options.retain_days is not None else 0
+        messages = self._messages()
         after = self._next(standing) if run.commits else replace(standing, gone_from=None, expired=0)
-        self._known = _Known(after, self._table.version, known.log)
+        self._known = _Known(after, self._table.state, known.log)
+        whose = self._table.broker
         return Cataloged(
-            table=str(self._options.table),
+            table=self._table.url,
+            cluster=None if whose is None else whose.cluster,
+            broker=None if whose is None else whose.name,
             start=start,
             end=max(self._table.cursor or start, start),
             expired=standing.expired + run.expired,
             removed=removed,
             removed_after=removed_after,
-            added=messages - before,
+            added=added,
             messages=messages,
             commits=run.commits,
             clustered=clustered,
+            retired=retired,
+            vacuumed=vacuumed,
             seconds=time.monotonic() - began,
             basis=self._settings.basis,
         )
@@ -252,7 +296,7 @@ class Catalog:
                 log = _stamps(discover(self._settings))
                 standing = stand(self._table, self._settings, allow_gap=self._options.allow_gap)
                 self._begin = standing.begin
-                return _Known(standing, self._table.version, log)
+                return _Known(standing, self._table.state, log)
             except SegmentGoneError:
                 if not tries_left:
                     raise
@@ -260,7 +304,7 @@ class Catalog:
 
     def _holds(self, known: _Known) -> bool:
         """Whether table and log needn't be compared again."""
-        if known.version != self._table.version:
+        if known.state != self._table.state:
             return False  # somebody else has changed the table
         log = discover(self._settings)
         if log.start > known.standing.begin:
@@ -279,25 +323,42 @@ class Catalog:
         if standing.gone_from is None:
             return 0, ()
         version, before = self._table.version, self._table.messages
-        self._table.step_back(standing.gone_from)
+        self._hold.check()
+        self._table.step_back(standing.gone_from, self._hold.check)
         removed = before - self._table.messages
         if not removed:
             return 0, ()
         # Said at once: the run may still fail, and the next one finds nothing to take out.
         _LOG.warning(
             "%s: the log went back to %d; %d messages are taken out, version %d of the table has them",
-            self._options.table,
+            self._table.url,
             standing.gone_from,
             removed,
             version,
         )
         return removed, (version,)
 
+    def _messages(self) -> int:
+        """How many messages the newest version has."""
+        self._table.refresh()
+        return self._table.messages
+
+    def _retire(self) -> int:
+        """Take out the days that are over for the table; how many messages."""
+        days = self._options.retain_days
+        old = [] if days is None else outdated(self._table.files(), days, self._table.newest_day())
+        if old:
+            self._hold.check()
+            self._table.remove(old, self._hold.check)
+        return sum(file.rows for file in old)
+
     def _cluster(self, run: Appending, start_spark: Callable[[], SparkSession]) -> tuple[str, ...]:
         """Merge the small files that are worth it; of which days."""
         self._table.refresh()
         # Columns that somebody added would be lost, and so would be what says that rows are deleted.
-        if not self._table.is_plain or self._table.columns != (*columns(bodies=self._options.bodies), DAY):
+        whose = () if self._table.broker is None else (CLUSTER, BROKER)
+        expected = (*whose, *columns(bodies=self._options.bodies), DAY)
+        if not self._table.is_plain or self._table.columns != expected:
             return ()
         groups = list(due(self._table.files()))
         merged = list(run.merge(start_spark(), groups)) if groups else []
@@ -317,13 +378,17 @@ def _stamps(log: CommitLog) -> tuple[tuple[int, ...], ...]:
 
 
 def _check_place(table: Path, settings: StoreSettings) -> None:
-    """Refuse a directory that isn't one for Spark and deltalake alike, or that has to do with the store.
+    """Refuse a place that isn't one for Spark and deltalake alike, or that has to do with the store.
 
     Raises:
         OutputError: it lies in the store, where a broker takes directories for its own, or around it, where
             VACUUM would take the log's segments for files that nobody needs.
-        SettingsError: it is no path of a directory.
+        SettingsError: it is no path of a directory, and no URL.
+        UnsupportedError: it is in HDFS.
     """
+    if is_url(table):
+        _check_url(url_of(table), settings)
+        return
     if _NO_PATH.search(str(table)) or _NO_PATH.search(str(table.absolute())):
         raise SettingsError(
             "the table needs a directory, with a name that Delta Lake leaves as it is",
@@ -341,3 +406,23 @@ def _check_place(table: Path, settings: StoreSettings) -> None:
                 expected=f"a directory that {directory} isn't in",
                 next_step="Name another directory",
             )
+
+
+def _check_url(url: str, settings: StoreSettings) -> None:
+    if url.lower().startswith(f"{HDFS}:"):
+        raise UnsupportedError(
+            "no table can be written to HDFS",
+            path=url,
+            expected="a directory, or a URL of an object store",
+            next_step="Mount it, or take an object store",
+        )
+    store = remote_store(settings.root)
+    theirs = None if store is None else f"{store.url.split('://', 1)[1]}/"
+    ours = f"{url.split('://', 1)[1]}/"
+    if theirs is not None and (ours.startswith(theirs) or theirs.startswith(ours)):
+        raise OutputError(
+            "store and table can't be inside each other",
+            path=url,
+            expected=f"a place apart from {with_urls(str(settings.root))}",
+            next_step="Name another one",
+        )

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from reput.catalog.table import KNOWN_BY, Table, known_by
+from reput.catalog.table import HOST, KNOWN_BY, Table, known_by
 from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError, StoreError
 from reput.format import dledger
@@ -78,11 +78,14 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
 
     Raises:
         LogWentBackError: the log has none of the table's messages: it is another one.
-        StoreError: the log can't be read, or begins behind the table's last message and no gap is allowed.
+        StoreError: the log can't be read, or begins behind the table's last message and no gap is allowed; or
+            a table of many stores, which has nothing of this one, holds its log under another name.
         OutputError: the table can't be read.
     """
     log = discover(settings)
     last = table.last()
+    if table.cursor is None and table.broker is not None:
+        _check_new(table, settings, log)
     if table.cursor is None or last is None:
         return Standing(after=-1, begin=log.start)
     if last < log.start:
@@ -95,9 +98,12 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
             "the log has none of the table's messages: it was cut before them, or is another one",
             path=settings.root,
             offset=last,
-            expected=f"the log that the table holds up to {table.cursor}",
+            expected=f"the log that the table holds up to {table.cursor}{_held(table, last)}",
             found=_found(settings, last),
-            next_step="Begin a table of this log in another directory",
+            next_step="Begin a table of this log in another directory"
+            if table.broker is None
+            else "Give the names of its own cluster and broker, or begin another table. If it is the same "
+            "log, which went back before all that --retain has left of it, see docs/lake.md",
         )
     begin = log.start if found.common is None else found.common - lead
     gone, missing = found.strange, found.missing
@@ -225,11 +231,42 @@ def _values(messages_: pa.Table, name: str) -> NDArray[np.int64]:
 
 def _in_log(settings: StoreSettings, log: CommitLog, start: int, end: int, lead: int) -> pa.Table:
     """The log's messages with a physicalOffset in [start, end), by :data:`KNOWN_BY`."""
+    found = _rows(settings, log, start, end, lead, KNOWN_BY)
+    return known_by(found) if len(found) else pa.table({name: pa.array([], pa.int64()) for name in KNOWN_BY})
+
+
+def _rows(
+    settings: StoreSettings, log: CommitLog, start: int, end: int, lead: int, columns: tuple[str, ...]
+) -> pa.Table:
+    """Columns of the log's messages with a physicalOffset in [start, end); none of them without a message."""
     parts = cut(log, max(start - lead, log.start), end - lead, _PART, None)
-    batches = [batch for part in parts for batch in messages.read(part, settings, KNOWN_BY)]
-    if not batches:
-        return pa.table({name: pa.array([], pa.int64()) for name in KNOWN_BY})
-    return known_by(pa.Table.from_batches(batches))
+    batches = [batch for part in parts for batch in messages.read(part, settings, columns)]
+    return pa.Table.from_batches(batches) if batches else pa.table({})
+
+
+def _check_new(table: Table, settings: StoreSettings, log: CommitLog) -> None:
+    """See that a table of many stores, new to this name, doesn't hold the same messages under another one.
+
+    Two of the log's messages are looked for: its first one, and the first one of the last segment that has
+    begun. The first one may be out of the table, or have come from a log that had lost it.
+    """
+    reader = LogReader(settings)
+    looked = (reader.after(log.start - 1), reader.after(_last_begun(log).base - 1))
+    places = {one.record.physical_offset for one in looked if one is not None}
+    lead = dledger.HEADER_LENGTH if log.entries else 0
+    for place in sorted(places):
+        wanted = _rows(settings, log, place, place + 1, lead, (*KNOWN_BY, HOST))
+        other = table.holder_of(wanted) if len(wanted) else None
+        if other is not None:
+            raise StoreError(
+                "the table holds this log under another name",
+                path=settings.root,
+                offset=place,
+                expected=f"messages that no other broker has, for {table.broker}",
+                found=f"the same message, of the broker at {wanted.column(HOST)[0]}, for {other}",
+                next_step=f"If it is the same store or its slave, give the names {other}: else each message "
+                "is there twice. For a log that was copied to another broker, take another table",
+            )
 
 
 def _check_gap(table: Table, settings: StoreSettings, log: CommitLog, last: int, *, allow_gap: bool) -> None:
@@ -255,6 +292,20 @@ def _check_gap(table: Table, settings: StoreSettings, log: CommitLog, last: int,
         )
 
 
+def _held(table: Table, place: int) -> str:
+    """What a table of many stores holds at a place, for people."""
+    if table.broker is None:
+        return ""
+    topic, host = table.told_of(place)
+    return f" for {table.broker}, with a message of {topic} of the broker at {host} there"
+
+
 def _found(settings: StoreSettings, place: int) -> str:
-    message = LogReader(settings).message(place)
-    return "no message there" if message is None else f"another one, of {message.topic}"
+    reader = LogReader(settings)
+    message = reader.message(place)
+    if message is not None:
+        return f"another one, of {message.topic}"
+    first = reader.after(-1)
+    if first is None:
+        return "no message there"
+    return f"no message there, and the broker at {first.record.store_host[0]} in the log's first one"

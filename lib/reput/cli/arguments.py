@@ -143,3 +143,18 @@ def size(option: str, text: str) -> int:
             f"{option} can't be understood", expected="bytes, or a number with k, m, g or t", found=text
         )
     return number
+
+
+Everything = Annotated[
+    bool,
+    typer.Option(
+        "--all", help="Verify all again, and forget which sealed segments were found to have changed."
+    ),
+]
+Digests = Annotated[
+    bool,
+    typer.Option(
+        "--digest",
+        help="Believe no file's size and times: read all bytes, and compare them with what was proven.",
+    ),
+]

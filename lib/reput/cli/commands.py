@@ -16,7 +16,7 @@ from reput.cli.output import set_command, told
 LOOK, MEND, FOLLOW, TABLES, START = "Look", "Mend", "Follow", "Tables", "Set up"
 _ORDER = [
     *("check", "verify", "verify-many", "report", "topics", "query", "dump", "stats", "lag", "digest"),
-    *("rebuild", "rebuild-many", "recover", "undo", "restore", "export", "resend"),
+    *("rebuild", "rebuild-many", "recover", "migrate", "undo", "restore", "export", "resend"),
     *("tail", "status", "stop"),
     "catalog",
     *("demo", "doctor", "pack"),

@@ -16,7 +16,8 @@ from reput.config.dialect import DIALECTS
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
-from reput.store.listing import names_seen
+from reput.rocksdb import is_database
+from reput.store.listing import names_seen, topics_seen
 
 
 def releases(incomplete: str) -> list[str]:
@@ -27,10 +28,13 @@ def releases(incomplete: str) -> list[str]:
 
 
 def topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Topics that have queues in the store."""
+    """Topics that have queues in the store, or are in its RocksDB."""
     found: set[str] = set()
     for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
-        found.update(names_seen(_store(ctx) / kind))
+        found.update(topics_seen(_store(ctx) / kind))
+    if any(is_database(_store(ctx) / name) for name in (names.CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB)):
+        with suppress(ReputError):
+            found |= {topic for topic, _ in _in_rocksdb(ctx)}
     return sorted(topic for topic in found if topic.startswith(incomplete))
 
 
@@ -48,10 +52,7 @@ def groups(ctx: typer.Context, incomplete: str) -> list[str]:
     from reput.lag.committed import committed_offsets
 
     with suppress(ReputError):
-        conf = ctx.params.get("broker_conf")
-        settings = StoreSettings.load(
-            _store(ctx), conf if isinstance(conf, Path) else None, None, dledger=True
-        )
+        settings = _settings(ctx)
         return sorted(group for group in committed_offsets(settings).topics if group.startswith(incomplete))
     return []
 
@@ -73,7 +74,25 @@ def _queues_of(ctx: typer.Context, topic: str) -> list[str]:
             for name in names_seen(_store(ctx) / kind / topic)
             if name.isascii() and name.isdecimal()
         }
+    if not found:
+        with suppress(ReputError):
+            found = {number for one, number in _in_rocksdb(ctx) if one == topic and number >= 0}
     return [f"{topic}:{number}" for number in sorted(found)]
+
+
+def _in_rocksdb(ctx: typer.Context) -> list[tuple[str, int]]:
+    """Topic and queueId of the queues in RocksDB."""
+    from reput.query.rocksdb import RocksQueues, queues_of
+
+    settings = _settings(ctx)
+    path = queues_of(settings)
+    return [] if path is None or not is_database(path) else list(RocksQueues(settings, path).ends())
+
+
+def _settings(ctx: typer.Context) -> StoreSettings:
+    conf = ctx.params.get("broker_conf")
+    own = conf if isinstance(conf, Path) else None
+    return StoreSettings.load(_store(ctx), own, None, dledger=True, rocksdb=True)
 
 
 def _store(ctx: typer.Context) -> Path:

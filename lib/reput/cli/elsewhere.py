@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reput.cli.arguments import BROKER_CONF_VARIABLE, VERSION_VARIABLE
-from reput.errors import ReputError
+from reput.errors import ReputError, SettingsError
 from reput.job.many import Job
+from reput.job.nightly import Again
 from reput.job.options import RebuildOptions
 from reput.spark.command import Command, Ended
 from reput.unforeseen import TRACEBACK
+from reput.verify.proofs import Proofs
 from reput.words import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -29,31 +31,51 @@ class Document:
     Attributes:
         exit_code: 0 or 1.
         facts: without what each document begins with.
+        kept: what it has proven; None for nothing.
     """
 
     exit_code: int
     facts: dict[str, object]
+    kept: Proofs | None = None
 
     def to_dict(self) -> dict[str, object]:
         """The facts."""
         return self.facts
 
 
-def run_on(host: str, runner: HostRunner, job: Job) -> Document:
+def run_on(host: str, runner: HostRunner, job: Job, again: Again | None = None) -> Document:
     """Do a job on its host.
+
+    Args:
+        again: what a verification goes on from.
 
     Raises:
         ReputError: refused or failed there, or no executor is there.
     """
     try:
-        ended = runner.run(host, lambda cores: command(job, cores))
+        ended = runner.run(host, lambda cores: command(job, cores, again))
     except ReputError as error:
         error.path = error.path or str(job.place.path)
         raise
-    return result(job, ended)
+    document = result(job, ended)
+    return document if ended.kept is None else replace(document, kept=_proofs(job, ended.kept))
 
 
-def command(job: Job, cores: int) -> Command:
+def _proofs(job: Job, data: bytes) -> Proofs:
+    try:
+        return Proofs.decode(data, job.place.path)
+    except SettingsError as error:
+        raise ReputError(
+            "what was proven there can't be read here",
+            path=job.place.path,
+            expected=error.expected,
+            found=error.found,
+            next_step="See that its host has this release of reput",
+            host=job.place.host,
+        ) from error
+
+
+def command(job: Job, cores: int, again: Again | None = None) -> Command:
     """The command that does a job by ``cores`` tasks at a time."""
     options = job.options
     words, variables = [name(job), str(options.store)], dict[str, str]()
@@ -73,7 +95,14 @@ def command(job: Job, cores: int) -> Command:
     words += [] if options.index else ["--no-index"]
     if TRACEBACK in os.environ:
         variables[TRACEBACK] = os.environ[TRACEBACK]
-    return Command((*words, "--master", f"local[{cores}]", "--json"), variables)
+    if again is not None:
+        words += ["--all"] if again.everything else []
+        words += ["--digest"] if again.digests else []
+    words += ["--master", f"local[{cores}]", "--json"]
+    if again is None:
+        return Command(tuple(words), variables)
+    content = None if again.before is None else again.before.encode()
+    return Command(tuple(words), variables, "--proofs", content)
 
 
 def name(job: Job) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +15,13 @@ from reput.cli import app as commands
 from reput.cli.arguments import (
     BROKER_CONF_VARIABLE,
     AsJson,
+    Digests,
+    Everything,
     KnownTopicsOnly,
     Master,
     NoIndex,
     SingleHost,
+    TimeZone,
     WrittenAs,
     WrittenBy,
     by_hand,
@@ -23,17 +29,23 @@ from reput.cli.arguments import (
 )
 from reput.cli.commands import LOOK, MEND
 from reput.cli.output import Output, at_most, inline, table, told
-from reput.errors import ReputError, SettingsError
+from reput.cli.times import zone, zone_name
+from reput.errors import OutputError, ReputError, SettingsError
 from reput.spark.java import check_spark
+from reput.store.outside import check_outside, lies_in
 from reput.store.space import human
 from reput.words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from reput.job.history import History, Row
     from reput.job.many import Job, Outcome, Result
-    from reput.job.place import Place
+    from reput.job.nightly import Again
     from reput.spark.on_host import HostRunner
+    from reput.verify.proofs import Proofs
+
+    How = Callable[[Job], Again | None]
 
 _REBUILD_EXAMPLES = """**Examples**
 
@@ -54,13 +66,18 @@ Each broker's store, with its own broker.conf beside it, two at a time:
 Stores on the brokers' own hosts, where a Spark worker runs:
 
     reput verify-many broker-a:/data/store broker-b:/data/store --master spark://host:7077 --at-once 2
+
+A fleet every night: only what is new is read, and a page shows how it stands:
+
+    reput verify-many stores.toml --history /var/lib/reput/fleet -o fleet.html --at-once 4
 """
 
 _Stores = Annotated[
     list[str],
     typer.Argument(
         metavar="STORE",
-        help="Directories that hold commitlog/, here (PATH) or on a host with a Spark worker (HOST:/PATH).",
+        help="Directories that hold commitlog/, here (PATH) or on a host with a Spark worker (HOST:/PATH); "
+        "or a stores.toml that lists stores.",
     ),
 ]
 _BrokerConf = Annotated[
@@ -116,6 +133,7 @@ def rebuild_many_command(
     """
     from reput.job.many import plan_rebuilds
     from reput.job.options import RebuildOptions
+    from reput.job.store_list import listed
 
     with Output(as_json) as output:
         common = RebuildOptions(
@@ -130,7 +148,7 @@ def rebuild_many_command(
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
         outcomes = _done(
-            plan_rebuilds(_places(stores), out_root, common), "reput rebuild-many", master, at_once
+            plan_rebuilds(listed(stores), out_root, common), "reput rebuild-many", master, at_once
         )
     facts = {"out_root": str(out_root), "stores": [outcome.to_dict() for outcome in outcomes]}
     output.end(_worst(outcomes), facts, _lines(outcomes, "Rebuilt", f" into {inline(str(out_root))}"))
@@ -138,43 +156,132 @@ def rebuild_many_command(
 
 @commands.app.command("verify-many", epilog=_VERIFY_EXAMPLES, rich_help_panel=LOOK)
 def verify_many_command(
-    stores: _Stores,
+    stores: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STORE",
+            help="Directories that hold commitlog/, here (PATH), on a host with a Spark worker (HOST:/PATH), "
+            "or elsewhere (URL); or a stores.toml that lists stores.",
+        ),
+    ],
     broker_conf: _BrokerConf = None,
     rocketmq_version: WrittenBy = None,
     no_index: Annotated[bool, typer.Option("--no-index", help="Don't look at the index files.")] = False,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="DIR",
+            help="Add a row for each store to the Delta table DIR/runs, and leave out sealed segments that "
+            "are as they were when they were verified.",
+        ),
+    ] = None,
+    everything: Everything = False,
+    digests: Digests = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Write a page about all stores; replaces such a page."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the file even if it isn't a report.")
+    ] = False,
     at_once: _AtOnce = 1,
     master: Master = None,
+    _tz: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare many stores' queues, index and checkpoint with their commit logs, in one Spark session.
 
     A store given as HOST:/PATH is verified by a task on that host alone. A store that is refused or fails
-    doesn't stop the others. Nothing is changed.
+    doesn't stop the others. Nothing in a store is changed. With --history, a run that was killed is continued
+    by the same command: stores that have their row aren't verified again.
 
     Exit code: the highest of all stores. 0: sound. 1: findings. 2: refused or failed.
     """
     from reput.job.many import plan_verifications
+    from reput.job.store_list import listed
     from reput.verify import VerifyOptions
 
     with Output(as_json, interrupted="nothing was changed") as output:
+        if history is None and (everything or digests):
+            raise SettingsError(
+                "--all and --digest say how much of earlier runs is believed",
+                expected="--history DIR with them",
+                found="none",
+            )
         common = VerifyOptions(
             store=Path(), broker_conf=broker_conf, rocketmq_version=rocketmq_version, index=not no_index
         )
-        outcomes = _done(plan_verifications(_places(stores), common), "reput verify-many", master, at_once)
-    facts = {"stores": [outcome.to_dict() for outcome in outcomes]}
-    output.end(_worst(outcomes), facts, _lines(outcomes, "Verified"))
+        jobs = plan_verifications(listed(stores), common)
+        target = None if page is None else _target(page, jobs, history, force=force)
+        with ExitStack() as held:
+            kept = None if history is None else held.enter_context(_history(history, jobs))
+            night = Night(kept, jobs, everything=everything, digests=digests)
+            outcomes = _done(night.todo, "reput verify-many", master, at_once, night.work, night.take)
+            if target is not None:
+                from reput.report.fleet import write
+                from reput.report.units import Zone
+
+                write(target, night.rows, night.earlier, Zone(zone(), zone_name()))
+            night.end()  # last: a run whose page can't be written is continued, and only writes that
+    codes = [int(row["exit_code"]) for row in night.rows]
+    facts: dict[str, object] = {"stores": night.documents}
+    if kept is not None:
+        facts |= {"history": str(kept.directory), "run": kept.run}
+    output.end(max(codes), facts, [*_lines(night.outcomes(outcomes), "Verified"), *night.lines(page)])
 
 
-def _places(stores: Sequence[str]) -> list[Place]:
-    from reput.job.place import Place
+def _history(directory: Path, jobs: Sequence[Job]) -> History:
+    """The history, which lies in no store.
 
-    return [Place.parse(store) for store in stores]
+    Raises:
+        OutputError: it does.
+    """
+    from reput.job.history import History
+
+    here = tuple(job.place.path for job in jobs if job.place.is_here)
+    check_outside("a history", directory, here, "Name another directory with --history.")
+    return History(directory)
 
 
-def _done(jobs: Sequence[Job], application: str, master: str | None, at_once: int) -> list[Outcome]:
-    """What came of all; a line on stderr for each."""
+def _target(page: Path, jobs: Sequence[Job], history: Path | None, *, force: bool) -> Path:
+    """Where the page goes: in no store, and not into the history, which holds nothing else.
+
+    Raises:
+        OutputError: it is refused.
+    """
+    from reput.report.target import check_page
+
+    if history is not None and lies_in(page, history):
+        raise OutputError(
+            "a page isn't written into the history",
+            path=page,
+            expected=f"a place outside of {history}",
+            next_step="Name another file with --out",
+        )
+    return check_page(page, tuple(job.place.path for job in jobs if job.place.is_here), force=force)
+
+
+def _done(
+    jobs: Sequence[Job],
+    application: str,
+    master: str | None,
+    at_once: int,
+    how: How | None = None,
+    listener: Callable[[Outcome], None] = lambda _outcome: None,
+) -> list[Outcome]:
+    """What came of all; a line on stderr for each.
+
+    Args:
+        how: what a job goes on from.
+        listener: gets each outcome before it is told.
+    """
     from reput.job.many import Once, run_many
 
+    if not jobs:
+        return []
     check_spark()
     if any(job.place.host is not None for job in jobs):
         _check_cluster(master)
@@ -182,11 +289,12 @@ def _done(jobs: Sequence[Job], application: str, master: str | None, at_once: in
 
     def told_of(outcome: Outcome) -> None:
         nonlocal left
+        listener(outcome)
         left -= 1
         told(f"{outcome.job.place}: exit code {outcome.exit_code}, {counted(left, 'store')} left")
 
     session = Once(lambda: commands.start_spark(application, master))
-    return run_many(jobs, _worker(session), at_once, told_of)
+    return run_many(jobs, _worker(session, how or (lambda _job: None)), at_once, told_of)
 
 
 def _check_cluster(master: str | None) -> None:
@@ -207,10 +315,12 @@ def _check_cluster(master: str | None) -> None:
         )
 
 
-def _worker(session: Callable[[], SparkSession]) -> Callable[[Job], Result]:
+def _worker(session: Callable[[], SparkSession], how: How) -> Callable[[Job], Result]:
     """What does a job, here or on its host."""
     from reput.cli.elsewhere import run_on
+    from reput.config.stand_in import borrowed
     from reput.job.many import Once
+    from reput.job.nightly import verify_again
     from reput.job.options import RebuildOptions
     from reput.job.run import rebuild
     from reput.verify import verify
@@ -223,19 +333,179 @@ def _worker(session: Callable[[], SparkSession]) -> Callable[[Job], Result]:
     runner = Once(start)
 
     def work(job: Job) -> Result:
+        again = how(job)
         if job.place.host is not None:
-            return run_on(job.place.host, runner(), job)
+            return run_on(job.place.host, runner(), job, again)
         if isinstance(job.options, RebuildOptions):
             return rebuild(job.options, session)
-        return verify(job.options, session)
+        with borrowed(job.options.store, derived=True) as store:
+            options = replace(job.options, store=store)
+            return verify(options, session) if again is None else verify_again(options, again, session)
 
     return work
+
+
+class Night:
+    """The verifications of one run, and their rows.
+
+    Args:
+        history: None without one: then all is verified, and rows are of this run alone.
+
+    Attributes:
+        rows: of all stores, in their order, once all are done.
+        documents: what --json prints of each.
+        earlier: rows of the runs before, in the order of time.
+    """
+
+    def __init__(
+        self, history: History | None, jobs: Sequence[Job], *, everything: bool = False, digests: bool = False
+    ) -> None:
+        self._history = history
+        self._jobs = jobs
+        self._everything, self._digests = everything, digests
+        self._rows: dict[str, Row] = {}
+        self._documents: dict[str, dict[str, object]] = {}
+        self._last: dict[str, Row | None] = {}
+        self.earlier: list[Row] = []
+        self.todo = list(jobs)
+        if history is None:
+            return
+        history.begin(_asked(jobs, "all" if everything else "digest" if digests else ""))
+        for job in jobs:
+            row = history.done(job.place)
+            if row is None:
+                self._last[str(job.place)] = history.last(job.place)
+                continue
+            self.todo.remove(job)
+            self._take_row(job, row, _document(row))
+        if len(self.todo) < len(jobs):
+            told(f"run {history.run} goes on: {counted(len(self.todo), 'store')} left")
+        self.earlier = history.rows([job.place for job in jobs], _TREND)
+        self.earlier = [row for row in self.earlier if row["run"] != history.run]
+
+    def work(self, job: Job) -> Again | None:
+        """What a job goes on from; None without a history."""
+        from reput.job.nightly import Again
+
+        if self._history is None:
+            return None
+        try:
+            before = self._history.proofs(self._last[str(job.place)])
+        except ReputError:
+            if not self._everything:
+                raise
+            before = None
+        return Again(before, self._everything, self._digests)
+
+    def take(self, outcome: Outcome) -> None:
+        """Commit the row of a store."""
+        from reput.job.nightly import row_of
+
+        job = outcome.job
+        last = self._last.get(str(job.place))
+        document = outcome.to_dict()
+        row = row_of(outcome, document, last)
+        if self._history is not None:
+            before = None if last is None else last["proofs"]
+            row = self._history.add(job.place, row, _proofs(outcome), before)
+        self._take_row(job, row, document)
+
+    def outcomes(self, done: Sequence[Outcome]) -> list[Outcome]:
+        """Those of all stores, in their order: what came of a run, and rows that were there already."""
+        made = {str(one.job.place): one for one in done}
+        return [made.get(str(job.place)) or _resumed(job, self._rows[str(job.place)]) for job in self._jobs]
+
+    def _take_row(self, job: Job, row: Row, document: dict[str, object]) -> None:
+        self._rows[str(job.place)] = row
+        self._documents[str(job.place)] = document
+
+    def end(self) -> None:
+        """All are done."""
+        if self._history is not None:
+            self._history.end()
+
+    @property
+    def rows(self) -> list[Row]:
+        """Those of all stores, in their order."""
+        return [self._rows[str(job.place)] for job in self._jobs]
+
+    @property
+    def documents(self) -> list[dict[str, object]]:
+        """As :attr:`rows`."""
+        return [self._documents[str(job.place)] for job in self._jobs]
+
+    def lines(self, page: Path | None) -> Iterator[str]:
+        """What is said of the run besides its stores."""
+        if self._history is not None:
+            read = sum(row.get("bytes_read") or 0 for row in self.rows)
+            skipped = sum(row.get("bytes_skipped") or 0 for row in self.rows)
+            yield f"  read       {human(read)}; {human(skipped)} of log as it was when it was verified"
+            done = len(self._jobs) - len(self.todo)
+            if done:
+                yield f"  continued  {counted(done, 'store')} had their rows already"
+            yield f"  history    run {self._history.run} in {inline(str(self._history.directory))}"
+        if page is not None:
+            yield f"  page       {inline(str(page))}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Resumed:
+    """What came of a store that has its row already."""
+
+    row: Row
+
+    @property
+    def exit_code(self) -> int:
+        return int(self.row["exit_code"])
+
+    def to_dict(self) -> dict[str, object]:
+        """What its row says; numbers of queues and files aren't in it."""
+        return {
+            "messages": self.row["messages"],
+            "findings": self.row["findings"] or 0,
+            "next_steps": self.row["next_steps"] or [],
+        }
+
+
+def _resumed(job: Job, row: Row) -> Outcome:
+    from reput.job.many import Outcome
+
+    refused = int(row["exit_code"]) > 1
+    return Outcome(job, ReputError(row["summary"]) if refused else _Resumed(row), row["seconds"])
+
+
+def _asked(jobs: Sequence[Job], how_much: str) -> str:
+    """What is asked of a run, so that it isn't continued by one that something else is asked of."""
+    of_each = [
+        (str(job.place), job.options.index, job.options.rocketmq_version, job.options.broker_conf)
+        for job in jobs
+    ]
+    return json.dumps([how_much, *sorted(of_each, key=lambda one: one[0])], default=str)
+
+
+def _proofs(outcome: Outcome) -> Proofs | None:
+    """What an outcome proves; None for nothing."""
+    from reput.cli.elsewhere import Document
+    from reput.job.nightly import Verified
+
+    result = outcome.result
+    if isinstance(result, Verified):
+        return result.proofs
+    return result.kept if isinstance(result, Document) else None
+
+
+def _document(row: Row) -> dict[str, object]:
+    """What --json prints of a store that has its row already."""
+    facts = {key: value for key, value in row.items() if key not in ("time", "proofs", "run")}
+    return {**facts, "time": row["time"].isoformat(), "resumed": True}
 
 
 def _worst(outcomes: Sequence[Outcome]) -> int:
     return max(outcome.exit_code for outcome in outcomes)
 
 
+#: Earlier runs that a page shows of each store.
+_TREND = 60
 _NUMBERS = ("code", "messages", "log", "queues", "index", "findings", "seconds")
 
 
@@ -255,10 +525,17 @@ def _lines(outcomes: Sequence[Outcome], did: str, where: str = "") -> Iterator[s
             yield from at_most(f"  next       {on_host}", steps, "             and {} more; --json has all")
 
 
+def _number(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
 def _row(outcome: Outcome) -> tuple[str, ...]:
     facts: tuple[str, ...] = ("",) * 5
     if not isinstance(outcome.result, ReputError):
         found: Any = outcome.result.to_dict()
-        numbers = (found["queues"], found["index_files"], len(found["findings"]))
-        facts = (f"{found['messages']:,}", human(found["bytes"]), *(f"{number:,}" for number in numbers))
+        findings = found["findings"]
+        log = "" if found.get("bytes") is None else human(found["bytes"])
+        queues, index = (_number(found.get(name)) for name in ("queues", "index_files"))
+        count = findings if isinstance(findings, int) else len(findings)
+        facts = (_number(found["messages"]), log, queues, index, f"{count:,}")
     return str(outcome.exit_code), *facts, f"{outcome.seconds:.1f}", str(outcome.job.place)

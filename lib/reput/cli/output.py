@@ -321,6 +321,10 @@ def cataloged_apart(done: Cataloged) -> list[str]:
         lines.append(
             f"  unread     {human(done.expired)} that the broker had deleted before they were cataloged"
         )
+    if done.retired:
+        lines.append(f"  retired    {counted(done.retired, 'message')} of days that the table isn't to keep")
+    if done.vacuumed:
+        lines.append(f"  vacuumed   {counted(done.vacuumed, 'file')} taken out of the table a week ago")
     return lines
 
 

@@ -167,7 +167,7 @@ def query_command(
         place = None if queue is None else _queue(queue)
         moment_asked = time_of("--time", when)
         since, last = _times(begin, end, up_to)
-        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
+        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True, rocksdb=True)
         asked = QueryStore(settings)
         if offset is not None:
             answer = ask.by_offset(asked, offset)

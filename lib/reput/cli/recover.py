@@ -276,8 +276,12 @@ def _check_lines(check: Check) -> Iterator[str]:
     yield from _state_lines(snapshot)
     sizes = f"{snapshot.segment_size:,} bytes each"
     yield f"  log        {counted(len(snapshot.log.files), 'segment')} of {sizes}{_assumed(snapshot)}"
-    queues = len(snapshot.queues) + len(snapshot.batch_queues)
-    yield f"  queues     {counted(queues, 'queue')} in {counted(check.queue_files, 'file')}"
+    if snapshot.kept is not None:
+        queues = counted(len(snapshot.kept.ends), "queue")
+        yield f"  queues     {queues} in RocksDB, {settings.rocksdb.queues}/"
+    else:
+        queues = counted(len(snapshot.queues) + len(snapshot.batch_queues), "queue")
+        yield f"  queues     {queues} in {counted(check.queue_files, 'file')}"
     yield f"  index      {counted(len(snapshot.index), 'file')}"
     yield _checkpoint_line(snapshot)
     if beside := ignored_features(settings.root):
@@ -339,8 +343,8 @@ def _plan_lines(plan: Plan, *, applying: bool = False) -> Iterator[str]:
         )
         yield f"  log        {there}"
         units = counted(prediction.units_added, "unit")
-        queues = len(prediction.queues) + len(prediction.batch_queues)
-        yield f"  queues     {counted(queues, 'queue')}, {units} added"
+        kept = "" if prediction.rocksdb is None else " in RocksDB"
+        yield f"  queues     {counted(prediction.queue_count, 'queue')}{kept}, {units} added"
         index = counted(len(prediction.index.files), "file")
         yield f"  index      {index} afterwards, {counted(prediction.index.added, 'key')} added"
         rate = f"{human(plan.rate)}/s, with the files in memory"
@@ -356,7 +360,8 @@ def _bounds(plan: Plan, unread: tuple[int, int]) -> Iterator[str]:
     does = "dispatches" if prediction.recovered is not None or not plan.snapshot.clean else "walks"
     yield f"  {does:<10} {start} to {end} of the log, which wasn't read: {human(end - start)}"
     yield f"  log        {prediction.log_start} to {prediction.log_end} afterwards, or less"
-    number = len(plan.snapshot.queues) + len(plan.snapshot.batch_queues)
+    kept = 0 if plan.snapshot.kept is None else len(plan.snapshot.kept.ends)
+    number = len(plan.snapshot.queues) + len(plan.snapshot.batch_queues) + kept
     queues = f"{counted(number, 'queue')} now, up to {prediction.queue_end} of the log"
     yield f"  queues     {queues if number else 'none now'}"
     yield f"  takes      up to {_time(plan.seconds)} of reading, reckoned with {human(plan.rate)}/s"
@@ -371,6 +376,8 @@ def _time(seconds: float) -> str:
 
 
 def _why(plan: Plan) -> str:
+    if plan.prediction.rocksdb is not None:
+        return f"by the checkpoint key in RocksDB, {plan.prediction.queue_end}"
     rules, clean = plan.snapshot.settings.dialect.recovery, plan.snapshot.clean
     return f"by its rule: {rules.clean_start.value if clean else rules.crash_start.value}"
 

@@ -95,7 +95,7 @@ def report_command(
     with Output(as_json, interrupted="no page was written") as said:
         store = here(store, derived=True)
         _refuse_unclear(output, master, with_verify=with_verify, as_json=as_json)
-        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
+        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True, rocksdb=True)
         target = None if output is None else check_target(output, settings, force=force)
         if with_verify:
             check_spark()

@@ -74,7 +74,7 @@ def stats_command(
     with Output(as_json, interrupted="nothing was changed") as output:
         store = here(store, derived=False)
         span = Span(start, end, time_of("--since", since), time_of("--until", until))
-        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True)
+        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True, rocksdb=True)
         with ProgressDisplay("counting") as display:
             found = count(settings, By(by), topic=topic, span=span, listener=display.update)
         in_time = span.since is not None or span.until is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Master, Queues, Store, WrittenBy
+from reput.cli.arguments import (
+    AsJson,
+    BrokerConf,
+    Digests,
+    Everything,
+    Master,
+    Queues,
+    Store,
+    WrittenBy,
+)
 from reput.cli.commands import LOOK
 from reput.cli.output import (
     Output,
@@ -20,11 +30,14 @@ from reput.cli.output import (
     warn_of_unknown,
 )
 from reput.config.stand_in import here
+from reput.errors import OutputError, SettingsError
+from reput.store.files import new_file, reporting, write_atomically
 from reput.store.space import human
 from reput.words import counted
 
 if TYPE_CHECKING:
-    from reput.verify import Difference, Report
+    from reput.job.nightly import Again
+    from reput.verify import Difference, Report, VerifyOptions
 
 _EXAMPLES = """**Examples**
 
@@ -35,6 +48,10 @@ Queues, index and checkpoint of a store against its log:
 A master and its slave:
 
     reput verify /data/master --against /data/slave --broker-conf broker.conf
+
+Every night, only what isn't proven yet:
+
+    reput verify /data/store --broker-conf broker.conf --proofs /var/lib/reput/store.proofs
 
 For a program:
 
@@ -57,6 +74,17 @@ def verify_command(
     rocketmq_version: WrittenBy = None,
     queue: Queues = None,
     no_index: Annotated[bool, typer.Option("--no-index", help="Don't look at the index files.")] = False,
+    proofs: Annotated[
+        Path | None,
+        typer.Option(
+            "--proofs",
+            metavar="FILE",
+            help="Leave out sealed segments that are as FILE says they were when they were verified, and "
+            "write down there what is proven now.",
+        ),
+    ] = None,
+    everything: Everything = False,
+    digests: Digests = False,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -66,6 +94,7 @@ def verify_command(
 
     Exit code 0: sound. 1: findings, with the command to run next. 2: refused or failed.
     """
+    from reput.job.nightly import verify_again
     from reput.verify import VerifyOptions, verify, verify_against
 
     with Output(as_json, interrupted="nothing was changed") as output:
@@ -78,16 +107,66 @@ def verify_command(
             queues=tuple(queue or ()),
             index=not no_index,
         )
+        kept = None
+        if proofs is not None or everything or digests:
+            again = _again(options, proofs, everything=everything, digests=digests)
         commands.prepare_spark()
         if against is None:
             warn_of_unknown(store, queue)
         with ProgressDisplay("verifying") as display:
-            report = (verify if against is None else verify_against)(
-                options,
-                lambda: commands.start_spark("reput verify", master, display),
-                display.update,
+            if proofs is not None:
+                kept = verify_again(
+                    options,
+                    again,
+                    lambda: commands.start_spark("reput verify", master, display),
+                    display.update,
+                )
+            report = (
+                kept.report
+                if kept is not None
+                else (verify if against is None else verify_against)(
+                    options,
+                    lambda: commands.start_spark("reput verify", master, display),
+                    display.update,
+                )
             )
-    output.show(report, _lines(report))
+        if kept is not None and proofs is not None:
+            write_atomically(proofs, kept.proofs.encode())
+    output.show(report if kept is None else kept, _lines(report))
+
+
+def _again(options: VerifyOptions, proofs: Path | None, *, everything: bool, digests: bool) -> Again:
+    """What the verification goes on from.
+
+    Raises:
+        SettingsError: options don't go together, or what is in the file can't be read.
+        OutputError: the file can't be written there.
+    """
+    from reput.job.nightly import Again
+    from reput.verify.proofs import Proofs
+
+    if proofs is None:
+        raise SettingsError(
+            "--all and --digest say how much of earlier proofs is believed",
+            expected="--proofs FILE with them",
+            found="none",
+        )
+    if options.against is not None or options.queues:
+        raise SettingsError(
+            "proofs are of a whole store against its log",
+            expected="--proofs without --against and --queue",
+            found="--against" if options.against is not None else "--queue",
+        )
+    new_file(proofs, options.store, force=True)
+    if proofs.exists():
+        with reporting("what was proven before can't be read", proofs):
+            data = proofs.read_bytes()
+        return Again(Proofs.decode(data, proofs, any_format=True), everything, digests)
+    if not proofs.parent.is_dir() or not os.access(proofs.parent, os.W_OK):
+        raise OutputError(
+            "proofs can't be written here", path=proofs, expected="a directory that can be written to"
+        )
+    return Again(None, everything, digests)
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -103,6 +182,8 @@ def _lines(report: Report) -> Iterator[str]:
     if report.index_files:
         files, keys = counted(report.index_files, "file"), counted(report.index_entries, "key")
         yield f"  index      {files} with {keys}"
+    if report.remembered is not None and report.remembered.text:
+        yield f"  believed   {report.remembered.text}"
     rate = f", {human(int(report.bytes / max(report.seconds, 1e-9)))}/s" if report.bytes else ""
     yield f"  took       {report.seconds:.1f} s{rate}"
     if report.broker_running:

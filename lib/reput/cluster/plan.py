@@ -56,6 +56,14 @@ class Measured:
 MEASURED = Measured(1153 * _MB, 2, 10.4, 704, 3, 1 * _GIB, 256 * _MIB)
 
 
+#: Bytes of log a second that a first night verifies with 2 cores, docs/sizing.md: a store here, in a session
+#: that has verified another one.
+NIGHTLY = 282 * _MB
+#: Defaults of RocketMQ: ``mappedFileSizeCommitLog``, ``mappedFileSizeConsumeQueue``.
+_SEGMENT, _QUEUE_FILE = 1 << 30, 300_000 * UNIT_LENGTH
+_INDEX_FILE = HEADER_LENGTH + _INDEX_SLOTS * SLOT_LENGTH + (_INDEX_KEYS + 1) * ENTRY_LENGTH
+
+
 @dataclass(frozen=True, slots=True)
 class Hosts:
     """The hosts for a rebuild.
@@ -160,6 +168,52 @@ def plan(log_bytes: int, stores: int, hosts: Hosts, measured: Measured = MEASURE
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Night:
+    """What a night's verification takes of the host with the most stores, in bytes and seconds.
+
+    Attributes:
+        log: bytes of log that are verified: what is new, and the segments that aren't sealed yet.
+        derived: bytes of queues and index that are read.
+        bounds: as those of :class:`Plan`.
+    """
+
+    log: int
+    derived: int
+    bounds: dict[str, float]
+
+    @property
+    def slowest(self) -> str:
+        """The resource that is busy longest."""
+        return max(self.bounds, key=lambda name: self.bounds[name])
+
+
+def nights(found: Plan, hosts: Hosts, growth: float, queues: int, measured: Measured) -> tuple[Night, Night]:
+    """The first night, which reads all, and each later one.
+
+    Args:
+        growth: of the log in a night, as a share of it.
+        queues: of a store; of each, and of the index, the last file is read each night.
+    """
+    stores = found.stores_per_host
+    share = found.output_per_host / found.bytes_per_host
+    new = int(found.bytes_per_host * growth)
+    going_on = stores * (queues * _QUEUE_FILE + _INDEX_FILE)
+    later = min(new + stores * _SEGMENT, found.bytes_per_host)
+
+    def night(log: int, derived: int) -> Night:
+        bounds = {
+            "cores": log / (NIGHTLY / measured.cores * hosts.cores),
+            "reading": (log + derived) / hosts.read,
+        }
+        if hosts.network is not None:
+            bounds["network"] = (log + derived) / hosts.network
+        return Night(log, derived, bounds)
+
+    first = night(found.bytes_per_host, found.output_per_host)
+    return first, night(later, min(int(new * share) + going_on, found.output_per_host))
+
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -201,6 +255,19 @@ def command(
     keys: Annotated[
         int, typer.Option("--keys", metavar="N", min=0, help="Index entries of a message.")
     ] = MEASURED.keys,
+    nightly: Annotated[
+        float | None,
+        typer.Option(
+            "--nightly",
+            metavar="PERCENT",
+            min=0,
+            max=100,
+            help="Plan verifications every night, in which the log grows by PERCENT, not a rebuild.",
+        ),
+    ] = None,
+    queues: Annotated[
+        int, typer.Option("--queues", metavar="N", min=1, help="Queues of a store, for --nightly.")
+    ] = 400,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as one JSON document.")] = False,
 ) -> None:
     """What a rebuild of many stores takes: cores, memory, disk and hours, computed from measured rates.
@@ -223,7 +290,8 @@ def command(
         MEASURED.memory_per_core,
     )
     found = plan(told_bytes, stores, there, measured)
-    facts = {
+    lines = _lines(found, there, measured)
+    facts: dict[str, object] = {
         **asdict(found),
         "slowest": found.slowest,
         "least_seconds": found.least_seconds,
@@ -231,7 +299,11 @@ def command(
         "hosts": asdict(there),
         "measured": asdict(measured),
     }
-    Output(as_json, command="plan").put(facts, _lines(found, there, measured))
+    if nightly is not None:
+        first, later = nights(found, there, nightly / 100, queues, measured)
+        facts = {"first": asdict(first), "later": asdict(later), "hosts": asdict(there)}
+        lines = [*lines[:3], *_night_lines(first, later, found, nightly, queues)]
+    Output(as_json, command="plan").put(facts, lines)
 
 
 def _lines(found: Plan, hosts: Hosts, measured: Measured) -> list[str]:
@@ -260,6 +332,17 @@ def _lines(found: Plan, hosts: Hosts, measured: Measured) -> list[str]:
     for title, share in (("in all", 1.0), ("per TiB", tib)):
         least, most = _time(found.least_seconds * share), _time(found.most_seconds * share)
         lines.append(f"  {title:<10} {least} if these overlap, {most} if none does")
+    return lines
+
+
+def _night_lines(first: Night, later: Night, found: Plan, growth: float, queues: int) -> list[str]:
+    each = f"{counted(found.stores_per_host, 'store')} of {counted(queues, 'queue')} each"
+    lines = [f"a host, which verifies {each}; the log grows by {growth:g} % a night"]
+    for title, night in (("first", first), ("later", later)):
+        lines.append(f"  {title:<10} {human(night.log)} of log, {human(night.derived)} of queues and index")
+        for name, seconds in night.bounds.items():
+            most = "  <- the bound" if name == night.slowest else ""
+            lines.append(f"    {name:<8} {_time(seconds)}{most}")
     return lines
 
 

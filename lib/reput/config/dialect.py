@@ -115,8 +115,11 @@ class Dialect:
         append_prop_crc: the record may end in ``__CRC32#``, and forceVerifyPropCRC checks it.
         multi_path_commit_log: storePathCommitLog may list several directories.
         trims_text_settings: text values of broker.conf lose the white space around them.
+        rocksdb_lmq: queues in RocksDB have light message queues, too.
         filter_parts: CONTAINS, STARTSWITH and ENDSWITH are operators of consumers' expressions; asked for
             where units have bit maps.
+        settings_in_rocksdb: topics, groups and offsets may be in RocksDB.
+        imports_json_settings: there, a JSON file with a higher counter is imported at the start.
         unknown_settings: keys that reput reads from broker.conf and that none of these releases has.
         recovery: how these releases start on a store.
         queries: how they look for messages.
@@ -136,10 +139,13 @@ class Dialect:
     append_prop_crc: bool
     multi_path_commit_log: bool
     trims_text_settings: bool
+    rocksdb_lmq: bool
     filter_parts: bool
     unknown_settings: frozenset[str]
     recovery: Recovery
     queries: Queries
+    settings_in_rocksdb: bool = False
+    imports_json_settings: bool = False
 
     def lmq_excludes(self, topic: str) -> bool:
         """Whether a message of this topic gets no LMQ units, whatever its properties say."""
@@ -195,6 +201,7 @@ _4_9_0 = Dialect(
     append_prop_crc=False,
     multi_path_commit_log=False,
     trims_text_settings=False,
+    rocksdb_lmq=False,
     filter_parts=False,
     unknown_settings=frozenset(
         {
@@ -207,12 +214,19 @@ _4_9_0 = Dialect(
             "rocksdbCQDoubleWriteEnable",
             "combineCQLoadingCQTypes",
             "combineCQUseRocksdbForLmq",
+            "rocksdbCQSelectiveDoubleWriteEnable",
+            "useSeparateStorePathForRocksdbCQ",
+            "indexRocksDBEnable",
             "indexFileWriteEnable",
             "mapperFileSizeBatchConsumeQueue",
             "recheckReputOffsetFromCq",
             "commitLogRecoverMaxNum",
             "checkCommitLogOffsetOnRecover",
             "enableAcceleratedRecovery",
+            "configManagerVersion",
+            "transferMetadataJsonToRocksdb",
+            "transferOffsetJsonToRocksdb",
+            "useSingleRocksDBForAllConfigs",
         }
     ),
     # 4.9.7 MappedFileQueue.doLoad; DefaultMessageStore.load, which passes over what IndexService.load says
@@ -336,6 +350,8 @@ _5_1 = replace(
     versions=("5.1.3", "5.1.4"),
     # 5.1.3 SelectorParserConstants.
     filter_parts=True,
+    # 5.1.4 BrokerController.isEnableRocksDBStore.
+    settings_in_rocksdb=True,
     # 5.1.3 MappedFileQueue.doLoad.
     recovery=replace(_5_1_2.recovery, drops_empty_last_file=True),
 )
@@ -360,14 +376,26 @@ _5_3_0 = replace(
     name="5.3.0",
     versions=("5.3.0", "5.3.1"),
     # 5.3.1 MessageStoreConfig: rocksdbCQDoubleWriteEnable; 5.3.4 CombineConsumeQueueStore:
-    # combineCQLoadingCQTypes. No rule of the files changed.
-    unknown_settings=_5_2.unknown_settings - {"rocksdbCQDoubleWriteEnable", "combineCQLoadingCQTypes"},
+    # combineCQLoadingCQTypes. No rule of the files changed. 5.3.1 RocksDBTopicConfigManager.merge.
+    unknown_settings=_5_2.unknown_settings
+    - {
+        "rocksdbCQDoubleWriteEnable",
+        "combineCQLoadingCQTypes",
+        "transferMetadataJsonToRocksdb",
+        "transferOffsetJsonToRocksdb",
+    },
 )
 
 _5_3 = replace(
     _5_3_0,
     name="5.3",
     versions=("5.3.2", "5.3.3", "5.3.4"),
+    # 5.3.2 RocksDBConsumeQueueStore.dispatchLMQ.
+    rocksdb_lmq=True,
+    # 5.3.2 RocksDBTopicConfigManager.merge, ConfigManagerVersion.
+    imports_json_settings=True,
+    unknown_settings=(_5_3_0.unknown_settings - {"configManagerVersion"})
+    | {"transferMetadataJsonToRocksdb", "transferOffsetJsonToRocksdb"},
     # 5.3.2 CommitLog.recoverNormally, checkMessageAndReturnSize.
     recovery=replace(
         _5_3_0.recovery,
@@ -387,7 +415,14 @@ _5_4 = replace(
     index_tags=True,
     # 5.4.0 DefaultMessageStore.CommitLogDispatcherBuildIndex.
     unknown_settings=_5_3.unknown_settings
-    - {"indexFileWriteEnable", "commitLogRecoverMaxNum", "checkCommitLogOffsetOnRecover"},
+    - {
+        "indexFileWriteEnable",
+        "indexRocksDBEnable",
+        "commitLogRecoverMaxNum",
+        "checkCommitLogOffsetOnRecover",
+        # 5.4.0 BrokerConfig.
+        "useSingleRocksDBForAllConfigs",
+    },
     # 5.4.0 CommitLog.recoverNormally, isMappedFileMatchedRecover; ConsumeQueueStore.truncateDirty.
     recovery=replace(
         _5_3.recovery,
@@ -405,7 +440,14 @@ _5_5 = replace(
     # 5.5.0 StoreCheckpoint.flush: logicsPhysicalOffset at byte 40.
     checkpoint_fields=6,
     # 5.5.0 MultiDispatchUtils.checkMultiDispatchQueue.
-    unknown_settings=_5_4.unknown_settings - {"combineCQUseRocksdbForLmq", "enableAcceleratedRecovery"},
+    # 5.5.0 RocksDBConsumeQueueStore; 5.5.1 CombineConsumeQueueStore: rocksdbCQSelectiveDoubleWriteEnable.
+    unknown_settings=_5_4.unknown_settings
+    - {
+        "combineCQUseRocksdbForLmq",
+        "enableAcceleratedRecovery",
+        "rocksdbCQSelectiveDoubleWriteEnable",
+        "useSeparateStorePathForRocksdbCQ",
+    },
     # 5.5.0 ConsumeQueueStore.isMappedFileMatchedRecover, FlushConsumeQueueService;
     # ConsumeQueue.correctMinOffset.
     recovery=replace(

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reput.config.broker_conf import INT_MAX, INTEGER, BrokerConf, read
 from reput.config.dialect import Dialect, dialect
-from reput.config.evidence import Asked, Basis, Evidence, Weighing, look
+from reput.config.evidence import Asked, Basis, Evidence, Weighing, Writes, look
+from reput.config.java_properties import Property
+from reput.config.kept import ConfigPlace, Form, Kind, decide
 from reput.config.log_places import DLedgerSettings, absolute, commit_log_dirs, dledger_settings
 from reput.config.topics import batch_queue_topics
-from reput.config.unsupported import refuse_rocksdb, refuse_unsupported
-from reput.errors import SettingsError
+from reput.config.unsupported import in_rocksdb, in_rocksdb_alone, refuse_rocksdb, refuse_unsupported
+from reput.errors import SettingsError, UnsupportedError
 from reput.format import names
 from reput.format.commitlog import MAX_MESSAGE_SIZE, MOST_BEYOND_BODY
 from reput.format.consumequeue import UNIT_LENGTH
@@ -27,6 +30,9 @@ from reput.format.indexfile import file_length
 from reput.next_command import next_command
 from reput.remote import RemoteStore, known, with_urls
 from reput.remote.place import check_here
+from reput.rocksdb import CURRENT, is_database
+from reput.store.listing import names_seen, queues_in
+from reput.store.lock import is_broker_running
 
 _LONG_MAX = 2**63 - 1
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -93,6 +99,30 @@ class FilterSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RocksDBSettings:
+    """What of a store is in RocksDB.
+
+    Attributes:
+        queues: the directory of the queues' database, relative to the store; None: queues are in files alone.
+        files: queues are in files.
+        lmq: light message queues are in the database (5.3.2 on, with ``enableLmq``).
+        index: the index is in ``rocksdbstore/`` (``indexRocksDBEnable``, 5.4 on).
+    """
+
+    queues: str | None = None
+    files: bool = True
+    lmq: bool = False
+    index: bool = False
+
+    def deciding(self) -> dict[str, object]:
+        """What of it decides which bytes a rebuild writes, JSON-ready; nothing where all is in files."""
+        facts: dict[str, object] = {}
+        if self.queues is not None:
+            facts = {"rocksdb_queues": self.queues, "queue_files": self.files, "rocksdb_lmq": self.lmq}
+        return {**facts, **({"rocksdb_index": True} if self.index else {})}
+
+
+@dataclass(frozen=True, slots=True)
 class StoreSettings:
     """What a run needs to know of a store; made by :meth:`load`, and sent to executors as it is.
 
@@ -118,6 +148,9 @@ class StoreSettings:
         recovery: how the broker starts.
         filters: whether and how bit maps are calculated for consumers that filter by SQL92.
         dledger: set if DLedger writes the commit log (``enableDLegerCommitLog``).
+        rocksdb: what is in RocksDB.
+        config_form: how topics, groups and offsets are kept.
+        config_imports: of which of them a JSON file with a higher counter is imported at the start.
     """
 
     root: Path
@@ -140,6 +173,9 @@ class StoreSettings:
     max_message_size: int = MAX_MESSAGE_SIZE
     basis: Basis = field(default=Basis(), compare=False)
     remote: RemoteStore | None = field(default=None, compare=False)
+    rocksdb: RocksDBSettings = RocksDBSettings()
+    config_form: Form = Form.FILES
+    config_imports: frozenset[Kind] = frozenset()
 
     @property
     def place(self) -> str:
@@ -187,9 +223,9 @@ class StoreSettings:
         return self.root / "config" / "consumerFilter.json"
 
     @property
-    def topics_json(self) -> Path:
-        """Where the broker keeps its topics (``BrokerPathConfigHelper``); the file may be missing."""
-        return self.root / "config" / "topics.json"
+    def config(self) -> ConfigPlace:
+        """Where the broker keeps topics, groups and offsets (``BrokerPathConfigHelper``)."""
+        return ConfigPlace(self.root / names.CONFIG, self.config_form, self.config_imports)
 
     @property
     def config_files(self) -> tuple[Path, ...]:
@@ -199,7 +235,9 @@ class StoreSettings:
         """
         if self.remote is not None:
             return (self.consumer_filter_json,) if self.has_bit_maps else ()
-        return self.topics_json, self.consumer_filter_json
+        place = self.config
+        where = place.where(Kind.TOPICS)
+        return where if place.form is Form.FILES else where / CURRENT, self.consumer_filter_json
 
     @property
     def queue_file_sizes(self) -> dict[str, tuple[str, int]]:
@@ -216,7 +254,7 @@ class StoreSettings:
         if not self.dialect.recovery.switches_queue_types:
             return frozenset()
         try:
-            return frozenset(batch_queue_topics(self.topics_json))
+            return frozenset(batch_queue_topics(self.config))
         except SettingsError:
             return frozenset()  # what is broken there is a problem of its own
 
@@ -228,7 +266,10 @@ class StoreSettings:
         version: str | None,
         *,
         dledger: bool = False,
+        rocksdb: bool = False,
+        elsewhere: bool = False,
         asked: Asked = Asked(),  # noqa: B008 - it can't be changed
+        changes: Sequence[tuple[str, str]] = (),
     ) -> StoreSettings:
         """The settings of a store: as they are given, else as the store shows them, else RocketMQ's defaults.
 
@@ -241,7 +282,11 @@ class StoreSettings:
             broker_conf: the broker's own file, or None for what the store shows.
             version: see :func:`reput.config.dialect.dialect`; None for what the store shows.
             dledger: the caller can do with a commit log that DLedger writes.
+            rocksdb: the caller can do with queues in RocksDB.
+            elsewhere: the caller looks itself whether they are in a RocksDB that broker.conf doesn't name.
             asked: what is done with them.
+            changes: keys and values that take the place of those in broker.conf: the files may be as it was
+                before.
 
         Raises:
             SettingsError: the file can't be read, a value can't be used, the version isn't known, it can't
@@ -253,12 +298,18 @@ class StoreSettings:
         root = absolute(store)
         remote = known(root)
         conf_path = None if broker_conf is None else absolute(broker_conf)
-        conf = BrokerConf({} if conf_path is None else read(conf_path), conf_path, rules)
+        lines = {} if conf_path is None else read(conf_path)
+        lines.update({key: Property(key, value, 0) for key, value in changes})
+        conf = BrokerConf(lines, conf_path, rules)
         evidence = look(root if remote is None else remote.evidence_root, _log_dirs(root, conf))
         if version is None:
             conf = BrokerConf(conf.entries, conf_path, evidence.release.assumed)
-        refuse_unsupported(conf, dledger=dledger)
-        refuse_rocksdb(root, conf)
+        refuse_unsupported(conf, dledger=dledger, rocksdb=rocksdb)
+        in_rocksdb = _rocksdb(conf)
+        if rocksdb and conf_path is None and asked.writes is Writes.NOTHING:
+            in_rocksdb = _shown_in_rocksdb(root, in_rocksdb)
+        elif not changes and not elsewhere:
+            refuse_rocksdb(root, conf, in_rocksdb.queues)
         group = dledger_settings(root, conf)
 
         queue_size = conf.integer(
@@ -289,7 +340,11 @@ class StoreSettings:
             weighing.unknown(
                 "enableCalcFilterBitMap", "bit maps in consumequeue_ext/", names.CONSUME_QUEUE_EXT
             )
-        basis = weighing.basis(root)
+        # MultiDispatchUtils.checkMultiDispatchQueue (5.5.0): light queues are in one of both.
+        if in_rocksdb.queues is not None and conf.switch("combineCQUseRocksdbForLmq", False):
+            multi_dispatch = False
+        config = decide(root, conf)
+        basis = weighing.basis(root, (*config.said, *_unflushed(root, in_rocksdb)))
         basis.refuse(asked, root)
         # From 5.4 on CommitLogDispatcherBuildIndex asks both.
         index_enable = conf.switch("messageIndexEnable", True)
@@ -320,6 +375,9 @@ class StoreSettings:
             max_message_size=conf.integer("maxMessageSize", MAX_MESSAGE_SIZE, least=0),
             basis=basis,
             remote=remote,
+            rocksdb=in_rocksdb,
+            config_form=config.form,
+            config_imports=config.imports,
         )
 
     def describe(self) -> dict[str, object]:
@@ -336,6 +394,7 @@ class StoreSettings:
             **({} if self.dledger is None else {"dledger": with_urls(str(self.dledger.home))}),
             **self.recovery.deciding(),
             **self._filters(),
+            **self.rocksdb.deciding(),
         }
 
     def _deciding(self) -> dict[str, object]:
@@ -371,6 +430,7 @@ class StoreSettings:
             **({"dledger": True} if self.entries else {}),
             **self.recovery.deciding(),
             **self._filters(),
+            **self.rocksdb.deciding(),
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -381,6 +441,57 @@ def _log_dirs(root: Path, conf: BrokerConf) -> tuple[Path, ...]:
         return commit_log_dirs(root, conf, dledger_settings(root, conf))
     except SettingsError:
         return (root / names.COMMIT_LOG,)
+
+
+def _rocksdb(conf: BrokerConf) -> RocksDBSettings:
+    """What is in RocksDB.
+
+    Source: ``RocksDBMessageStore``, ``CombineConsumeQueueStore``, ``RocksDBConsumeQueueStore`` (5.5.0).
+    """
+    alone, beside = in_rocksdb_alone(conf), in_rocksdb(conf)
+    apart = conf.switch("useSeparateStorePathForRocksdbCQ", False)
+    directory = names.CONSUME_QUEUE_ROCKSDB if apart else names.CONSUME_QUEUE
+    return RocksDBSettings(
+        queues=directory if alone or beside else None,
+        files=not alone,
+        lmq=(alone or beside) and conf.rules.rocksdb_lmq and conf.switch("enableLmq", False),
+        index=conf.switch("messageIndexEnable", True) and conf.switch("indexRocksDBEnable", False),
+    )
+
+
+def _shown_in_rocksdb(root: Path, given: RocksDBSettings) -> RocksDBSettings:
+    """What the store shows where no broker.conf says it.
+
+    Raises:
+        UnsupportedError: two databases of queues are there: a broker doesn't start with both.
+    """
+    both = [name for name in (names.CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB) if is_database(root / name)]
+    if len(both) > 1:
+        raise UnsupportedError(
+            "this store has two RocksDBs of consume queues",
+            path=root,
+            expected="CURRENT in one directory: a broker doesn't start with both",
+            found=" and ".join(f"{name}/CURRENT" for name in both),
+            next_step="Give broker.conf: its useSeparateStorePathForRocksdbCQ says which is in use; move the "
+            "other one away",
+        )
+    for name in (names.CONSUME_QUEUE_ROCKSDB, names.CONSUME_QUEUE):
+        if is_database(root / name):
+            files = next(queues_in(root / names.CONSUME_QUEUE), None) is not None
+            return replace(given, queues=name, files=files, lmq=True, index=_has_index(root))
+    return replace(given, index=_has_index(root))
+
+
+def _unflushed(root: Path, found: RocksDBSettings) -> tuple[str, ...]:
+    """What can't be read of queues while a broker runs: they have no write-ahead log."""
+    if found.queues is None or not is_database(root / found.queues) or not is_broker_running(root):
+        return ()
+    return (f"a broker has {found.queues}/ open: units that it hasn't flushed yet are missing",)
+
+
+def _has_index(root: Path) -> bool:
+    """Whether the index is in RocksDB: index files come first, for rocksdbstore/ is made unused as well."""
+    return is_database(root / names.ROCKSDB_STORE) and not names_seen(root / names.INDEX)
 
 
 def _light_queues(conf: BrokerConf, weighing: Weighing, evidence: Evidence) -> tuple[bool, bool]:

@@ -9,10 +9,9 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reput.config.evidence.index import telling
@@ -23,9 +22,10 @@ from reput.remote.client import RANGE, RemoteFile
 from reput.remote.place import is_url, url_of
 from reput.remote.store import EVIDENCE, PREFIX, STORE, RemoteStore, client_of, left_in
 from reput.store.space import check_free
+from reput.store.temporary import sweep
 
 #: What a broker derives: copied whole where a command reads it, else some of it, as evidence.
-_DERIVED = frozenset({*names.QUEUES, names.INDEX})
+_DERIVED = frozenset({*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB, names.INDEX, names.ROCKSDB_STORE})
 _AT_ONCE = 8
 #: Nobody needs a directory any more that is older, unless a process holds it.
 _OLD_SECONDS = 86_400
@@ -42,6 +42,21 @@ def here(store: Path, *, derived: bool, shared: bool = False) -> Path:
         ReputError: as for :func:`opened`.
     """
     return opened(store, derived=derived, shared=shared).root if is_url(store) else store
+
+
+@contextmanager
+def borrowed(store: Path, *, derived: bool) -> Iterator[Path]:
+    """As :func:`here`; what it makes goes at the block's end.
+
+    Raises:
+        ReputError: as for :func:`opened`.
+    """
+    root = here(store, derived=derived)
+    try:
+        yield root
+    finally:
+        if root != store:
+            shutil.rmtree(root.parent, ignore_errors=True)
 
 
 def opened(place: str | Path, *, derived: bool, shared: bool = False) -> RemoteStore:
@@ -65,7 +80,7 @@ def opened(place: str | Path, *, derived: bool, shared: bool = False) -> RemoteS
     files = sorted(file for file in client_of(url).list() if _is_plain(file.name))
     _check_is_store(url, files)
     try:
-        _sweep()
+        sweep(Path(tempfile.gettempdir()), PREFIX, _OLD_SECONDS)
         if not shared:
             home = Path(tempfile.mkdtemp(prefix=PREFIX))
             _hold(home)
@@ -142,23 +157,6 @@ def _hold(home: Path) -> None:
     descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)  # let go of when the process ends, however it does
     atexit.register(_removed, home, os.getpid())
-
-
-def _sweep() -> None:
-    """Remove what killed processes and earlier Spark sessions of this user left."""
-    for entry in os.scandir(tempfile.gettempdir()):
-        with suppress(OSError):  # somebody else is removing it
-            if not entry.name.startswith(PREFIX) or entry.is_symlink() or not entry.is_dir():
-                continue
-            facts = entry.stat()
-            if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < _OLD_SECONDS:
-                continue
-            descriptor = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(entry.path, ignore_errors=True)
-            finally:
-                os.close(descriptor)
 
 
 def with_queues(store: RemoteStore, queues: Collection[str]) -> Path:

@@ -5,7 +5,7 @@ The file holds ``{"dataVersion": {…}, "topicConfigTable": {TOPIC: {…}, …}}
 on a topic has an ``attributes`` map; its keys carry no sign (``+queue.type`` is how an administrator asks for
 ``queue.type``, ``AttributeUtil.alterCurrentAttributes``).
 
-A broker whose topics live in RocksDB writes no such file: then nothing is known here.
+Where the broker keeps them in RocksDB (:mod:`reput.config.kept`), each topic has the same JSON object there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from reput.config.kept import ConfigPlace, Form, Kept, Kind, kept
 from reput.config.rereading import Rereading
 from reput.errors import SettingsError
 
@@ -31,13 +32,13 @@ class TopicConfig(NamedTuple):
     perm: int | None
 
 
-def topic_configs(topics_json: Path) -> dict[str, TopicConfig] | None:
+def topic_configs(topics: Path | ConfigPlace) -> dict[str, TopicConfig] | None:
     """What the broker knows of each topic; None when there is no file to tell.
 
     Raises:
         SettingsError: as for :func:`known_topics`.
     """
-    table = _table(topics_json)
+    table = _table(topics)
     if table is None:
         return None
 
@@ -50,41 +51,42 @@ def topic_configs(topics_json: Path) -> dict[str, TopicConfig] | None:
     }
 
 
-def known_topics(topics_json: Path) -> set[str] | None:
+def known_topics(topics: Path | ConfigPlace) -> set[str] | None:
     """Names of all topics of the broker; None when there is no file to tell.
 
     Args:
-        topics_json: ``config/topics.json``; when it is missing, empty or broken, the ``.bak`` beside it is
-            read instead, as ``ConfigManager.load`` does.
+        topics: where the broker keeps them, or ``config/topics.json``; when that file is missing, empty or
+            broken, the ``.bak`` beside it is read instead, as ``ConfigManager.load`` does.
 
     Raises:
-        SettingsError: neither file can be read and at least one is there.
+        SettingsError: neither file can be read and at least one is there; or their RocksDB is torn.
+        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
     """
-    table = _table(topics_json)
+    table = _table(topics)
     return None if table is None else set(table)
 
 
-def batch_queue_topics(topics_json: Path) -> set[str]:
+def batch_queue_topics(topics: Path | ConfigPlace) -> set[str]:
     """Names of the topics with batch consume queues (``QueueTypeUtils.isBatchCq``); empty without a file.
 
     Raises:
         SettingsError: as for :func:`known_topics`.
     """
-    topics = set()
-    for topic, config in (_table(topics_json) or {}).items():
+    found = set()
+    for topic, config in (_table(topics) or {}).items():
         attributes = config.get("attributes")
         if isinstance(attributes, dict) and attributes.get(_QUEUE_TYPE) == _BATCH:
-            topics.add(topic)
-    return topics
+            found.add(topic)
+    return found
 
 
-def write_queues(topics_json: Path) -> dict[str, int]:
+def write_queues(topics: Path | ConfigPlace) -> dict[str, int]:
     """How many queues of each topic producers may write to; empty without a file.
 
     Raises:
         SettingsError: as for :func:`known_topics`.
     """
-    found = {topic: config.get("writeQueueNums") for topic, config in (_table(topics_json) or {}).items()}
+    found = {topic: config.get("writeQueueNums") for topic, config in (_table(topics) or {}).items()}
     return {topic: number for topic, number in found.items() if isinstance(number, int)}
 
 
@@ -95,12 +97,12 @@ class TopicsNow:
     topic finds the topic, too. It is small enough to be pickled with a task.
     """
 
-    def __init__(self, topics_json: Path) -> None:
-        self._path = topics_json
-        self._file = Rereading(topics_json, self._read)
+    def __init__(self, topics: Path | ConfigPlace) -> None:
+        self._place = topics
+        self._file = Rereading(_file(topics), self._read)
 
-    def __reduce__(self) -> tuple[type[TopicsNow], tuple[Path]]:
-        return TopicsNow, (self._path,)
+    def __reduce__(self) -> tuple[type[TopicsNow], tuple[Path | ConfigPlace]]:
+        return TopicsNow, (self._place,)
 
     @property
     def known(self) -> frozenset[str] | None:
@@ -109,7 +111,7 @@ class TopicsNow:
         Raises:
             SettingsError: as there.
         """
-        return self._file.now()[0]
+        return self._now()[0]
 
     @property
     def batch(self) -> frozenset[str]:
@@ -118,15 +120,24 @@ class TopicsNow:
         Raises:
             SettingsError: as for :func:`known_topics`.
         """
-        return self._file.now()[1]
+        return self._now()[1]
+
+    def _now(self) -> tuple[frozenset[str] | None, frozenset[str]]:
+        # A database is read again by itself when it has changed.
+        in_files = isinstance(self._place, Path) or self._place.form is Form.FILES
+        return self._file.now() if in_files else self._read()
 
     def _read(self) -> tuple[frozenset[str] | None, frozenset[str]]:
-        known, batch = known_topics(self._path), batch_queue_topics(self._path)
+        known, batch = known_topics(self._place), batch_queue_topics(self._place)
         return None if known is None else frozenset(known), frozenset(batch)
 
 
-def _table(topics_json: Path) -> Mapping[str, Mapping[str, object]] | None:
-    """The topicConfigTable of the file or of its backup; None when neither holds a byte."""
+def _table(topics: Path | ConfigPlace) -> Mapping[str, Mapping[str, object]] | None:
+    """The topicConfigTable of RocksDB, or of the file or its backup; None when nothing holds a byte."""
+    if isinstance(topics, ConfigPlace) and topics.form is not Form.FILES:
+        found = kept(topics, Kind.TOPICS)
+        return None if found is None else _checked(found)
+    topics_json = _file(topics)
     broken: SettingsError | None = None
     for path in (topics_json, topics_json.with_name(topics_json.name + ".bak")):
         try:
@@ -160,10 +171,24 @@ def _parse(data: bytes, path: Path) -> Mapping[str, Mapping[str, object]]:
     table = document.get("topicConfigTable", {})
     if not isinstance(table, dict):
         raise _broken(path, "topicConfigTable to be an object", json.dumps(table)[:40])
+    return _objects(table, path)
+
+
+def _checked(found: Kept) -> Mapping[str, Mapping[str, object]]:
+    return _objects(found.entries, found.path)
+
+
+def _objects(table: Mapping[str, object], path: Path) -> Mapping[str, Mapping[str, object]]:
+    found: dict[str, Mapping[str, object]] = {}
     for topic, config in table.items():
         if not isinstance(config, dict):
             raise _broken(path, f"the settings of topic {topic} to be an object", json.dumps(config)[:40])
-    return table
+        found[topic] = config
+    return found
+
+
+def _file(topics: Path | ConfigPlace) -> Path:
+    return topics if isinstance(topics, Path) else topics.file(Kind.TOPICS)
 
 
 def _broken(path: Path, expected: str, found: str) -> SettingsError:

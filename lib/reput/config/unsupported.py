@@ -6,10 +6,35 @@ from pathlib import Path
 
 from reput.config.broker_conf import JAVA_WHITE, BrokerConf
 from reput.errors import UnsupportedError
+from reput.format import names
 
 
-def refuse_unsupported(conf: BrokerConf, *, dledger: bool) -> None:
-    """Say no to what changes the files and isn't derived, before anything is read."""
+def _loaded_types(conf: BrokerConf) -> list[str]:
+    """``combineCQLoadingCQTypes``. Source: ``StoreType.fromString``: names between ``;``, large or small."""
+    types = conf.text("combineCQLoadingCQTypes")
+    if types is None:
+        return ["default", "defaultrocksdb"]
+    return [name.strip(JAVA_WHITE).lower() for name in types.split(";")]
+
+
+def in_rocksdb_alone(conf: BrokerConf) -> bool:
+    """Whether queues are in RocksDB and in no files."""
+    if (conf.text("storeType") or "").lower() == "defaultrocksdb":
+        return True
+    return in_rocksdb(conf) and "default" not in _loaded_types(conf)
+
+
+def in_rocksdb(conf: BrokerConf) -> bool:
+    """Whether queues are in RocksDB, too, under ``storeType=default``."""
+    return conf.switch("rocksdbCQDoubleWriteEnable", False) and "defaultrocksdb" in _loaded_types(conf)
+
+
+def refuse_unsupported(conf: BrokerConf, *, dledger: bool, rocksdb: bool = False) -> None:
+    """Say no to what changes the files and isn't derived, before anything is read.
+
+    Args:
+        dledger, rocksdb: the caller can do with a log that DLedger writes, with queues in RocksDB.
+    """
     if conf.switch("enableDLegerCommitLog", False) and not dledger:
         raise UnsupportedError(
             _where(conf, "enableDLegerCommitLog")
@@ -29,51 +54,59 @@ def refuse_unsupported(conf: BrokerConf, *, dledger: bool) -> None:
             "The log doesn't say where that is. For all that the log holds, confirmed or not, set "
             "duplicationEnable=false in a copy of the file; what a start would do can't be told then either.",
         )
-    if (conf.text("storeType") or "").lower() == "defaultrocksdb":
+    if in_rocksdb(conf) and conf.switch("rocksdbCQSelectiveDoubleWriteEnable", False):
         raise _unsupported(
             conf,
-            "storeType",
-            "consume queues in RocksDB",
-            "The broker rebuilds those by itself. For consume queue files, run the broker with "
-            "storeType=default, and reput with the same file.",
+            "rocksdbCQSelectiveDoubleWriteEnable",
+            "some topics' queues in RocksDB as well",
+            "Which topics these are isn't in the log. Set rocksdbCQDoubleWriteEnable=false in a copy of the "
+            "file to get all queues in files.",
         )
-    if conf.switch("rocksdbCQDoubleWriteEnable", False):
-        types = conf.text("combineCQLoadingCQTypes")
-        # StoreType.fromString: names between ';', large or small.
-        if types is not None and "default" not in [
-            name.strip(JAVA_WHITE).lower() for name in types.split(";")
-        ]:
-            raise _unsupported(
-                conf,
-                "combineCQLoadingCQTypes",
-                "consume queues in RocksDB alone",
-                "Add default to the list, so that the broker keeps consume queue files, too.",
-            )
-        if conf.switch("combineCQUseRocksdbForLmq", False) and conf.switch("enableMultiDispatch", False):
-            raise _unsupported(
-                conf,
-                "combineCQUseRocksdbForLmq",
-                "light message queues in RocksDB",
-                "Set enableMultiDispatch=false in a copy of the file to get the other queues: "
-                "the broker brings back those in RocksDB itself.",
-            )
+    if rocksdb:
+        return
+    if (conf.text("storeType") or "").lower() == "defaultrocksdb":
+        raise _not_known(conf, "storeType", "consume queues in RocksDB")
+    if in_rocksdb_alone(conf):
+        raise _not_known(
+            conf,
+            "combineCQLoadingCQTypes",
+            "consume queues in RocksDB alone",
+        )
+    if (
+        in_rocksdb(conf)
+        and conf.switch("combineCQUseRocksdbForLmq", False)
+        and conf.switch("enableMultiDispatch", False)
+    ):
+        raise _not_known(
+            conf,
+            "combineCQUseRocksdbForLmq",
+            "light message queues in RocksDB",
+        )
 
 
-def refuse_rocksdb(root: Path, conf: BrokerConf) -> None:
+def refuse_rocksdb(root: Path, conf: BrokerConf, queues: str | None) -> None:
     """Say no to a store whose queues are in RocksDB, though broker.conf doesn't say so.
 
     Source: ``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3; in 5.5.0 it asks for this file at both places).
+
+    Args:
+        queues: the directory where broker.conf has them; None where it has none in RocksDB.
     """
-    if conf.switch("rocksdbCQDoubleWriteEnable", False):
-        return  # consume queue files are kept as well
-    for name in ("consumequeue", "consumequeue_rocksdb"):
+    if queues is None and conf.switch("rocksdbCQDoubleWriteEnable", False):
+        return  # combineCQLoadingCQTypes has files alone, and a broker doesn't look
+    for name in (names.CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB):
+        if name == queues:
+            continue
         mark = root / name / "CURRENT"
         if _is_file(mark):
             raise UnsupportedError(
-                "this store's consume queues are in RocksDB, which reput doesn't build, though broker.conf "
-                "doesn't say so",
+                f"this store's consume queues are in RocksDB in {name}/, though broker.conf doesn't say so",
                 path=mark.parent,
-                expected="consume queue files alone, as with storeType=default",
+                expected=(
+                    "consume queue files alone, as with storeType=default"
+                    if queues is None
+                    else f"queues in {queues}/ alone: a broker doesn't start with both"
+                ),
                 found=f"{mark.name}, which is RocksDB's",
                 next_step="Give reput the broker's own broker.conf. With rocksdbCQDoubleWriteEnable=true the "
                 "broker keeps consume queue files, too; what an earlier storeType left can be moved away.",
@@ -85,6 +118,16 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
+
+
+def _not_known(conf: BrokerConf, key: str, what: str) -> UnsupportedError:
+    entry = conf.entry(key)
+    return UnsupportedError(
+        f"{_where(conf, key)}{key} asks for {what}, which this command doesn't know",
+        path=conf.path,
+        found=None if entry is None else f"{entry.key}={entry.value}",
+        next_step="docs/formats/rocksdb.md says which commands do.",
+    )
 
 
 def _unsupported(conf: BrokerConf, key: str, what: str, next_step: str) -> UnsupportedError:

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import ReputError
+from reput.rocksdb.installed import PACKAGE, installed
 from reput.spark import class_archive
 from reput.spark.ahead import JAVA_TEMPORARY
 from reput.spark.java import LEAST_JAVA, is_installed, java
@@ -103,6 +105,7 @@ def machine_checks() -> Iterator[Check]:
             "spark",
             "not installed: rebuild, tail, verify, catalog, demo and recover --apply need reput[spark]",
         )
+    yield rocksdb()
     yield memory()
     yield open_files(None)
     yield maps(None)
@@ -165,6 +168,15 @@ def cache_check(directory: Path) -> Check:
         else "nothing compiled yet: the first run takes longer"
     )
     return ok("numba-cache", f"{directory}, {state}")
+
+
+def rocksdb() -> Check:
+    """Whether what a store has in RocksDB can be read and written."""
+    try:
+        installed()
+    except ReputError:
+        return ok("rocksdb", "not installed: stores with queues, index or settings in it need reput[rocksdb]")
+    return ok("rocksdb", f"{PACKAGE} {version(PACKAGE)}")
 
 
 def java_check() -> Check:

@@ -13,10 +13,13 @@ from reput.config.settings import StoreSettings
 from reput.doctor.machine import Check, maps, ok, open_files, warning, wrong
 from reput.errors import ReputError
 from reput.format import names
+from reput.format.rocksdbconfig import SEPARATE, SINGLE, V2
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.replay.estimate import estimate
+from reput.rocksdb import is_database, opened
 from reput.store.lock import store_holder
 from reput.store.space import free_bytes, human
+from reput.words import counted
 
 #: Bytes of log between two commits, as `reput rebuild` has it by default.
 _BYTES_PER_BATCH = 4 << 30
@@ -35,7 +38,7 @@ def store_checks(
         out: where a rebuild is to be written; None for the store's own place.
     """
     try:
-        settings = StoreSettings.load(store, broker_conf, version, dledger=True)
+        settings = StoreSettings.load(store, broker_conf, version, dledger=True, rocksdb=True)
     except ReputError as error:
         yield _from("settings", error)
         return
@@ -51,6 +54,8 @@ def store_checks(
     yield log_check(log)
     yield readable(log, files)
     yield in_use(settings)
+    if databases := _databases(settings.root):
+        yield rocksdb(settings.root, databases)
     yield config(settings)
     count = len(files) + len(log.segments)
     yield open_files(count)
@@ -146,11 +151,26 @@ def in_use(settings: StoreSettings) -> Check:
     return warning("in-use", f"by {holder.what}", step)
 
 
+def rocksdb(root: Path, databases: list[Path]) -> Check:
+    """Whether what the store has in RocksDB can be read here."""
+    try:
+        for path in databases:
+            with opened(path, beside=root.parent):
+                pass
+    except ReputError as error:
+        return _from("rocksdb-of-store", error)
+    return ok("rocksdb-of-store", f"{counted(len(databases), 'database')} can be read")
+
+
 def config(settings: StoreSettings) -> Check:
     """The broker's own files below config/, as far as they decide whether it starts."""
-    problems = list(config_problems(settings))
+    try:
+        problems = list(config_problems(settings))
+    except ReputError as error:
+        return _from("config", error)
     if not problems:
-        return ok("config", str(settings.root / names.CONFIG))
+        kept = "; ".join(settings.basis.kept)
+        return ok("config", f"{settings.root / names.CONFIG}{'; ' if kept else ''}{kept}")
     first = max(problems, key=lambda problem: problem.stops)
     return (wrong if first.stops else warning)("config", str(first), first.next_step)
 
@@ -178,6 +198,14 @@ def room(settings: StoreSettings, log: CommitLog, out: Path | None) -> Check:
 def _from(name: str, error: ReputError) -> Check:
     step = error.next_step or "Fix that first."
     return wrong(name, str(error).removesuffix(f". {error.next_step}"), step)
+
+
+def _databases(root: Path) -> list[Path]:
+    """Those that a broker may have made."""
+    config = root / names.CONFIG
+    places = [root / names.CONSUME_QUEUE, root / names.CONSUME_QUEUE_ROCKSDB, root / names.ROCKSDB_STORE]
+    places += [config / name for name in (*SEPARATE.values(), SINGLE, V2)]
+    return [place for place in places if is_database(place)]
 
 
 def _files(root: Path) -> Iterator[Path]:

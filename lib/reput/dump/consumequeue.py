@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.dump import rocksdb
 from reput.dump.batchqueue import batch_extents, dump_batches, looks_like_batches
 from reput.dump.places import QueuePlace
 from reput.dump.queueevents import UNWRITTEN, ZEROS, Event, Open, QueueUnit, Run, damage, file_length
@@ -63,7 +64,9 @@ def dump(place: QueuePlace, start: int = 0, end: int = MOST) -> Iterator[Event]:
     Raises:
         SegmentGoneError, StoreError: a file can't be read.
     """
-    if is_of_batches(place):
+    if place.database is not None:
+        yield from rocksdb.dump(place, place.database, start, end)
+    elif is_of_batches(place):
         yield from dump_batches(place, start, end)
     else:
         yield from _dump_units(place, start, end)
@@ -86,6 +89,8 @@ def extent(place: QueuePlace) -> tuple[int, int] | None:
     Raises:
         SegmentGoneError, StoreError: a file can't be read.
     """
+    if place.database is not None:
+        return rocksdb.extent(place, place.database)
     extents = batch_extents if is_of_batches(place) else _unit_extents
     first = next((found for file in place.files for found in extents(*file)), None)
     last = next((found for file in reversed(place.files) for found in extents(*file, backwards=True)), None)

@@ -24,6 +24,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.log.segments import open_segment
 from reput.query.queue import QueueView
+from reput.query.rocksdb import RocksQueueView, is_read_from, queues_in_rocksdb
 from reput.store import files
 from reput.words import SCHEMA_VERSION, counted
 
@@ -201,7 +202,9 @@ class _Bytes:
         self.settings = self.place.settings
         extent = of_log(self.place)
         self.start, self.end = extent.start, extent.end
-        self._queues: dict[tuple[str, int], QueueView] = {}
+        self._queues: dict[tuple[str, int], QueueView | RocksQueueView] = {}
+        self._in_rocksdb = queues_in_rocksdb(self.settings)
+        self._batch = self.settings.batch_topics()
 
     def stretches(self) -> Iterator[tuple[int, int]]:
         """Ranges of the log without a gap, half open."""
@@ -229,11 +232,17 @@ class _Bytes:
 
     def queues(self) -> list[tuple[str, int]]:
         """Plain queues, by topic and id."""
-        return sorted(take(self.settings).queues)
+        found = set(take(self.settings).queues)
+        if self._in_rocksdb is not None:
+            found |= {queue for queue in self._in_rocksdb.read() if queue[0] not in self._batch}
+        return sorted(found)
 
-    def queue(self, topic: str, queue_id: int) -> QueueView:
+    def queue(self, topic: str, queue_id: int) -> QueueView | RocksQueueView:
         """A queue; the last one is kept."""
         view = self._queues.get((topic, queue_id))
+        if view is None and self._in_rocksdb is not None and is_read_from(self.settings, topic):
+            view = self._in_rocksdb.view(topic, queue_id, self.start)
+            self._queues = {(topic, queue_id): view}
         if view is None:
             view = QueueView(self.settings, topic, queue_id, self.start)
             self._queues = {(topic, queue_id): view}
@@ -245,6 +254,14 @@ class _Bytes:
         if start < view.min_offset or end > view.max_offset:
             return None
         found = hashlib.sha256()
+        if isinstance(view, RocksQueueView):
+            if self._in_rocksdb is None:
+                return None
+            count = 0
+            for _, value in self._in_rocksdb.values(topic, queue_id, start, end):
+                found.update(value[:UNIT_LENGTH])  # a file's unit, without the storeTimestamp behind it
+                count += 1
+            return found.hexdigest() if count == end - start else None
         while start < end:
             file: QueueFile | None = view.file_at(start)
             if file is None:

@@ -21,6 +21,7 @@ from reput.log.segments import (
     without_unwritten_end,
 )
 from reput.next_command import next_command
+from reput.rocksdb import is_database
 from reput.scan.reference import Frame, frame
 from reput.store.reading import unreadable
 
@@ -54,6 +55,7 @@ class QueuePlace:
         files: (path, byte offset of the first byte in the queue, bytes), in the queue's order.
         batch: units are those of a batch queue; None where only the bytes can tell.
         ext: where its records of consumequeue_ext would be.
+        database: the RocksDB that has it instead of files.
     """
 
     topic: str | None
@@ -61,6 +63,7 @@ class QueuePlace:
     files: tuple[tuple[Path, int, int], ...]
     batch: bool | None
     ext: Path | None
+    database: Path | None = None
 
 
 def log_place(
@@ -79,15 +82,17 @@ def log_place(
     """
     path = _looked_at(here(path, derived=False), "commitlog", broker_conf, version)
     if path.is_file():
-        settings = _alone(StoreSettings.load(path.parent, broker_conf, version, dledger=True), path.parent)
+        settings = _alone(
+            StoreSettings.load(path.parent, broker_conf, version, dledger=True, rocksdb=True), path.parent
+        )
         log = _one_segment(path, settings)
         return LogPlace(settings, log, can_grow=False, followed=_is_followed(log.segments[0]))
     own = path / names.COMMIT_LOG
     if (path.name == names.COMMIT_LOG and not own.is_dir()) or numbered_files(path):
-        settings = _alone(StoreSettings.load(path, broker_conf, version, dledger=True), path)
+        settings = _alone(StoreSettings.load(path, broker_conf, version, dledger=True, rocksdb=True), path)
         log = _discovered(settings, may_be_empty=may_be_empty)
         return LogPlace(settings, replace(log, entries=any(map(_begins_with_entry, log.segments))), True)
-    settings = StoreSettings.load(path, broker_conf, version, dledger=True)
+    settings = StoreSettings.load(path, broker_conf, version, dledger=True, rocksdb=True)
     if broker_conf is None and not own.is_dir():
         raise StoreError(
             "there is no commit log here",
@@ -165,7 +170,7 @@ def _with_their_units(path: Path) -> str:
 _SORTS = {
     "commitlog": ("the commit log", "a store, a directory of segments, or a segment"),
     "consumequeue": ("consume queues", "a store, consumequeue/, a topic in it, a queue, or a file of one"),
-    "index": ("index files", "a store, index/, or an index file"),
+    "index": ("index files", "a store, index/, an index file, or rocksdbstore/"),
     "checkpoint": ("the checkpoint", "a store with a checkpoint, or a checkpoint"),
 }
 
@@ -184,7 +189,8 @@ def _sort(path: Path) -> str | None:
         return None  # a store, whatever it is called
     if any(one.name in names.QUEUES for one in (path, *path.parents[:2])):
         return "consumequeue"
-    return {names.COMMIT_LOG: "commitlog", names.INDEX: "index"}.get(path.name)
+    sorts = {names.COMMIT_LOG: "commitlog", names.INDEX: "index", names.ROCKSDB_STORE: "index"}
+    return sorts.get(path.name)
 
 
 def _alone(settings: StoreSettings, directory: Path) -> StoreSettings:
@@ -269,7 +275,12 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
         yield _queue(path.parent, [(path, base, path.stat().st_size)])
         return
     found = False
-    for one in _below(path):
+    for database in databases(path):
+        from reput.dump.rocksdb import queues
+
+        found = True
+        yield from queues(database)
+    for one in _below(path) if not is_database(path) or path.name == names.CONSUME_QUEUE else ():
         found = True
         yield one
     if not found:
@@ -280,6 +291,12 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
             found="none of these",
             next_step="Check PATH",
         )
+
+
+def databases(path: Path) -> list[Path]:
+    """The RocksDBs of queues at a path: a store's, or the path itself."""
+    places = (path, path / names.CONSUME_QUEUE, path / names.CONSUME_QUEUE_ROCKSDB)
+    return [place for place in places if is_database(place)]
 
 
 def _below(path: Path) -> Iterator[QueuePlace]:
@@ -336,7 +353,7 @@ def _number(name: str) -> int | None:
 
 
 def index_files(path: Path) -> list[Path]:
-    """The index files at a path: a store, ``index/``, or one file.
+    """The index files at a path: a store, ``index/``, or one file; none where the index is in RocksDB alone.
 
     Raises:
         StoreError: it is missing.
@@ -347,7 +364,7 @@ def index_files(path: Path) -> list[Path]:
     inner = path / names.INDEX
     directory = inner if inner.is_dir() else path
     found = [entry.path for entry in in_order(directory) if not entry.is_dir and _is_index(entry.path.name)]
-    if not found:
+    if not found and index_database(path) is None:
         raise StoreError(
             "there is no index file here",
             path=directory,
@@ -356,6 +373,13 @@ def index_files(path: Path) -> list[Path]:
             next_step="Check PATH; a broker with messageIndexEnable=false writes none",
         )
     return found
+
+
+def index_database(path: Path) -> Path | None:
+    """The RocksDB of the index at a path, a store or the database itself; None without one."""
+    path = absolute(path)
+    places = (path / names.ROCKSDB_STORE, *([path] if path.name == names.ROCKSDB_STORE else []))
+    return next((place for place in places if is_database(place)), None)
 
 
 def _is_index(name: str) -> bool:
@@ -384,7 +408,8 @@ def store_of(path: Path) -> Path | None:
     Args:
         path: absolute.
     """
-    parts = (*names.QUEUES, names.INDEX, names.COMMIT_LOG, names.CHECKPOINT)
+    derived = (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB, names.INDEX, names.ROCKSDB_STORE)
+    parts = (*derived, names.COMMIT_LOG, names.CHECKPOINT)
     above = [path, *path.parents][: _DEEPEST + 1]
     for below, root in zip([None, *above], above, strict=False):
         if (below is None or below.name in parts) and (root / names.COMMIT_LOG).is_dir():

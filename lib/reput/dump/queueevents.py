@@ -25,6 +25,7 @@ class QueueUnit:
         repeats: the next unit leads to the same message: this one stands in for one that was lost.
         batch: of a batch queue: storeTimestamp in ms, messages, compacted offset.
         ext: what the tagsCode leads to; None where it is no address, or leads to nothing.
+        stored: storeTimestamp in ms, which units in RocksDB have.
     """
 
     place: QueuePlace
@@ -35,11 +36,12 @@ class QueueUnit:
     repeats: bool = False
     batch: tuple[int, int, int] | None = None
     ext: ExtRecord | None = None
+    stored: int | None = None
 
     @property
     def is_address(self) -> bool:
         """Whether the tagsCode is an address in consumequeue_ext."""
-        return self.batch is None and self.tags_code <= MAX_ADDRESS
+        return self.batch is None and self.stored is None and self.tags_code <= MAX_ADDRESS
 
     @property
     def delivery(self) -> int | None:
@@ -62,6 +64,8 @@ class QueueUnit:
         if self.batch is not None:
             timestamp, messages, compacted = self.batch
             facts |= {"store_timestamp": timestamp, "messages": messages, "compacted_offset": compacted}
+        if self.stored is not None:
+            facts["store_timestamp"] = self.stored
         if self.is_address:
             facts["ext"] = None if self.ext is None else self.ext.to_dict()
         if self.delivery is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from reput.config.kept import Kind
 from reput.format import names
 from reput.lag import AgesTo, lag
 from reput.replay.selection import is_system
@@ -34,10 +35,11 @@ def lags(store: Store, to: pd.Timestamp | None = None) -> pd.DataFrame:
         ReputError: the offsets, a queue or the log can't be read.
     """
     rows: list[list[object]] = []
-    settings = store.settings()
+    settings = store.settings(rocksdb=True)
     # For a store that was copied without config/, all the rest can still be shown.
     config = store.root / names.CONFIG
-    known = any(path.exists() for path in config.glob("*onsumerOffset*")) if config.is_dir() else False
+    places = [*config.glob("*onsumerOffset*"), settings.config.where(Kind.OFFSETS)]
+    known = any(path.exists() for path in places)
     now = None if to is None else to.value // 1_000_000
     found = lag(settings, now=now) if known else None
     for row in () if found is None else found.rows:

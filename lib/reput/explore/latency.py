@@ -128,7 +128,7 @@ def _committed(ledger: Path) -> dict[int, int]:
 def _store_timestamps(store: Store, position: NDArray[np.int64]) -> NDArray[np.int64]:
     """storeTimestamps, ms, of the records at these physical offsets, in ascending order."""
     found = np.zeros(len(position), np.int64)
-    for segment in discover(store.settings()).segments:
+    for segment in discover(store.settings(rocksdb=True)).segments:
         low, high = np.searchsorted(position, [segment.base, segment.base + segment.length])
         if low == high:
             continue

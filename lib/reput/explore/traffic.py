@@ -84,7 +84,7 @@ def skew(queues: pd.DataFrame, store: Store | None = None) -> pd.DataFrame:
         ``mean`` and ``fullest`` (messages in a queue), ``max_to_mean`` (1: all equal), ``gini`` (0: all
         equal; near 1: all in one).
     """
-    wanted = {} if store is None else write_queues(store.settings().topics_json)
+    wanted = {} if store is None else write_queues(store.settings(rocksdb=True).config)
     rows = []
     for topic, group in queues.groupby("topic"):
         counts = group["messages"].to_numpy()

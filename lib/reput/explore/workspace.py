@@ -44,13 +44,16 @@ class Store:
     def __repr__(self) -> str:
         return self.title
 
-    def settings(self) -> StoreSettings:
+    def settings(self, *, rocksdb: bool = False) -> StoreSettings:
         """What its broker.conf says.
+
+        Args:
+            rocksdb: the caller reads no files of queues, so that these may be in RocksDB.
 
         Raises:
             SettingsError, UnsupportedError: see :meth:`reput.config.settings.StoreSettings.load`.
         """
-        return StoreSettings.load(self.root, self.broker_conf, self.version, dledger=True)
+        return StoreSettings.load(self.root, self.broker_conf, self.version, dledger=True, rocksdb=rocksdb)
 
     def open(self) -> reput.Store:
         """What can be asked of it; see docs/python.md.
@@ -124,7 +127,11 @@ class Workspace:
                 found=human(used),
                 next_step="Choose a smaller store, or allow more with copy(store, most=...)",
             )
-        outside = [path for path in store.settings().commit_log_dirs if not path.is_relative_to(store.root)]
+        outside = [
+            path
+            for path in store.settings(rocksdb=True).commit_log_dirs
+            if not path.is_relative_to(store.root)
+        ]
         if outside:
             raise StoreError(
                 "the commit log isn't in the store's directory, so that a copy would have none",
@@ -139,7 +146,7 @@ class Workspace:
             conf = Path(shutil.copyfile(conf, self.root / "broker.conf"))
         title = f"a copy of {store.title}"
         copied = replace(store, root=root, broker_conf=conf, title=title, is_copy=True)
-        copied.settings()  # refuse a broker.conf that leads from the copy to the original's log
+        copied.settings(rocksdb=True)  # refuse a broker.conf that leads from the copy to the original's log
         return copied
 
     def options(self, store: Store) -> str:

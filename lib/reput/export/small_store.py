@@ -10,6 +10,7 @@ Source: ``CommitLog.DefaultAppendMessageCallback.doAppend``, ``AppendMessageCall
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 from contextlib import suppress
@@ -18,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from reput.config.kept import Form, Kind, kept
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, StoreError
 from reput.format import commitlog, javastring, names, properties
@@ -93,8 +95,15 @@ class SmallStore:
             OutputError: it can't be written, or somebody else took the name.
         """
         self._close_segment()
-        topics = self._settings.topics_json
-        if topics.is_file():
+        config = self._settings.config
+        topics = config.file(Kind.TOPICS)
+        if config.form is not Form.FILES:
+            found = kept(config, Kind.TOPICS)
+            if found is not None:
+                files.make_dirs(self._staging / names.CONFIG)
+                table = json.dumps({"topicConfigTable": found.entries}).encode()
+                files.write_atomically(self._staging / names.CONFIG / topics.name, table)
+        elif topics.is_file():
             files.make_dirs(self._staging / names.CONFIG)
             with files.reporting("the topics can't be copied", topics):
                 shutil.copyfile(topics, self._staging / names.CONFIG / topics.name)

@@ -17,11 +17,14 @@ from reput.dump.commitlog import Block
 from reput.dump.places import numbered_files
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
+from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.recovery.plan import plan
 from reput.replay.stranded import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING
 from reput.store.nearest import nearest
 from reput.store.reading import unreadable
 
+#: Past every queueOffset.
+_PAST = 1 << 63
 #: Findings without messages to save, and why.
 _WITHOUT = {
     "past-log-end": "the log doesn't hold these messages: look for its end on a replica or in a backup",
@@ -61,6 +64,7 @@ class Stranded:
             self._ranges = [(loss.offset, loss.end) for loss in losses if loss.kind == kind]
         else:
             self._batch = settings.batch_topics()
+            self._in_rocksdb = queues_in_rocksdb(settings)
 
     def of(self, block: Block) -> NDArray[np.int64]:
         """Which rows of a block they are: int64[n], ascending."""
@@ -92,6 +96,8 @@ class Stranded:
             root, is_batch = self._settings.root, topic in self._batch
             if names.topic_problem(topic.encode()) is not None:
                 found = _Queue([], is_batch=False)  # no directory can have this name
+            elif self._in_rocksdb is not None and is_read_from(self._settings, topic):
+                found = _KeyedQueue(self._in_rocksdb, topic, queue[1])
             elif is_batch:
                 found = _Queue(_files(names.batch_queue_directory(root, topic, queue[1])), is_batch=True)
             else:
@@ -182,6 +188,23 @@ class _Queue:
             return False
         units, at = self._units[number], offset - self._bases[number]
         return at < len(units) and bool(_is_unit(units[at : at + 1])[0])
+
+
+class _KeyedQueue(_Queue):
+    """The units of a queue in RocksDB: each stands at its queueOffset."""
+
+    def __init__(self, queues: RocksQueues, topic: str, queue_id: int) -> None:
+        super().__init__([], is_batch=False)
+        keys, values = [], []
+        for key, value in queues.values(topic, queue_id, 0, _PAST):
+            keys.append(key[-8:])
+            values.append(value[:8])
+        self._offsets = np.frombuffer(b"".join(keys), ">i8").astype(np.int64)
+        self._known = np.sort(np.frombuffer(b"".join(values), ">i8").astype(np.int64))
+
+    def _holds(self, offset: int) -> bool:
+        at = int(np.searchsorted(self._offsets, offset))
+        return at < len(self._offsets) and int(self._offsets[at]) == offset
 
 
 def _is_unit(units: NDArray[np.void]) -> NDArray[np.bool_]:

@@ -14,6 +14,9 @@ COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
+#: Where a broker may have queues in RocksDB instead of in consumequeue/ (5.5).
+CONSUME_QUEUE_ROCKSDB = "consumequeue_rocksdb"
+ROCKSDB_STORE = "rocksdbstore"  # the index in RocksDB, and what a broker knows of timers and transactions
 #: What queues may have of files.
 QUEUES = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE)
 INDEX = "index"
@@ -24,12 +27,13 @@ CONFIG = "config"
 LEDGER = "ledger"
 LOST_AND_FOUND = "lost-and-found"
 #: What an output has in the end, the checkpoint last: it speaks for all others.
-OUTPUT = (*QUEUES, INDEX, LEDGER, LOST_AND_FOUND, CHECKPOINT)
+OUTPUT = (*QUEUES, CONSUME_QUEUE_ROCKSDB, INDEX, ROCKSDB_STORE, LEDGER, LOST_AND_FOUND, CHECKPOINT)
 VIEW = ".reput-view"  # links to what a log will be: beside the next one, in which no link may be
 REPUT = ".reput"  # everything that is reput's own and no broker's; below it:
 JOURNAL = "journal"
 SCRATCH = "scratch"  # there while the files may hold more than the journal says
 SPARK_CHECKPOINT = "spark-checkpoint"
+ROCKSDB = "rocksdb"  # what databases are made of
 EXPIRING = "expiring"  # there while files go that retention has taken out of the state
 SHARED = "shared-"  # and a nonce: there while tasks on other hosts write
 STOP = "stop"  # asks a tail to end
@@ -101,7 +105,7 @@ def queue_ext_directory(root: Path, topic: str, queue_id: int) -> Path:
 
 def queue_file(root: Path, topic: str, queue_id: int, base: int) -> Path:
     """The consume queue file of a queue under ``root`` that begins at the byte offset ``base``."""
-    return queue_directory(root, topic, queue_id) / offset_name(base)
+    return root / f"{CONSUME_QUEUE}/{topic}/{queue_id}/{offset_name(base)}"
 
 
 def topic_problem(topic: bytes) -> str | None:

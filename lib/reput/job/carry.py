@@ -51,7 +51,7 @@ def gone_queues(plan: Plan, store: Path) -> Iterator[Gone]:
     Raises:
         OutputError: something there can't be read.
     """
-    if not plan.selection.is_all:
+    if not plan.selection.is_all or not plan.settings.rocksdb.files:
         return
     for is_batch, root in ((False, names.CONSUME_QUEUE), (True, names.BATCH_CONSUME_QUEUE)):
         for topic, queue_id, directory in _queues(store / root):

@@ -16,12 +16,17 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from reput.errors import ReputError, SettingsError
 from reput.job.options import RebuildOptions
 from reput.job.place import Place
+from reput.job.store_list import StoreEntry
+from reput.remote.place import check_here, url_of
 from reput.unforeseen import unforeseen
 from reput.verify.plan import VerifyOptions
 
 REFUSED = 2
 _STORE, _HOST = "{store}", "{host}"
+#: No host is called so.
+_URLS = ":"
 _Made = TypeVar("_Made")
+_Options = TypeVar("_Options", RebuildOptions, VerifyOptions)
 Options: TypeAlias = RebuildOptions | VerifyOptions
 
 
@@ -45,10 +50,13 @@ class Job:
     Attributes:
         place: the store's.
         options: of the job; their paths are on the store's host.
+        cluster, broker: what the store is called, where that was said.
     """
 
     place: Place
     options: Options
+    cluster: str | None = None
+    broker: str | None = None
 
     @property
     def is_verification(self) -> bool:
@@ -80,7 +88,7 @@ class Outcome:
         place, options = self.job.place, self.job.options
         facts: dict[str, object] = {
             "exit_code": self.exit_code,
-            "store": str(place.path),
+            "store": place.url or str(place.path),
             "host": place.host,
             "seconds": self.seconds,
         }
@@ -91,75 +99,106 @@ class Outcome:
         return {**facts, **self.result.document(), "host": self.result.host or place.host}
 
 
-def plan_rebuilds(stores: Sequence[Place], out_root: Path, common: RebuildOptions) -> list[Job]:
+def plan_rebuilds(stores: Sequence[StoreEntry], out_root: Path, common: RebuildOptions) -> list[Job]:
     """A rebuild of each store; outputs lie below ``out_root`` as a host's stores in their common directory.
 
     ``/brokers/a/store`` and ``/brokers/b/store`` go to ``a/store`` and ``b/store``, a single one to its name.
     What is on a host isn't looked at.
 
     Args:
-        common: options for all. In ``out_root`` and the path of broker.conf ``{host}`` stands for each
-            store's host; in the latter ``{store}`` for its path.
+        common: options for all; what is said of a store itself comes first. In ``out_root`` and the path of
+            broker.conf ``{host}`` stands for each store's host; in the latter ``{store}`` for its path.
 
     Raises:
         SettingsError: a store is named twice, or is inside another one; a path for a host isn't absolute.
+        UnsupportedError: a store is in an object store or HDFS.
     """
     jobs = []
-    for place, below in _apart(stores):
+    for entry in stores:
+        if (url := entry.place.url) is not None:
+            check_here(url)
+    for entry, below in _apart(stores):
         options = replace(
             common,
-            store=place.path,
-            out=_filled("--out-root", out_root, place) / below,
-            broker_conf=_conf(common.broker_conf, place),
+            store=entry.place.path,
+            out=_filled("--out-root", out_root, entry.place) / below,
+            conf_by_hand=common.conf_by_hand or entry.broker_conf is not None,
+            version_by_hand=common.version_by_hand or entry.rocketmq_version is not None,
         )
-        jobs.append(Job(place, options))
+        jobs.append(Job(entry.place, _said(options, entry)))
     return jobs
 
 
-def plan_verifications(stores: Sequence[Place], common: VerifyOptions) -> list[Job]:
+def plan_verifications(stores: Sequence[StoreEntry], common: VerifyOptions) -> list[Job]:
     """A verification of each store; ``{store}`` and ``{host}`` in the path of broker.conf as for rebuilds.
 
     Raises:
         SettingsError: as for rebuilds.
     """
     return [
-        Job(place, replace(common, store=place.path, broker_conf=_conf(common.broker_conf, place)))
-        for place, _ in _apart(stores)
+        Job(
+            entry.place,
+            _said(replace(common, store=entry.place.path), entry),
+            entry.cluster,
+            entry.broker,
+        )
+        for entry, _ in _apart(stores)
     ]
 
 
-def _apart(stores: Sequence[Place]) -> Iterator[tuple[Place, Path]]:
+def _apart(stores: Sequence[StoreEntry]) -> Iterator[tuple[StoreEntry, Path]]:
     """Each store, and where it lies below the common directory of its host's stores."""
     # Where a path on a host leads is that host's affair: it was made absolute without a look at any.
-    places = [Place(Path(os.path.abspath(one.path))) if one.host is None else one for one in stores]
+    entries = [
+        replace(one, place=Place(Path(os.path.abspath(one.place.path)))) if one.place.is_here else one
+        for one in stores
+    ]
+    places = [one.place for one in entries]
     parents: dict[str | None, Path] = {}
-    for host in {one.host for one in places}:
-        paths = sorted(one.path for one in places if one.host == host)
+    for where in {_where(one) for one in places}:
+        paths = sorted(one.path for one in places if _where(one) == where)
         for path, other in pairwise(paths):
             if other.is_relative_to(path):
                 raise SettingsError(
                     "a store is named twice" if path == other else "a store is inside another one",
-                    path=other,
-                    found=str(path),
+                    path=other if where != _URLS else url_of(other),
+                    found=str(path) if where != _URLS else url_of(path),
                     next_step="Name each store once",
-                    host=host,
+                    host=None if where == _URLS else where,
                 )
-        parents[host] = Path(os.path.commonpath([path.parent for path in paths]))
-    for place in places:
-        yield place, place.path.relative_to(parents[place.host])
+        parents[where] = Path(os.path.commonpath([path.parent for path in paths]))
+    for entry in entries:
+        yield entry, entry.place.path.relative_to(parents[_where(entry.place)])
 
 
-def _conf(conf: Path | None, place: Place) -> Path | None:
-    return None if conf is None else _filled("--broker-conf", conf, place)
+def _where(place: Place) -> str | None:
+    return place.host if place.url is None else _URLS
+
+
+def _said(options: _Options, entry: StoreEntry) -> _Options:
+    """Options for a store: what is said of it itself, else of all."""
+    conf = entry.broker_conf or options.broker_conf
+    return replace(
+        options,
+        broker_conf=None if conf is None else _filled("--broker-conf", conf, entry.place),
+        rocketmq_version=entry.rocketmq_version or options.rocketmq_version,
+    )
 
 
 def _filled(option: str, path: Path, place: Place) -> Path:
     """A path for a store, made from one for all."""
     text = str(path)
+    if place.url is not None and _STORE in text:
+        raise SettingsError(
+            f"{_STORE} in {option} stands for a path",
+            path=place.url,
+            expected="a file here, for each store in an object store or HDFS",
+            found=text,
+        )
     if place.host is None and _HOST in text:
         raise SettingsError(
             f"{_HOST} in {option} stands for a store's host",
-            path=place.path,
+            path=str(place),
             expected="HOST:/PATH",
             found="a store without a host",
         )

@@ -33,6 +33,7 @@ class RebuildOptions:
         catalog: a Delta table that gets all messages, None for none.
         catalog_bodies: with their bodies.
         convert: in place, to the sizes and the release given, whatever the store shows.
+        changes: keys and values that take the place of those in broker_conf.
         single_host: tasks write into the same files, as they may where all share one page cache; False: they
             don't; None: what the executors show.
         conf_by_hand, version_by_hand: broker_conf or rocketmq_version was given by an option, not by the
@@ -51,6 +52,7 @@ class RebuildOptions:
     catalog: Path | None = None
     catalog_bodies: bool = False
     convert: bool = False
+    changes: tuple[tuple[str, str], ...] = ()
     single_host: bool | None = None
     conf_by_hand: bool = True
     version_by_hand: bool = True

@@ -1,4 +1,4 @@
-"""Where a store is: a path here, or a host and a path on it."""
+"""Where a store is: a path here, a host and a path on it, or a URL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.errors import SettingsError
-from reput.remote.place import check_here
+from reput.remote.place import is_url, url_of
 
 _ON_HOST = re.compile(r"(?P<host>\[[^\]/]*\]|[^/:]*):(?P<path>.*)", re.DOTALL)
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?", re.ASCII)
@@ -21,8 +21,8 @@ class Place:
     """A store's place.
 
     Attributes:
-        path: its directory; absolute and without ``..`` if it is on a host.
-        host: a name in lower case, or an address; None for this process's own file system.
+        path: its directory; absolute and without ``..`` if it is on a host. Of a URL, what ``Path`` makes.
+        host: a name in lower case, or an address; None for this process's own file system, and for a URL.
     """
 
     path: Path
@@ -30,20 +30,31 @@ class Place:
 
     def __str__(self) -> str:
         if self.host is None:
-            return str(self.path)
+            return self.url or str(self.path)
         return f"[{self.host}]:{self.path}" if ":" in self.host else f"{self.host}:{self.path}"
+
+    @property
+    def url(self) -> str | None:
+        """The store's URL, if it is in an object store or in HDFS."""
+        return url_of(self.path) if self.host is None and is_url(self.path) else None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is a directory of this host."""
+        return self.host is None and self.url is None
 
     @classmethod
     def parse(cls, word: str) -> Place:
-        """The place that a word names: ``PATH``, ``HOST:/PATH`` or ``[IPV6]:/PATH``.
+        """The place that a word names: ``PATH``, ``HOST:/PATH``, ``[IPV6]:/PATH`` or a URL.
 
         As with scp, a colon ahead of the first slash ends a host; nothing is looked up.
 
         Raises:
-            SettingsError: the host or its path can't be understood.
+            SettingsError: the host or its path, or the URL, can't be understood.
         """
-        if "://" in word:
-            check_here(word)
+        # A host's path may begin with two slashes; a scheme that nobody knows is a host, then.
+        if "://" in word and is_url(word):
+            return cls(Path(url_of(word)))
         found = _ON_HOST.fullmatch(word)
         if found is None:
             return cls(Path(word))

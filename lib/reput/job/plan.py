@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.config.settings import StoreSettings
+from reput.config.kept import Kind
+from reput.config.settings import RocksDBSettings, StoreSettings
 from reput.config.topics import TopicsNow, batch_queue_topics, known_topics
 from reput.errors import JournalError, SettingsError, StoreError
 from reput.format import names
+from reput.job import databases
 from reput.job.continuing import check_continues, check_same_log, deciding, fingerprint
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import check_utf8, discard_if_swapped, output_root, staging_of
@@ -80,7 +82,13 @@ class Plan:
             flush_in_tasks=flush_in_tasks,
             several_hosts=several_hosts,
             filters=self.filters,
+            index_in_rocksdb=self.index_in_rocksdb,
         )
+
+    @property
+    def index_in_rocksdb(self) -> bool:
+        """Whether the database of the index is made."""
+        return self.options.index and self.settings.rocksdb.index and self.selection.is_all
 
     def source(self, **more: object) -> dict[str, str]:
         """The options of the stream of parts from the cursor on; ``more`` adds to them, without None."""
@@ -146,12 +154,17 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
         options.broker_conf,
         options.rocketmq_version,
         dledger=not follows,
+        rocksdb=not follows,
         asked=options.asked,
+        changes=options.changes,
     )
+    if follows:  # files alone: a database isn't added to while its broker writes it
+        settings = replace(settings, rocksdb=RocksDBSettings())
     log = without_unwritten_end(discover(settings))
-    topics = known_topics(settings.topics_json)
+    topics = known_topics(settings.config)
     known = None if topics is None else frozenset(topics)
     selection = _selection(options, settings, known)
+    databases.check(options, settings, selection)
     filters = FiltersNow.of(settings)
     guess = estimate(
         settings,
@@ -166,7 +179,7 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
             selection.queues,
             selection.known,
             batch=selection.batch,
-            topics=TopicsNow(settings.topics_json),
+            topics=TopicsNow(settings.config),
             batches=settings.dialect.recovery.switches_queue_types,
             batch_file_size=settings.recovery.batch_queue_file_size,
             broker_conf=settings.broker_conf,
@@ -251,14 +264,14 @@ def _selection(options: RebuildOptions, settings: StoreSettings, known: frozense
         if known is None:
             raise SettingsError(
                 "--known-topics-only needs the broker's list of topics",
-                path=settings.topics_json,
+                path=settings.config.where(Kind.TOPICS),
                 found="no such file",
                 next_step="Copy config/topics.json beside the commit log, or leave the option out",
             )
         selection = replace(selection, known=known)
     if not settings.dialect.recovery.switches_queue_types:
         return selection
-    batch_topics = frozenset(batch_queue_topics(settings.topics_json))
+    batch_topics = frozenset(batch_queue_topics(settings.config))
     if batch_topics:
         check_batch_file_size(settings.recovery.batch_queue_file_size, settings.broker_conf)
     return replace(selection, batch=batch_topics)

@@ -134,7 +134,7 @@ def preview(options: RebuildOptions) -> Preview:
         needed_bytes=run.estimate.output_bytes,
         free_bytes=free_bytes(root),
         replaces=[name for name in run.replaced if in_place and os.path.lexists(settings.root / name)],
-        unknown_queues=unknown_queues(settings.root, Selection.parse(options.queues).queues),
+        unknown_queues=unknown_queues(settings.root, Selection.parse(options.queues).queues, settings.config),
         basis=settings.basis,
     )
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from reput.errors import SparkError
 from reput.format import names
+from reput.job import databases
 from reput.job.carry import carry_over, drop_carried
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
@@ -101,6 +102,7 @@ def write(
     if _is_done(plan):
         catch_up(plan)
         return {}
+    databases.check_continues(plan)
     began = time.perf_counter()
     spark = start_spark()
     session = time.perf_counter() - began
@@ -152,7 +154,7 @@ def run(
     runner = SparkRunner(spark.sparkContext)
     with runner.shared(plan.root, plan.owner, plan.settings.config_files):
         return as_hosts_allow(
-            plan, runner, announce, lambda target: _run(plan, spark, runner, target, listener)
+            plan, runner, announce, lambda target: _run(plan, spark, runner, target, listener, announce)
         )
 
 
@@ -162,6 +164,7 @@ def _run(
     runner: SparkRunner,
     target: Target,
     listener: Callable[[Progress, int], None],
+    announce: Callable[[str], None],
 ) -> BatchWriter:
     from reput.log.parts import batch_end, cut
     from reput.output.ledger.ledger_upkeep import LedgerUpkeep
@@ -183,6 +186,7 @@ def _run(
         runner,
         lambda progress: listener(progress, total),
         abort_present=plan.abort_present,
+        announce=announce,
     )
     writer.begin()
     cursor, options = plan.journal.state.cursor, plan.options
@@ -215,6 +219,7 @@ def _run(
         writer.stop_ahead()
     writer.finish()
     LedgerUpkeep(writer.ledger).work()
+    databases.make(plan, target, runner, writer, announce)
     return writer
 
 
@@ -237,6 +242,8 @@ def _is_done(plan: Plan) -> bool:
     from reput.log.end import LogEnd
 
     state, log = plan.journal.state, plan.log
+    if not databases.are_made(plan):
+        return False
     if (plan.root / names.REPUT / names.SCRATCH).exists():
         return False
     if state.cursor >= plan.end:

@@ -94,7 +94,7 @@ def tail(
         stages = follow(plan, spark, stopping, watch, listener, went_back, options.max_rate, announce)
         cataloged = None if table is None else table.finish()
         files.remove_tree(stop_file)
-        plan.known = TopicsNow(plan.settings.topics_json).known
+        plan.known = TopicsNow(plan.settings.config).known
         seconds = time.perf_counter() - started
         summary = summarize(plan, before, seconds, None, stages)
         return replace(summary, followed=True, catalog=cataloged)

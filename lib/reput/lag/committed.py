@@ -9,7 +9,7 @@ id is 0.
 
 Source: ``ConsumerOffsetManager``, ``LmqConsumerOffsetManager``, ``ConfigManager.load``,
 ``BrokerController``, ``BroadcastOffsetManager`` (rocketmq-all-4.9.7, 5.3.3); 5.5.0 by its bytecode and by
-running it; ``RocksDBConsumerOffsetManager``, ``ConfigStorage`` for offsets in RocksDB.
+running it. Offsets in RocksDB: :mod:`reput.config.kept`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.config.fastjson import parse
+from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import StoreSettings
-from reput.errors import SettingsError, StoreError, UnsupportedError
+from reput.errors import SettingsError, StoreError
 from reput.format import commitlog, names
 
 LMQ_PREFIX = commitlog.LMQ_PREFIX.decode()
 FILE, LMQ_FILE = "consumerOffset.json", "lmqConsumerOffset.json"
-#: Where offsets are when they are in RocksDB: one of its own, one for all of config/ (5.4), and version 2.
-_ROCKSDB = ("consumerOffsets", "metadata", "rdb")
 _SEPARATOR = "@"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _INT_MAX, _LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
@@ -55,7 +54,7 @@ class Offsets:
     """What was read.
 
     Attributes:
-        path: the file.
+        path: the file, or the database.
         committed: its entries, in its order.
         topics: by group the topics for which it has an entry, with offsets or without.
     """
@@ -77,12 +76,11 @@ def committed_offsets(settings: StoreSettings, file: Path | None = None) -> Offs
     Raises:
         StoreError: there is no such file, or it can't be read.
         SettingsError: it is broken, and its ``.bak`` is broken or missing.
-        UnsupportedError: the offsets are in RocksDB.
+        UnsupportedError: they are in RocksDB, and what reads it isn't installed, or can't read this one.
     """
     config = settings.root / names.CONFIG
-    if file is None:
-        for name in _ROCKSDB:
-            _refuse_rocksdb(config / name)
+    if file is None and settings.config_form is not Form.FILES:
+        return _in_rocksdb(settings.config)
     path = config / (LMQ_FILE if settings.enable_lmq else FILE) if file is None else file
     broken: SettingsError | None = None
     for candidate in (path, path.with_name(path.name + ".bak")):
@@ -120,16 +118,24 @@ def group_of(key: str) -> tuple[str, str] | None:
     return (key[:at], key[at + 1 :]) if 0 < at < len(key) - 1 else None
 
 
-def _refuse_rocksdb(directory: Path) -> None:
-    if (directory / "CURRENT").is_file():
-        raise UnsupportedError(
-            "the offsets that consumers committed are in RocksDB, which reput doesn't read",
-            path=directory,
-            expected=f"{FILE} alone",
-            found="CURRENT, which is RocksDB's",
-            next_step=f"Let RocketMQ write them to {FILE} (`mqadmin rocksDBConfigToJson`), and name it "
-            "with --offsets. If the broker has gone back to files, move this directory away.",
+def _in_rocksdb(place: ConfigPlace) -> Offsets:
+    found = kept(place, Kind.OFFSETS)
+    if found is None:
+        there = "none"
+        if place.file(Kind.OFFSETS).is_file():
+            there = f"{place.file(Kind.OFFSETS).name} alone, which a start doesn't take over: " + (
+                "its counter is 0, as until a broker's 500th commit"
+                if Kind.OFFSETS in place.imports
+                else "this broker never imports it"
+            )
+        raise StoreError(
+            "there are no committed offsets here",
+            path=place.database(Kind.OFFSETS),
+            expected="the RocksDB that a broker keeps them in",
+            found=there,
+            next_step="Copy config/ together with the rest of the store, or name a file with --offsets.",
         )
+    return _entries({"offsetTable": found.entries, "pullOffsetTable": found.pulled}, found.path)
 
 
 def _read(path: Path) -> bytes:
@@ -148,7 +154,10 @@ def _offsets(data: bytes, path: Path) -> Offsets:
         document = parse(data)
     except (ValueError, RecursionError) as error:
         raise _broken(path, "JSON", str(error)) from error
-    tables = {} if document is None else _object(document, path, "the document")
+    return _entries({} if document is None else _object(document, path, "the document"), path)
+
+
+def _entries(tables: Mapping[str, object], path: Path) -> Offsets:
     pulled = {
         (key, queue_id): offset
         for key, queues in _table(tables, "pullOffsetTable", path).items()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.config.fastjson import parse
-from reput.errors import SettingsError
+from reput.errors import SettingsError, UnsupportedError
 from reput.lag.report import Flag, LagReport, QueueLag
 from reput.store import files
 from reput.store.reading import unreadable
@@ -31,9 +31,19 @@ def write_corrected(report: LagReport, file: Path) -> LagReport:
         OutputError: the file is there already, or can't be written.
         SettingsError: the offsets have changed meanwhile.
         StoreError: they can't be read any more.
+        UnsupportedError: they are in RocksDB.
     """
     file = files.new_file(file)
     moved = sum(_outside(row) for row in report.rows)
+    if moved and report.offsets.is_dir():
+        raise UnsupportedError(
+            "offsets in RocksDB can't be corrected by a file",
+            path=report.offsets,
+            expected="a file of committed offsets",
+            found="a RocksDB",
+            next_step="Start the broker, and reset the groups that the report names: "
+            "mqadmin resetOffsetByTime, or skipAccumulatedMessage",
+        )
     if moved:
         try:
             data = report.offsets.read_bytes()

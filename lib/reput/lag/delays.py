@@ -16,7 +16,6 @@ from reput.config.fastjson import parse
 from reput.errors import SettingsError
 from reput.format import commitlog, names
 from reput.query import QueryStore
-from reput.store.listing import names_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,8 +71,7 @@ def delay_lags(settings: StoreSettings) -> list[DelayLag]:
 def _rows(settings: StoreSettings, offsets: dict[int, int]) -> Iterator[DelayLag]:
     store = QueryStore(settings)
     levels = settings.delay_levels_ms
-    queues = names_in(settings.root / names.CONSUME_QUEUE / TOPIC)
-    there = {int(name) + 1 for name in queues if names.is_queue_id(name) and not name.startswith("-")}
+    there = {number + 1 for number in store.queue_ids(TOPIC)}
     for level in sorted({*there, *(level for level in offsets if level > 0)}):
         view, offset = store.queue(TOPIC, level - 1), offsets.get(level)
         least, end = max(view.min_offset, 0), max(view.max_offset, 0)

@@ -18,19 +18,16 @@ from typing import TYPE_CHECKING
 
 from reput.config.evidence import Basis
 from reput.errors import SettingsError, StoreError
-from reput.format import names
 from reput.lag.committed import LMQ_PREFIX, Committed, committed_offsets
 from reput.lag.delays import DelayLag, delay_lags
 from reput.query.store import QueryStore
-from reput.store.listing import names_in
 from reput.store.lock import store_holder
 from reput.store.nearest import nearest
 from reput.store.reading import check_store
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
-    from reput.query.batch import BatchQueueView
-    from reput.query.queue import QueueView
+    from reput.query.store import View
 
 _RETRY_PREFIX = "%RETRY%"
 _BROADCAST_SUFFIX = "@broadcast"
@@ -296,25 +293,19 @@ class _Queues:
         return None if times is None else times[1]
 
     def ids(self, topic: str) -> tuple[int, ...]:
-        """Those of a topic that have a directory, in order."""
+        """Those of a topic that are there, in order."""
         if topic not in self._ids:
-            found: set[int] = set()
-            # Half of a surrogate pair, which JSON may hold, isn't a name either.
-            if names.topic_problem(topic.encode("utf-8", "surrogatepass")) is None:
-                for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
-                    numbers = filter(names.is_queue_id, names_in(self._root / kind / topic))
-                    found |= {int(name) for name in numbers if not name.startswith("-")}
-            self._ids[topic] = tuple(sorted(found))
+            self._ids[topic] = self._store.queue_ids(topic)
         return self._ids[topic]
 
-    def view(self, topic: str, queue_id: int) -> QueueView | BatchQueueView | None:
-        """A queue; None when it has no files."""
+    def view(self, topic: str, queue_id: int) -> View | None:
+        """A queue; None when it has no files, or no keys."""
         if queue_id not in self.ids(topic):
             return None
         view = self._store.queue(topic, queue_id)
         return view if view.exists else None
 
-    def stored(self, view: QueueView | BatchQueueView, offset: int) -> int | None:
+    def stored(self, view: View, offset: int) -> int | None:
         """The storeTimestamp of the message at a queue offset, ms; None when it isn't there."""
         units = view.units_from(offset, 1)
         if not units:

@@ -65,7 +65,7 @@ def audit_batch(
     """
     settings = target.settings
     file_size = settings.consume_queue_file_size
-    for queue, (start, stop) in ranges:
+    for queue, (start, stop) in ranges if target.queue_files else ():
         # The last file is checked together with its last unit.
         for at in range(start, stop - file_size, file_size):
             _audit_size(names.queue_file(target.root, *queue, at), file_size)
@@ -101,7 +101,7 @@ def _audit(
     next_step: str,
 ) -> None:
     file_size = target.settings.consume_queue_file_size
-    for (topic, queue_id), queue in queues.items():
+    for (topic, queue_id), queue in queues.items() if target.queue_files else ():
         if queue.is_batch:
             _audit_batch_queue(target, topic, queue_id, queue, next_step)
             continue
@@ -211,7 +211,7 @@ def check_queues(
         OutputError: one lacks it.
     """
     file_size = target.settings.consume_queue_file_size
-    for topic, queue_id in queues:
+    for topic, queue_id in queues if target.queue_files else ():
         state = known.get((topic, queue_id))
         if state is None:
             continue
@@ -253,7 +253,7 @@ def check_all(target: Target, state: State) -> None:
         OutputError: one is missing.
     """
     file_size = target.settings.consume_queue_file_size
-    for (topic, queue_id), queue in state.queues.items():
+    for (topic, queue_id), queue in state.queues.items() if target.queue_files else ():
         if queue.first == queue.next or queue.is_batch:
             continue
         directory = names.queue_directory(target.root, topic, queue_id)

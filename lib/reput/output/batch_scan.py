@@ -18,6 +18,7 @@ from reput.replay.queues import BatchQueues
 from reput.replay.runner import in_waves
 from reput.replay.state import State
 from reput.scan.rules import Part
+from reput.store.file_system import FileSystem
 
 
 class BatchScan:
@@ -38,6 +39,7 @@ class BatchScan:
         last_position: physical offset of the last record so far, -1 if there was none.
         end: physical offset that the batch reaches.
         scanned: time.perf_counter when the last part was scanned.
+        whole: the output's file system, to flush what tasks wrote; :meth:`close` closes it.
     """
 
     def __init__(
@@ -61,6 +63,8 @@ class BatchScan:
         self._listener = listener
         self._scanning: _PartScans | None = None
         self._ahead: Future[None] | None = None
+        # Opened before anything is written.
+        self.whole = FileSystem(tasks.target.root, tasks.target.settings.root)
 
     @property
     def changed_index(self) -> dict[str, IndexHeader]:
@@ -92,6 +96,11 @@ class BatchScan:
             self._scanning.close()
         if self._ahead is not None:
             self._ahead.exception()
+        self.close()
+
+    def close(self) -> None:
+        """Close what was opened for the batch."""
+        self.whole.close()
 
     def _work(self) -> None:
         try:

@@ -130,6 +130,14 @@ class BatchTasks:
         results = iter(index_task.named(whole, [] if under_way is None else under_way.result()))
         return [next(results if task.is_whole else built) for task in tasks]
 
+    def run(self, function: Callable[..., object], items: list[object]) -> list[Any]:
+        """A function's results, of the target and each item, in the items' order.
+
+        Raises:
+            ReputError: it raised one.
+        """
+        return self._run(function, items)
+
     @property
     def _where_files_change(self) -> BatchTasks:
         """What changes files that have their names: tasks, unless they may be on several hosts."""

@@ -94,20 +94,12 @@ def follow(
     if going:
         files.make_dirs(marker)
     journal.append(
-        Batch(
-            start=state.cursor,
+        replace(
+            state.without_messages(),
             end=max(state.cursor, log.start),
-            batch_id=-1,
-            messages=0,
-            bytes=0,
-            last_position=state.last_position,
-            last_timestamp=state.last_timestamp,
-            last_unit_timestamp=state.last_unit_timestamp,
             queues=changed,
             findings=[unread] if unread else [],
             breaks=[log.start] if unread else [],
-            last_unit_position=state.last_unit_position,
-            last_record=state.last_record,
             log_start=log_start,
             dropped_index=list(expired),
             dropped_index_timestamp=[0, *expired.values()][-1],

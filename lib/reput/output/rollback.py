@@ -34,7 +34,8 @@ def roll_back(target: Target, state: State) -> None:
     if not target.scratch.exists():
         return
     refuse_links(target.root, (*names.OUTPUT, names.REPUT))
-    _roll_back_queues(target, state)
+    if target.queue_files:
+        _roll_back_queues(target, state)
     _roll_back_index(target, state)
     # A task that outlived the last run, on another host, may still write there, to what nobody reads.
     shutil.rmtree(target.scratch, ignore_errors=True)

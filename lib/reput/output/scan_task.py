@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from reput.build.units import UnitColumns, by_queue, joined, pack_columns
 from reput.output.attempt import attempt_directory
 from reput.output.queues.queue_files import QueueFiles
+from reput.replay.key_runs import KeyRunWriter
 from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, pass_over
 from reput.replay.queue_spill import QueueSpillWriter
 from reput.replay.selection import Selection
 from reput.replay.target import Target
+from reput.replay.unit_runs import RunWriter
 from reput.replay.unit_spill import ROW, Queue, RowSpillWriter
 from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
@@ -52,7 +54,8 @@ def scan(target: Target, part: Part, floors: Floors) -> PartResult:
     """
     # Unique among all processes that may be writing spills of this run.
     attempt = f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns()}"
-    path = target.scratch / f"{part.start:020d}-{attempt}.keys"
+    name = f"{part.start:020d}-{attempt}"
+    path = target.scratch / f"{name}.keys"
     if target.several_hosts:
         path = attempt_directory(target.scratch) / "keys"
     spill = SpillWriter(None if target.keys_in_memory else path, for_others=target.several_hosts)
@@ -63,18 +66,35 @@ def scan(target: Target, part: Part, floors: Floors) -> PartResult:
     with (
         QueueSpillWriter(path.with_suffix(".queues"))
         if target.several_hosts
-        else QueueFiles(target.root, file_size, target.owner)
+        else QueueFiles(target.root, file_size, target.owner, whole=target.file_system())
     ) as queue_files:
         placing = _Placing(target.selection, queue_files, floors)
         setting_aside = _SettingAside(target, part, waiting)
+        runs = RunWriter(target.runs, name, part.base)
+        key_runs = KeyRunWriter(target.runs, name, part.base)
 
         def take(table: QueueTable, chunk: output.OutputArrays, data: NDArray[np.uint8]) -> None:
-            ordered = setting_aside.add(table, chunk, data)
-            if not target.queue_ext:
-                placing.add(table, chunk, ordered)
-            spill.add(chunk)
+            if target.queue_files:
+                ordered = setting_aside.add(table, chunk, data)
+                if not target.queue_ext:
+                    placing.add(table, chunk, ordered)
+            elif target.queues_in_rocksdb:
+                runs.add(table, chunk, data)
+            if target.index:
+                spill.add(chunk)
+            if target.index_in_rocksdb:
+                key_runs.add(chunk, data)
 
-        result = pass_over(target, part, take, placing.finish)
+        def finish(table: QueueTable) -> None:
+            placing.finish(table)
+            runs.finish(table)
+            key_runs.finish()
+
+        result = pass_over(target, part, take, finish)
+        if target.queue_files and target.queues_in_rocksdb:
+            # Light queues go by other rules there.
+            pass_over(target, part, runs.add, runs.finish, rocksdb=True)
+        result.runs, result.key_runs = runs.paths, key_runs.paths
         if target.flush_in_tasks:
             queue_files.flush()
     if isinstance(queue_files, QueueSpillWriter):

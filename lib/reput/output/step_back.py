@@ -6,6 +6,7 @@ log as it was. The messages that replaced them are then placed like any others.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from zlib import crc32
 
 from reput.errors import Finding, OutputError
@@ -134,19 +135,7 @@ def step_back(target: Target, journal: Journal, log: CommitLog, number: int) -> 
         outcome="what the log held before was rolled back, and what it holds now is placed",
         count=before.messages - state.messages,
     )
-    record = Batch(
-        start=state.cursor,
-        end=state.cursor,
-        batch_id=-1,
-        messages=0,
-        bytes=0,
-        last_position=state.last_position,
-        last_timestamp=state.last_timestamp,
-        last_unit_timestamp=state.last_unit_timestamp,
-        last_unit_position=state.last_unit_position,
-        last_record=state.last_record,
-        findings=[finding],
-    )
+    record = replace(state.without_messages(), findings=[finding])
     # Before the journal drops these batches: after a crash in between, scratch says that files hold more.
     files.make_dirs(target.scratch)
     roll_back(target, journal.step_back(number, still_gone(before, state, record)))

@@ -33,6 +33,8 @@ from reput.output.journal.journal import Journal
 from reput.output.ledger.ledger import Ledger
 from reput.output.queues import appended_queues, irregular_queues
 from reput.output.queues.queue_files import QueueFiles
+from reput.output.rocksdb.databases import are_made
+from reput.output.rocksdb.manifest import keep_runs, tidy_runs
 from reput.output.rollback import roll_back
 from reput.output.salvage import bounded, keep_ranges
 from reput.output.step_back import record_mark
@@ -43,7 +45,7 @@ from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import Batch, State
 from reput.replay.target import Target
 from reput.scan.rules import Part
-from reput.store import files
+from reput.store import file_system, files
 from reput.store.filecache import FileCache
 from reput.store.lock import OutputLock
 
@@ -113,6 +115,7 @@ class BatchWriter:
         look: lists the commit log's segments again, for a log that grows; None: ``log`` stays as it is. For a
             log that grows, scratch stays from the first batch to :meth:`close`, and small batches are done in
             this process.
+        announce: gets what an operator should know, in a few words.
     """
 
     def __init__(
@@ -125,6 +128,7 @@ class BatchWriter:
         *,
         abort_present: bool = False,
         look: Callable[[], CommitLog] | None = None,
+        announce: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._target = target
         self._journal = journal
@@ -134,6 +138,7 @@ class BatchWriter:
         self._listener = listener
         self._abort_present = abort_present
         self._look = look
+        self._announce = announce
         self._live = LiveIndex(target)
         self._ahead: BatchScan | None = None
         self.progress = Progress()
@@ -222,7 +227,10 @@ class BatchWriter:
         scan = self._gather(parts)
         if scan is None:
             return
-        batch = self._settle(scan, batch_id)
+        try:
+            batch = self._settle(scan, batch_id)
+        finally:
+            scan.close()
         if batch.end > batch.start or self._has_news(batch):
             self._commit(scan, batch)
         else:
@@ -243,7 +251,11 @@ class BatchWriter:
             self._empty_scratch()
             scan = self._scan(parts)
         self.stages.end("prepare")
-        scan.finish()
+        try:
+            scan.finish()
+        except BaseException:
+            scan.close()
+            raise
         self.stages.end("scan", scan.scanned)
         self.stages.end("index")
         return scan
@@ -256,21 +268,26 @@ class BatchWriter:
         """
         state, chain, queues = self._journal.state, scan.chain, scan.queues
         breaks = self._breaks(scan)
-        if self._from_zero:
-            queues.doubt_heads(breaks.places)
-        queues.doubt(breaks, self._target.settings.largest_record)
-        if scan.tasks.target.several_hosts:
-            scan.tasks.write_files(scan.accepted, queues.regular())
-            self.stages.end("queue files")
-        outcomes = [*self._place_again(scan, breaks), *self._append(scan, breaks)]
+        outcomes: list[QueueOutcome] = []
+        if self._target.queue_files:
+            if self._from_zero:
+                queues.doubt_heads(breaks.places)
+            queues.doubt(breaks, self._target.settings.largest_record)
+            if scan.tasks.target.several_hosts:
+                scan.tasks.write_files(scan.accepted, queues.regular())
+                self.stages.end("queue files")
+            outcomes = [*self._place_again(scan, breaks), *self._append(scan, breaks)]
         salvaged = keep_ranges(self._target, self._log, chain.findings, chain.breaks)
         salvaged += bounded(outcome.salvaged for outcome in outcomes)
         self.stages.end("irregular queues")
-        self._pre_blank(scan)
+        if self._target.queue_files:
+            self._pre_blank(scan)
+        if self._target.in_rocksdb:
+            keep_runs(self._target, self._journal.state.cursor, scan, breaks)
         if not scan.tasks.target.flush_in_tasks:
             self._flush(scan)
         self.stages.end("flush")
-        without_unit, unplaceable = _without_unit(scan.accepted)
+        without_unit, unplaceable = _without_unit(scan.accepted, self._target.topic_problem)
         return Batch(
             start=state.cursor,
             end=scan.end,
@@ -327,6 +344,8 @@ class BatchWriter:
             ReputError: it could not be done.
         """
         retention.begin(self._target, self._journal.state)
+        if self._target.in_rocksdb and not are_made(self._target):
+            tidy_runs(self._target, self._journal.state.cursor)
         check_all(self._target, self._journal.state)
         self._retain(at_start=True)
 
@@ -473,23 +492,35 @@ class BatchWriter:
     def _pre_blank(self, scan: BatchScan) -> None:
         """Put pre-blank units before the first unit of each new queue."""
         file_size = self._target.settings.consume_queue_file_size
-        with QueueFiles(self._target.root, file_size, self._target.owner) as queue_files:
+        target = scan.tasks.target
+        with QueueFiles(target.root, file_size, target.owner, whole=target.file_system()) as queue_files:
             for (topic, queue_id), state in scan.queues.new():
                 queue_files.put_pre_blank(topic, queue_id, state.first)
-            if scan.tasks.target.flush_in_tasks:
+            if target.flush_in_tasks:
                 queue_files.flush()
 
     def _flush(self, scan: BatchScan) -> None:
         root, file_size = self._target.root, self._target.settings.consume_queue_file_size
         settings = self._target.settings
         index_size = file_length(settings.max_hash_slot_num, settings.max_index_num)
+        ranges = scan.queues.ranges(file_size) if self._target.queue_files else ()
+        written = {
+            names.queue_file(root, topic, queue_id, at): file_size
+            for (topic, queue_id), (start, stop) in ranges
+            for at in range(start, stop, file_size)
+        }
+        written |= {root / names.INDEX / name: index_size for name in scan.changed_index}
+        if len(written) >= file_system.MANY:
+            why = scan.whole.why_not()
+            if why is not None:
+                self._announce(f"{len(written):,} files are flushed one by one: {why}")
+            else:
+                written = {path: written[path] for path in scan.whole.flush(written)}
+                if not written:
+                    return
         with FileCache(self._target.owner) as cache:
-            for (topic, queue_id), (start, stop) in scan.queues.ranges(file_size):
-                directory = names.queue_directory(root, topic, queue_id)
-                for at in range(start, stop, file_size):
-                    cache.descriptor(directory / names.offset_name(at), file_size)
-            for name in scan.changed_index:
-                cache.descriptor(root / names.INDEX / name, index_size)
+            for path, size in written.items():
+                cache.descriptor(path, size)
             cache.flush_all()
         for directory in (root / name for name in (*names.QUEUES, names.INDEX)):
             if directory.is_dir():
@@ -540,7 +571,9 @@ class BatchWriter:
         )
 
 
-def _without_unit(results: list[PartResult]) -> tuple[dict[str, int], list[Finding]]:
+def _without_unit(
+    results: list[PartResult], problem_of: Callable[[bytes], str | None]
+) -> tuple[dict[str, int], list[Finding]]:
     """Messages without a unit by topic, and a finding for each topic that no directory can have."""
     counts: dict[str, int] = {}
     findings: dict[bytes, Finding] = {}
@@ -548,7 +581,7 @@ def _without_unit(results: list[PartResult]) -> tuple[dict[str, int], list[Findi
         for topic, messages, position in result.without_unit:
             name = topic.decode()
             counts[name] = counts.get(name, 0) + messages
-            problem = names.topic_problem(topic)
+            problem = problem_of(topic)
             if problem is None:
                 continue
             known = findings.get(topic)

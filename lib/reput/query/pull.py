@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reput.query.log import LogReader
     from reput.query.message import Message
     from reput.query.queue import QueueView, Unit
+    from reput.query.rocksdb import RocksQueueView
 
 # MessageStoreConfig: maxTransferBytesOnMessageInMemory, maxTransferCountOnMessageInMemory,
 # maxFilterMessageSize.
@@ -137,7 +138,7 @@ class Pulled:
 
 def pull(
     log: LogReader,
-    queue: QueueView | BatchQueueView,
+    queue: QueueView | BatchQueueView | RocksQueueView,
     rules: Queries,
     offset: int,
     wanted: int,
@@ -180,7 +181,7 @@ def _span(rules: Queries, wanted: int, unit_length: int) -> int:
 
 def _take(
     log: LogReader,
-    queue: QueueView | BatchQueueView,
+    queue: QueueView | BatchQueueView | RocksQueueView,
     units: list[Unit],
     rules: Queries,
     offset: int,

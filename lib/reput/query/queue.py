@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import Listing, StoreFile, listed
+from reput.broker.files import Listing, StoreFile, listed, records_of
 from reput.broker.queue import UNIT, QueueFile, QueueModel
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
@@ -119,7 +119,7 @@ class QueueView:
         if count <= 0 or file.path is None:
             return np.empty(0, UNIT)
         try:
-            return np.fromfile(file.path, UNIT, count, offset=position)
+            return records_of(file.path, UNIT, count, position)
         except OSError as error:
             raise unreadable(WHAT, self._directory, error) from error
 

@@ -7,6 +7,7 @@ Queries are answered from the files as they are. A broker that starts on a damag
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from reput.config.settings import StoreSettings
@@ -20,9 +21,19 @@ from reput.query.message import Message
 from reput.query.msgid import MessageId
 from reput.query.pull import Pulled, TagFilter, pull
 from reput.query.queue import QueueView
+from reput.query.rocksdb import (
+    RocksIndexReader,
+    RocksQueues,
+    RocksQueueView,
+    is_read_from,
+    queues_in_rocksdb,
+)
 from reput.query.times import Boundary, offset_by_time
+from reput.store.listing import names_in
 from reput.store.reading import check_store
 
+#: A queue in files or in RocksDB.
+View = QueueView | BatchQueueView | RocksQueueView
 #: Every time that a broker takes.
 ALWAYS = (0, (1 << 63) - 1)
 
@@ -56,8 +67,9 @@ class QueryStore:
     def __init__(self, settings: StoreSettings) -> None:
         check_store(settings.root)
         self._settings = settings
-        self._queues: dict[tuple[str, int], QueueView | BatchQueueView] = {}
-        self._topics = TopicsNow(settings.topics_json)
+        self._queues: dict[tuple[str, int], View] = {}
+        self._index: RocksIndexReader | None = None
+        self._topics = TopicsNow(settings.config)
         self.log = LogReader(settings)
 
     @property
@@ -66,15 +78,44 @@ class QueryStore:
         return self._settings.root
 
     @property
-    def index(self) -> IndexReader:
-        """The index files as they are now.
+    def index(self) -> IndexReader | RocksIndexReader:
+        """The index files as they are now; the index in RocksDB as it was at the first query.
 
         Raises:
             StoreError: see :class:`reput.query.keys.IndexReader`.
         """
-        return IndexReader(self._settings)
+        if not self._settings.rocksdb.index:
+            return IndexReader(self._settings)
+        if self._index is None:
+            self._index = RocksIndexReader(self._settings)
+        return self._index
 
-    def queue(self, topic: str, queue_id: int) -> QueueView | BatchQueueView:
+    @cached_property
+    def in_rocksdb(self) -> RocksQueues | None:
+        """The queues in RocksDB; None where all are in files.
+
+        Raises:
+            StoreError: see :class:`reput.query.rocksdb.RocksQueues`.
+        """
+        return queues_in_rocksdb(self._settings)
+
+    def queue_ids(self, topic: str) -> tuple[int, ...]:
+        """Queue ids of a topic that has queues, in order.
+
+        Raises:
+            StoreError: they can't be listed.
+        """
+        found: set[int] = set()
+        # Half of a surrogate pair, which JSON may hold, isn't a name either.
+        if names.topic_problem(topic.encode("utf-8", "surrogatepass")) is None:
+            for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
+                numbers = filter(names.is_queue_id, names_in(self.root / kind / topic))
+                found |= {int(name) for name in numbers if not name.startswith("-")}
+            if self.in_rocksdb is not None and is_read_from(self._settings, topic):
+                found |= {number for number in self.in_rocksdb.ids(topic) if number >= 0}
+        return tuple(sorted(found))
+
+    def queue(self, topic: str, queue_id: int) -> View:
         """A queue, which may have no files, of the kind that its topic has.
 
         Raises:
@@ -82,6 +123,10 @@ class QueryStore:
             StoreError: it can't be read.
         """
         view = self._queues.get((topic, queue_id))
+        if view is None and self.in_rocksdb is not None and is_read_from(self._settings, topic):
+            self._check_name(topic)
+            view = self.in_rocksdb.view(topic, queue_id, self.log.start)
+            self._queues[topic, queue_id] = view
         if view is None:
             kind = BatchQueueView if self._holds_batches(topic, queue_id) else QueueView
             view = kind(self._settings, topic, queue_id, self.log.start)
@@ -169,18 +214,19 @@ class QueryStore:
         own = [hit.message for hit in hits if hit.message is not None and hit.message.has_id(topic, text)]
         return ById(own[0] if own else None, by_key=True)
 
-    def _holds_batches(self, topic: str, queue_id: int) -> bool:
-        """Whether the topic has batch queues; if its type isn't known, whether only such files are there."""
-        settings = self._settings
+    def _check_name(self, topic: str) -> None:
         problem = names.topic_problem(topic.encode("utf-8", "surrogateescape"))
         if problem is not None:
             raise SettingsError("no topic can have this name", expected="a topic", found=problem)
+
+    def _holds_batches(self, topic: str, queue_id: int) -> bool:
+        """Whether the topic has batch queues; if its type isn't known, whether only such files are there."""
+        settings = self._settings
+        self._check_name(topic)
         if not settings.dialect.recovery.switches_queue_types:
             return False
         if topic in self._topics.batch:
             return True
-        plain, batch = (
-            directory(settings.root, topic, queue_id).is_dir()
-            for directory in (names.queue_directory, names.batch_queue_directory)
-        )
-        return batch and not plain
+        if not names.batch_queue_directory(settings.root, topic, queue_id).is_dir():
+            return False
+        return not names.queue_directory(settings.root, topic, queue_id).is_dir()

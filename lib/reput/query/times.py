@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reput.config.dialect import Dialect
     from reput.query.log import LogReader
     from reput.query.queue import QueueView
+    from reput.query.rocksdb import RocksQueueView
 
 
 class Boundary(Enum):
@@ -31,7 +32,7 @@ class Boundary(Enum):
 
 def offset_by_time(
     log: LogReader,
-    queue: QueueView | BatchQueueView,
+    queue: QueueView | BatchQueueView | RocksQueueView,
     dialect: Dialect,
     timestamp: int,
     boundary: Boundary | None = None,
@@ -40,7 +41,8 @@ def offset_by_time(
 
     From 5.1.1 on: the first message of that time or later (LOWER), or the last of that time or earlier
     (UPPER), within the file that fits. Before: the nearest message of the file that was changed at that time
-    or later. For a batch queue see :meth:`reput.query.batch.BatchQueueView.offset_by_time`.
+    or later. A queue in RocksDB is searched whole; for a batch queue see
+    :meth:`reput.query.batch.BatchQueueView.offset_by_time`.
 
     Args:
         dialect: the release's rules.
@@ -58,6 +60,10 @@ def offset_by_time(
             expected="5.1.1 or later, or no boundary: the nearest message's offset",
             found=dialect.name,
         )
+    from reput.query.rocksdb import RocksQueueView
+
+    if isinstance(queue, RocksQueueView):
+        return queue.offset_by_time(timestamp, boundary or Boundary.LOWER)
     if isinstance(queue, BatchQueueView):
         found = queue.offset_by_time(timestamp, lower=boundary is not Boundary.UPPER)
     elif rules.time_boundaries:

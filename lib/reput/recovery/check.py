@@ -36,6 +36,7 @@ from reput.recovery.past_end import (
     named,
     units_past,
 )
+from reput.recovery.rocksdb_check import rocksdb_problems
 from reput.recovery.verdict import Verdict, of_check
 from reput.scan.reference import Frame, frame
 from reput.store.ignored_features import ignored_features
@@ -84,6 +85,10 @@ class Check:
         plan, verify = settings.command("recover", "--plan"), settings.command("verify")
         reads = f"`{plan}` reads what a start reads, `{verify}` everything"
         found = [f"the log, and all units but each queue's last: {reads}"]
+        if settings.rocksdb.queues is not None and settings.rocksdb.files:
+            found.append(f"what is in {settings.rocksdb.queues}/ beside the files, but that it opens")
+        if settings.rocksdb.index:
+            found.append(f"the index in {names.ROCKSDB_STORE}/: `{verify}` compares it")
         if missing := missing_config(settings):
             found.append(f"{', '.join(missing)}: not there; a start makes new ones, without what was in them")
         return found
@@ -91,6 +96,7 @@ class Check:
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
         snapshot, settings = self.snapshot, self.snapshot.settings
+        kept = snapshot.kept
         return {
             "verdict": self.verdict.sort,
             "summary": self.verdict.text,
@@ -103,7 +109,10 @@ class Check:
             "segment_size": snapshot.segment_size,
             "segment_size_known": snapshot.segment_size_known,
             "segments": len(snapshot.log.files),
-            "queues": len(snapshot.queues) + len(snapshot.batch_queues),
+            "queues": len(snapshot.queues) + len(snapshot.batch_queues) + len(kept.ends if kept else ()),
+            "rocksdb": None
+            if kept is None
+            else {"directory": str(kept.directory), "exists": kept.exists, "checkpoint": kept.checkpoint},
             "queue_files": self.queue_files,
             "index_files": len(snapshot.index),
             "left_alone": ignored_features(settings.root),
@@ -124,6 +133,7 @@ def check_snapshot(snapshot: Snapshot) -> Check:
         *snapshot.problems,
         *_not_derived(snapshot),
         *past_end(snapshot),
+        *rocksdb_problems(snapshot),
         *_unsafe_index_files(snapshot),
     ]
     return Check(snapshot, found)
@@ -146,7 +156,10 @@ def _not_derived(snapshot: Snapshot) -> Iterator[Problem]:
         SegmentGoneError, StoreError: the first segment can't be read.
     """
     settings, files = snapshot.settings, snapshot.log.files
-    has_queues = bool(snapshot.queues or snapshot.batch_queues)
+    kept = snapshot.kept
+    has_queues = bool(
+        snapshot.queues or snapshot.batch_queues or (kept is not None and (kept.ends or kept.units))
+    )
     if not files or snapshot.log.unloadable is not None or (has_queues and snapshot.index):
         return
     data = map_segment(files[0].path, snapshot.segment_size).data
@@ -159,9 +172,11 @@ def _not_derived(snapshot: Snapshot) -> Iterator[Problem]:
     steps = (
         f"`{settings.command('recover', '--plan')}` says which of them a start makes, and how to make all."
     )
-    queues, index = str(settings.root / names.CONSUME_QUEUE), str(settings.root / names.INDEX)
+    queues = str(settings.root / names.CONSUME_QUEUE if kept is None else kept.directory)
+    index = str(settings.root / names.INDEX)
+    broken = any(problem.kind == "broken-rocksdb" for problem in snapshot.problems)
     gets_unit = transaction in (commitlog.TRANSACTION_NONE, commitlog.TRANSACTION_COMMIT)
-    if not has_queues and gets_unit and queues not in known:
+    if not has_queues and gets_unit and queues not in known and not broken:
         yield Problem(
             kind="no-queues",
             path=queues,
@@ -171,7 +186,14 @@ def _not_derived(snapshot: Snapshot) -> Iterator[Problem]:
             next_step=steps,
         )
     has_keys = properties.has_keys(properties.parse(bytes(data[slice(*first.properties)])))
-    if not snapshot.index and settings.message_index_enable and has_keys and index not in known:
+    in_rocksdb = settings.rocksdb.index and settings.broker_conf is None
+    if (
+        not snapshot.index
+        and settings.message_index_enable
+        and not in_rocksdb
+        and has_keys
+        and index not in known
+    ):
         yield Problem(
             kind="no-index",
             path=index,

@@ -120,7 +120,7 @@ def mend(
             command finishes.
     """
     settings = StoreSettings.load(
-        options.store, options.broker_conf, options.rocketmq_version, asked=options.asked
+        options.store, options.broker_conf, options.rocketmq_version, rocksdb=True, asked=options.asked
     )
     snapshot = take(settings)
     if snapshot.holder is not None:
@@ -347,6 +347,8 @@ def _staged_view(snapshot: Snapshot, staging: Path, staged: list[str]) -> Snapsh
         batch_queues=queues[names.BATCH_CONSUME_QUEUE],
         index=(seen if names.INDEX in staged else whole).index,
     )
+    if whole.kept is not None and whole.kept.directory.name in staged:
+        view = replace(view, kept=seen.kept)
     if names.CHECKPOINT in staged:
         view = replace(view, checkpoint=seen.checkpoint, checkpoint_exists=True)
     problems += type_problems(view)

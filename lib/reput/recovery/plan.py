@@ -10,7 +10,8 @@ from reput.broker.begin import SAFETY_MS
 from reput.broker.config_files import LOST_CONFIG
 from reput.broker.predict import Prediction, predict
 from reput.broker.problem import Problem
-from reput.broker.snapshot import Snapshot
+from reput.broker.rocksdb_queues import QueueLeft, RocksDBModel
+from reput.broker.snapshot import Queue, Snapshot
 from reput.config.topics import known_topics
 from reput.errors import SettingsError
 from reput.format import names
@@ -25,8 +26,9 @@ from reput.recovery.losses import (
     log_losses,
     queue_losses,
 )
-from reput.recovery.past_end import left_by_a_cut
+from reput.recovery.past_end import PAST_LOG_END, left_by_a_cut
 from reput.recovery.refusals import are_its_own, is_mended
+from reput.recovery.rocksdb_losses import broken_in_rocksdb, rocksdb_losses
 from reput.recovery.survivors import left_from
 from reput.recovery.verdict import Verdict, of_plan
 from reput.replay.selection import is_known
@@ -45,6 +47,10 @@ _REBUILT = DERIVED_GONE | {
     "units-missing",
     "units-displaced",
     "queue-begins-late",
+    "queue-ends-early",
+    "queue-ends-late",
+    "broken-rocksdb",
+    PAST_LOG_END,
     "delay-tags-hashed",
     "queue-ext-missing",
     "index-missing",
@@ -91,7 +97,7 @@ class Plan:
     def loses(self) -> bool:
         """The restart loses something of log, queues or index, leaves it broken, or that wasn't read."""
         found = self.prediction.problems or self.losses or self.unrepaired
-        return bool(found) or self.prediction.unread is not None
+        return bool(found) or self._unread is not None
 
     @property
     def lost_config(self) -> list[Problem]:
@@ -109,16 +115,26 @@ class Plan:
         return ", ".join(list(self.deleted)[:_MOST_TOPICS]) + (f" and {more} more topics" if more > 0 else "")
 
     @property
+    def _unread(self) -> str | None:
+        """How much that decides wasn't read, in words."""
+        prediction = self.prediction
+        if prediction.unread is not None:
+            return f"{human(prediction.unread[1] - prediction.unread[0])} of the log"
+        if prediction.rocksdb is not None and prediction.rocksdb.unread:
+            return f"about {prediction.rocksdb.kept.units:,} units in RocksDB"
+        return None
+
+    @property
     def verdict(self) -> Verdict:
         """What it comes to."""
-        prediction, unread = self.prediction, self.prediction.unread
+        prediction = self.prediction
         return of_plan(
             self.snapshot.settings.release_name,
             str(self.snapshot.settings.root),
             prediction.problems,
             self.losses,
             self.unrepaired,
-            None if unread is None else f"{human(unread[1] - unread[0])} of the log",
+            self._unread,
             config=[f"{names.CONFIG}/{Path(problem.path).name}" for problem in self.lost_config],
             lost_end=_lost_end(prediction),
             deleted=self._deleted_topics,
@@ -139,6 +155,7 @@ class Plan:
                 f"not in {names.CONFIG}/topics.json"
             )
         verify = settings.command("verify")
+        found += _rocksdb_not_read(prediction)
         if any(problem.kind == "no-log" for problem in self.snapshot.problems):
             return [*found, "the log, which isn't there"]
         if prediction.began_at is None:
@@ -178,10 +195,15 @@ class Plan:
             "log_end": prediction.log_end,
             "units_added": prediction.units_added,
             "keys_added": prediction.index.added,
-            "queues": len(prediction.queues) + len(prediction.batch_queues),
+            "queues": prediction.queue_count,
+            "rocksdb": None if prediction.rocksdb is None else _rocksdb_facts(prediction.rocksdb),
             "next_offsets": {
                 f"{topic}:{queue_id}": [queue.min_offset, queue.max_offset]
                 for (topic, queue_id), queue in sorted(prediction.all_queues.items())
+            }
+            | {
+                f"{topic}:{queue_id}": [left.first, left.following]
+                for (topic, queue_id), left in _known_places(prediction)
             },
             "index_left": [str(file.path) for file in prediction.index.files if file.path is not None],
             "checkpoint": asdict(prediction.checkpoint),
@@ -193,6 +215,38 @@ class Plan:
             "not_read": self.not_read,
             "next_steps": self.next_steps,
         }
+
+
+def _known_places(prediction: Prediction) -> list[tuple[Queue, QueueLeft]]:
+    """The queues in RocksDB, by name; none where units can't be read, for that decides where they begin."""
+    model = prediction.rocksdb
+    return [] if model is None or model.unreadable is not None else sorted(model.queues.items())
+
+
+def _rocksdb_facts(model: RocksDBModel) -> dict[str, object]:
+    kept = model.kept
+    return {
+        "directory": str(kept.directory),
+        "exists": kept.exists,
+        "checkpoint": kept.checkpoint,
+        "checkpoint_afterwards": model.checkpoint,
+        "units_read": not model.unread and model.unreadable is None,
+    }
+
+
+def _rocksdb_not_read(prediction: Prediction) -> list[str]:
+    """What of RocksDB wasn't looked at."""
+    settings, model = prediction.snapshot.settings, prediction.rocksdb
+    found = []
+    if model is not None and model.unread:
+        full = settings.command("recover", "--plan", "--full")
+        found.append(f"about {model.kept.units:,} units in {model.kept.directory}: `{full}` reads them")
+    if model is None and settings.rocksdb.queues is not None:
+        why = "which are kept beside the files" if settings.rocksdb.files else "which don't open"
+        found.append(f"queues in {settings.rocksdb.queues}/, {why}")
+    if settings.rocksdb.index:
+        found.append(f"the index in {names.ROCKSDB_STORE}/: `{settings.command('verify')}` compares it")
+    return found
 
 
 def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
@@ -211,11 +265,14 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
     is_4 = snapshot.settings.dialect.versions[0].startswith("4.")
     result = Plan(prediction, rate=_RATE_4_9 if is_4 else _RATE_5)
     if prediction.began_at is not None or prediction.starts:
-        result.losses += [*log_losses(prediction), *queue_losses(prediction), *index_losses(prediction)]
+        result.losses += [*log_losses(prediction), *queue_losses(prediction), *rocksdb_losses(prediction)]
+        result.losses += index_losses(prediction)
         result.unrepaired += _left_alone(snapshot)
         read = sum(walk.bytes for walk in (prediction.recovered, prediction.dispatched) if walk is not None)
         if prediction.unread is None:
-            broken, result.deleted = _deleted(snapshot, broken_queues(prediction))
+            broken, result.deleted = _deleted(
+                snapshot, [*broken_queues(prediction), *broken_in_rocksdb(prediction)]
+            )
             result.unrepaired += [
                 *broken,
                 *index_gaps(prediction),
@@ -233,7 +290,7 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
 def _deleted(snapshot: Snapshot, found: Iterable[Loss]) -> tuple[list[Loss], dict[str, int]]:
     """What is broken of queues, and messages by topic where the topic was deleted: that isn't broken."""
     try:
-        topics = known_topics(snapshot.settings.topics_json)
+        topics = known_topics(snapshot.settings.config)
     except SettingsError:
         topics = None
     if topics is None:
@@ -244,13 +301,17 @@ def _deleted(snapshot: Snapshot, found: Iterable[Loss]) -> tuple[list[Loss], dic
     deleted: dict[str, int] = {}
     for loss in found:
         listing = None if loss.queue is None else listings.get(loss.queue)
-        has_files = listing is not None and listing.files
+        has_files = (listing is not None and listing.files) or _is_kept(snapshot, loss.queue)
         if loss.queue is None or has_files or is_known(loss.queue[0], known):
             broken.append(loss)
         else:
             topic = loss.queue[0]
             deleted[topic] = deleted.get(topic, 0) + loss.count
     return broken, deleted
+
+
+def _is_kept(snapshot: Snapshot, queue: Queue | None) -> bool:
+    return snapshot.kept is not None and queue in snapshot.kept.ends
 
 
 def _left_alone(snapshot: Snapshot) -> Iterator[Loss]:

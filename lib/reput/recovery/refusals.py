@@ -18,7 +18,7 @@ from reput.recovery.survivors import Cut, first_cut, is_followed
 
 #: Problems of a start that a rebuild of queues and index takes away, wherever they are told.
 _DERIVED = frozenset({"empty-queue-file", "dispatch-never-ends", "queue-type"})
-_DERIVED_ROOTS = (*names.QUEUES, names.INDEX)
+_DERIVED_ROOTS = (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB, names.INDEX)
 
 
 def are_its_own(settings: StoreSettings) -> bool:
@@ -113,6 +113,8 @@ def refuse_without_log(snapshot: Snapshot) -> None:
 def is_derived(problem: Problem, settings: StoreSettings) -> bool:
     """Whether a rebuild of queues and index takes it away."""
     path = Path(problem.path)
+    if problem.kind == "rocksdb-elsewhere":
+        return False  # broker.conf has to be mended, or what is old moved away
     return problem.kind in _DERIVED or any(path.is_relative_to(settings.root / one) for one in _DERIVED_ROOTS)
 
 

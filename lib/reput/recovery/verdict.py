@@ -13,7 +13,17 @@ from reput.recovery.past_end import CHECKPOINT_AHEAD, INDEX_AHEAD, PAST_LOG_END
 from reput.words import counted
 
 #: What a start neither stops at nor loses anything by.
-_HARMLESS = frozenset({"stray-index-file", "stray-directory", "empty-file", "broken-config"})
+_HARMLESS = frozenset(
+    {
+        "stray-index-file",
+        "stray-directory",
+        "empty-file",
+        "broken-config",
+        "rocksdb-elsewhere",
+        "rocksdb-checkpoint",
+        "unused-queue-files",
+    }
+)
 #: What a start may make, or make again: that depends on the release and on what its walk reads.
 MAY_BE_MADE = frozenset({"no-queues", "no-index", "index-unsafe", "checkpoint-length"})
 #: After a crash the messages may never have been flushed.
@@ -23,7 +33,9 @@ _MESSAGES_UNREACHED = frozenset({"units-missing"})
 #: A file where a directory of queues or index is to be: a start comes about, and soon takes no more messages.
 _STOPS_LATER = "not-a-directory"
 #: What consumers don't get either, although nobody has counted the messages.
-_NOT_REACHED_UNCOUNTED = frozenset({"queue-begins-late"})
+_NOT_REACHED_UNCOUNTED = frozenset(
+    {"queue-begins-late", "queue-ends-early", "queue-ends-late", "broken-rocksdb", PAST_LOG_END}
+)
 #: Cut with the log, whose messages are counted; or because the log has lost them.
 _CUT_WITH_THE_LOG = "queue-cut"
 

@@ -91,33 +91,47 @@ def client(url: str) -> Client:
     return _Hdfs(url) if urlsplit(url).scheme == HDFS else _ObjectStore(url)
 
 
+def object_store(url: str) -> Any:
+    """What obstore knows an object store's URL by.
+
+    Raises:
+        SettingsError: as for :func:`client`.
+    """
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+    except ImportError:
+        raise _not_installed(url, "obstore") from None
+    try:
+        return from_url(
+            url,
+            # Told, and bounded, by this module.
+            retry_config={"max_retries": 0},
+            client_options={
+                "timeout": f"{_TIMEOUT:g}s",
+                "connect_timeout": f"{_CONNECT_TIMEOUT:g}s",
+                # Given options hide the environment's.
+                "allow_http": allows_http(),
+            },
+        )
+    except (BaseError, ValueError) as error:
+        raise SettingsError(
+            "the store can't be reached",
+            path=url,
+            found=in_few_words(error),
+            next_step="Check the URL, and the credentials in the environment (docs/remote.md)",
+        ) from None
+
+
+def allows_http() -> bool:
+    """Whether the environment allows requests without TLS."""
+    return os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
+
+
 class _ObjectStore:
     def __init__(self, url: str) -> None:
-        try:
-            from obstore.exceptions import BaseError
-            from obstore.store import from_url
-        except ImportError:
-            raise _not_installed(url, "obstore") from None
         self._url = url
-        try:
-            self._store = from_url(
-                url,
-                # Told, and bounded, by this module.
-                retry_config={"max_retries": 0},
-                client_options={
-                    "timeout": f"{_TIMEOUT:g}s",
-                    "connect_timeout": f"{_CONNECT_TIMEOUT:g}s",
-                    # Given options hide the environment's.
-                    "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"),
-                },
-            )
-        except (BaseError, ValueError) as error:
-            raise SettingsError(
-                "the store can't be reached",
-                path=url,
-                found=_in_few_words(error),
-                next_step="Check the URL, and the credentials in the environment (docs/remote.md)",
-            ) from None
+        self._store = object_store(url)
 
     def list(self) -> Iterator[RemoteFile]:
         import obstore
@@ -129,7 +143,7 @@ class _ObjectStore:
                 for entry in entries
             ]
 
-        yield from _tried(self._url, listed)
+        yield from tried(self._url, listed)
 
     def read(self, file: RemoteFile, start: int, stop: int) -> memoryview:
         import obstore
@@ -149,7 +163,7 @@ class _ObjectStore:
             _check_pin(place, file, result.meta["size"], _pin(result.meta))
             return _whole(memoryview(result.bytes()), stop - start)
 
-        return _tried(place, got)
+        return tried(place, got)
 
 
 def _whole(data: memoryview, length: int) -> memoryview:
@@ -178,7 +192,7 @@ class _Hdfs:
             raise SettingsError(
                 "the store can't be reached",
                 path=url,
-                found=_in_few_words(error),
+                found=in_few_words(error),
                 next_step="Check the URL, and HADOOP_CONF_DIR (docs/remote.md)",
             ) from None
 
@@ -196,7 +210,7 @@ class _Hdfs:
                 if not entry.isdir
             ]
 
-        yield from _tried(self._url, listed)
+        yield from tried(self._url, listed)
 
     def read(self, file: RemoteFile, start: int, stop: int) -> memoryview:
         place, path = f"{self._url}/{file.name}", f"{self._root.rstrip('/')}/{file.name}"
@@ -211,15 +225,22 @@ class _Hdfs:
                 now = self._client.get_file_info(path)
                 _check_pin(place, file, now.length, _changed_at(now))
 
-        return _tried(place, got)
+        return tried(place, got)
 
 
 def _changed_at(status: FileStatus) -> str:
     return f"changed at {status.modification_time} ms"
 
 
-def _tried(place: str, attempt: Callable[[], _Found]) -> _Found:
-    """What an attempt gives; tried again, and said, where the network or the server may have failed."""
+def tried(place: str, attempt: Callable[[], _Found], done: str = "read") -> _Found:
+    """What an attempt gives; tried again, and said, where the network or the server may have failed.
+
+    Args:
+        done: what it does, for errors.
+
+    Raises:
+        RemoteStoreError: it failed, or was refused.
+    """
     for tries, wait in enumerate((*_WAITS, None), 1):
         try:
             return attempt()
@@ -233,22 +254,22 @@ def _tried(place: str, attempt: Callable[[], _Found]) -> _Found:
                 next_step="Check the URL; if it was there when the run began, somebody has deleted it",
             ) from None
         except Exception as error:  # noqa: BLE001 - obstore and hdfs-native raise several kinds, and OSError
-            words = _in_few_words(error)
+            words = in_few_words(error)
             if wait is None or _REFUSED.search(str(error)):
-                raise _failed(place, words, tries) from None
+                raise _failed(place, words, tries, done) from None
             _LOG.warning("%s: %s; trying again in %g s", place, words, wait)
             time.sleep(wait)
     raise AssertionError  # the loop returns or raises
 
 
-def _failed(place: str, words: str, tries: int) -> RemoteStoreError:
+def _failed(place: str, words: str, tries: int, done: str) -> RemoteStoreError:
     step = "Check the network and the server, then run the same command again"
     if _SKEWED in words:
         step = "Set this host's clock: signatures hold for some minutes"
     elif tries == 1:
-        step = "Check the URL, the credentials in the environment, and what they may read (docs/remote.md)"
+        step = f"Check the URL, the credentials in the environment, and what may be {done} (docs/remote.md)"
     return RemoteStoreError(
-        "it can't be read",
+        f"it can't be {done}",
         path=place,
         found=words if tries == 1 else f"{words}, {tries} times",
         next_step=step,
@@ -266,7 +287,7 @@ def _check_pin(place: str, file: RemoteFile, size: int, pin: str) -> None:
         )
 
 
-def _in_few_words(error: Exception) -> str:
+def in_few_words(error: Exception) -> str:
     """What went wrong, without the server's whole answer."""
     text = str(error)
     status, code, message = _STATUS.search(text), _CODE.search(text), _MESSAGE.search(text)

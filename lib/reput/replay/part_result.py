@@ -60,6 +60,7 @@ class PartResult(ScannedPart):
         waiting: its units of queues that are written in log order, by queue.
         placed: its units of all other queues, where tasks don't write these into their files.
         seconds: wall time of the task.
+        runs, key_runs: the files that hold its units and index keys for databases, in log order.
     """
 
     message_bytes: int
@@ -70,6 +71,8 @@ class PartResult(ScannedPart):
     waiting: RowSpill
     seconds: float
     placed: QueueSpill = field(default_factory=dict)
+    runs: list[str] = field(default_factory=list)
+    key_runs: list[str] = field(default_factory=list)
 
 
 def witnessed(runner: Runner, part: Part) -> Part:
@@ -103,6 +106,8 @@ def pass_over(
     part: Part,
     take: Callable[[QueueTable, output.OutputArrays, NDArray[np.uint8]], None],
     finish: Callable[[QueueTable], None] = lambda _table: None,
+    *,
+    rocksdb: bool = False,
 ) -> PartResult:
     """Scan ``part`` and pass on what is found in it, chunk by chunk; nothing is written.
 
@@ -110,6 +115,7 @@ def pass_over(
         take: gets the table, a chunk and the segment, uint8[segment_length], all to be used before it
             returns. Of a segment elsewhere the chunk's records are there.
         finish: gets the table after the last chunk.
+        rocksdb: by the rules of queues in RocksDB, without index keys, where queues are in files as well.
 
     Returns:
         The part's result, without a spill.
@@ -119,10 +125,13 @@ def pass_over(
     """
     started = time.perf_counter()
     segment = _opened(part)
-    table = target.table()
+    table = target.rocksdb_table() if rocksdb else target.table()
+    rules = target.rules()
+    if rocksdb:
+        rules = target.rocksdb_rules()._replace(index_keys=False, index_tags=False)
     out = _output()
     outcome = PartOutcome()
-    for chunk in scan_part(part, segment.data, target.rules(), table, out, outcome, segment.arriving):
+    for chunk in scan_part(part, segment.data, rules, table, out, outcome, segment.arriving):
         take(table, chunk, segment.data)
     finish(table)
     counts = out.counts

@@ -209,6 +209,21 @@ class State:
         """Entries of all index files."""
         return sum(header.index_count - 1 for _, header in self.index)
 
+    def without_messages(self) -> Batch:
+        """A batch that places nothing, at the cursor: for what else is to be in the journal."""
+        return Batch(
+            start=self.cursor,
+            end=self.cursor,
+            batch_id=-1,
+            messages=0,
+            bytes=0,
+            last_position=self.last_position,
+            last_timestamp=self.last_timestamp,
+            last_unit_timestamp=self.last_unit_timestamp,
+            last_unit_position=self.last_unit_position,
+            last_record=self.last_record,
+        )
+
     def add(self, batch: Batch) -> None:
         """Add the next batch, in time proportional to what it changed."""
         self.cursor = batch.end

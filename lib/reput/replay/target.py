@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.config.settings import StoreSettings
+from reput.format import names, rocksdbqueue
 from reput.replay.consumer_filters import FiltersNow
 from reput.replay.selection import Selection
 from reput.scan.rules import Rules, rules
 from reput.scan.table import QueueTable
+from reput.store.file_system import FileSystem
 from reput.store.ownership import Owner
 
 
@@ -29,6 +31,7 @@ class Target:
             driver alone gives these their names and changes files that have one.
         keys_in_memory: index keys stay in memory, because tasks run in the process that puts them.
         filters: of consumers; None where units have no bit maps.
+        index_in_rocksdb: index keys are wanted for a database, too.
     """
 
     settings: StoreSettings
@@ -41,6 +44,7 @@ class Target:
     several_hosts: bool = False
     keys_in_memory: bool = False
     filters: FiltersNow | None = None
+    index_in_rocksdb: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -48,13 +52,37 @@ class Target:
         return self.selection.is_all and (self.index or not self.settings.message_index_enable)
 
     @property
+    def queue_files(self) -> bool:
+        """Whether queues are written as files."""
+        return self.settings.rocksdb.files
+
+    @property
+    def queues_in_rocksdb(self) -> bool:
+        """Whether queues are written into a database, too."""
+        return self.settings.rocksdb.queues is not None and self.selection.is_all
+
+    @property
+    def in_rocksdb(self) -> bool:
+        """Whether anything is written into a database."""
+        return self.queues_in_rocksdb or self.index_in_rocksdb
+
+    @property
+    def runs(self) -> Path:
+        """Where tasks put units for a database."""
+        return self.root / names.REPUT / names.ROCKSDB
+
+    @property
     def queue_ext(self) -> bool:
         """Whether queues have units in consumequeue_ext as well."""
-        return self.settings.recovery.queue_ext
+        return self.settings.recovery.queue_ext and self.queue_files
+
+    def file_system(self) -> FileSystem | None:
+        """The output's, for those who flush what they wrote; None where the driver does that."""
+        return FileSystem(self.root, self.settings.root) if self.flush_in_tasks else None
 
     def is_ordered(self, topic: str) -> bool:
         """Whether a topic's queues are written in log order; see reput.output.queues.appended_queues."""
-        return self.queue_ext or self.selection.is_batch(topic)
+        return self.queue_files and (self.queue_ext or self.selection.is_batch(topic))
 
     def _excludes_lmq(self, topic: str) -> bool:
         # Only ConsumeQueue dispatches to light queues (ConsumeQueue.putMessagePositionInfoWrapper).
@@ -62,11 +90,40 @@ class Target:
 
     def rules(self) -> Rules:
         """The scan's switches."""
-        return rules(self.settings, index=self.index)
+        return self._file_rules() if self.queue_files else self.rocksdb_rules()
+
+    def _file_rules(self) -> Rules:
+        found = rules(self.settings, index=self.index)
+        # Whether a message has keys there is asked anew; see reput.build.rocksdb_index.
+        return found._replace(index_keys=True, index_tags=True) if self.index_in_rocksdb else found
 
     def table(self) -> QueueTable:
         """A table that knows which topics are wanted."""
+        if not self.queue_files:
+            return self.rocksdb_table()
         return QueueTable(
             excludes_lmq=lambda topic: self._excludes_lmq(topic.decode("utf-8", "replace")),
             wants_units=self.selection.wants_topic,
+        )
+
+    def topic_problem(self, topic: bytes) -> str | None:
+        """Why no queue of a topic can be written; None when it can."""
+        return names.topic_problem(topic) if self.queue_files else rocksdbqueue.topic_problem(topic)
+
+    def rocksdb_rules(self) -> Rules:
+        """The scan's switches for queues in RocksDB.
+
+        Source: ``RocksDBConsumeQueueStore.dispatchLMQ``, ``DispatchRequest.containsLMQ`` (5.3.3, 5.5.0):
+        enableMultiDispatch isn't asked, batch queues don't differ, and a slash in a name is no matter.
+        """
+        return self._file_rules()._replace(
+            multi_dispatch=self.settings.rocksdb.lmq, lmq_queue_zero=True, lmq_rejects_slash=False
+        )
+
+    def rocksdb_table(self) -> QueueTable:
+        """A table of queues in RocksDB that knows which topics are wanted."""
+        return QueueTable(
+            excludes_lmq=lambda topic: self.settings.dialect.lmq_excludes(topic.decode("utf-8", "replace")),
+            wants_units=self.selection.wants_topic,
+            problem=rocksdbqueue.topic_problem,
         )

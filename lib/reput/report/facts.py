@@ -31,6 +31,8 @@ SOUND, ATTENTION, BROKEN = "sound", "attention", "broken"
 
 WRITTEN, UNWRITTEN, CORRUPT, MISSING, EXPIRED = "written", "unwritten", "corrupt", "missing", "expired"
 UNREAD = "unread"
+#: The kind of a queue that has no files.
+IN_ROCKSDB = "rocksdb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ class QueueFacts:
 
     Attributes:
         topic, queue_id: which one.
-        kind: "plain" or "batch".
+        kind: "plain" or "batch"; "rocksdb" where it is in RocksDB, and has no files.
         min_offset, max_offset: the first queueOffset that consumers get, and that of the next message; None
             where it has no files or they can't be read.
         files, bytes: its files, and how long they are.
@@ -234,15 +236,20 @@ class QueueFacts:
     uncompared: str | None = None
     problem: str | None = None
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it has files, or keys in RocksDB."""
+        return bool(self.files) or (self.kind == IN_ROCKSDB and self.max_offset is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class QueueTotals:
     """All queues together.
 
     Attributes:
-        queues: those with files, and those that the log has messages of.
+        queues: those with files or in RocksDB, and those that the log has messages of.
         topics: of these.
-        files, bytes: of all.
+        files, bytes: of all, those of RocksDB included.
         units: queueOffsets from the first to the next, of all.
         behind: queues that the log is ahead of.
         past: queues with units that lead past the log's end.

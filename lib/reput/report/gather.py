@@ -120,7 +120,9 @@ def gather(
     """
     started = time.perf_counter()
     now = int(time.time() * 1000) if options.at is None else options.at
-    settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version, dledger=True)
+    settings = StoreSettings.load(
+        options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
+    )
     refuse_half_replaced(settings.root)
     say("looking at the store")
     facts = Facts(
@@ -190,6 +192,11 @@ class _Gathering:
                 found.reference,
             )
         self._verify(verify)
+        if settings.rocksdb.index:
+            self._facts.not_seen.append(
+                f"{names.ROCKSDB_STORE}: `reput dump index` shows the keys of an index in RocksDB; "
+                "here they aren't counted"
+            )
         for name in ignored_features(settings.root):
             facts.not_seen.append(f"{name}: the commit log alone doesn't hold it, and reput doesn't read it")
         facts.findings.sort(key=lambda one: (one.level != BROKEN, one.source))

@@ -19,6 +19,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+import reput
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
 from reput.report import units
 from reput.report.charts import log_map, size_histogram, traffic_chart
@@ -27,6 +28,7 @@ from reput.report.facts import (
     BROKEN,
     CORRUPT,
     EXPIRED,
+    IN_ROCKSDB,
     MISSING,
     SOUND,
     UNREAD,
@@ -85,18 +87,11 @@ def render(facts: Facts, rows: int = ROWS, zone: units.Zone | None = None) -> by
 
 
 def _rendered(facts: Facts, rows: int) -> bytes:
-    script = _source("report.js")
-    page = _environment().get_template("report.html.j2")
-    text = page.render(
+    return filled(
+        "report.html.j2",
         facts=facts,
         rows=rows,
-        zone=units.zone_name(),
-        generator=f"{GENERATOR} {facts.reput_version}",
-        script=Markup(script),  # the package's own file, as the style is
-        script_hash=_hash(script),
-        style=Markup(_source("report.css")),
         embedded=_embedded(facts),
-        words={"level": _LEVELS, "stretch": _STRETCHES},
         sections=_SECTIONS,
         tiles=_tiles(facts),
         findings=facts.findings[:rows],
@@ -118,6 +113,24 @@ def _rendered(facts: Facts, rows: int) -> bytes:
         buckets=_buckets(facts),
         last_time=_last_time(facts),
         histogram=None if facts.sizes is None else size_histogram(facts.sizes),
+    )
+
+
+def filled(template: str, **facts: object) -> bytes:
+    """A page of one of the templates, as UTF-8, with the style, the script and the words of all."""
+    script = _source("report.js")
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            zone=units.zone_name(),
+            generator=f"{GENERATOR} {reput.__version__}",
+            script=Markup(script),  # the package's own file, as the style is
+            script_hash=_hash(script),
+            style=Markup(_source("report.css")),
+            words={"level": _LEVELS, "stretch": _STRETCHES},
+            **facts,
+        )
     )
     return text.encode()
 
@@ -190,7 +203,7 @@ def _worst_first(queues: list[QueueFacts]) -> list[QueueFacts]:
         held = (row.max_offset or 0) - (row.min_offset or 0)
         messages = row.log_messages if row.log_messages is not None else held
         odd = (row.behind or 0) + (row.past or 0)
-        return row.problem is None and bool(row.files), -odd, -messages
+        return row.problem is None and row.is_there, -odd, -messages
 
     return sorted(queues, key=order)
 
@@ -202,8 +215,8 @@ def _remarks(row: QueueFacts) -> str:
         said.append(f"{counted(row.past, 'unit')} past the log's end")
     if row.problem is not None:
         said.append(row.problem)
-    elif not row.files:
-        said.append("no files")
+    elif not row.is_there:
+        said.append("no files" if row.kind != IN_ROCKSDB else "not in RocksDB")
     if row.uncompared not in (None, *said):
         said.append(row.uncompared or "")
     return "; ".join(said)

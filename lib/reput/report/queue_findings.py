@@ -24,7 +24,7 @@ def is_compared(row: QueueFacts) -> bool:
 
 def _is_without_files(row: QueueFacts) -> bool:
     """The log has messages of it."""
-    return not row.files and row.problem is None and bool(row.log_messages)
+    return not row.is_there and row.problem is None and bool(row.log_messages)
 
 
 def _differs(row: QueueFacts) -> bool:
@@ -74,7 +74,7 @@ def behind(snapshot: Snapshot, rows: Sequence[QueueFacts]) -> Iterator[Found]:
         )
     # A deleted topic's messages stay in the log: its queues are missing on purpose.
     try:
-        known = known_topics(snapshot.settings.topics_json)
+        known = known_topics(snapshot.settings.config)
     except SettingsError:
         known = None
     without = [row for row in rows if _is_without_files(row)]
@@ -85,7 +85,7 @@ def behind(snapshot: Snapshot, rows: Sequence[QueueFacts]) -> Iterator[Found]:
             BROKEN if known is not None and snapshot.clean else ATTENTION,
             "queue-without-files",
             lost,
-            "files of a queue that the log has messages of",
+            "files of a queue that the log has messages of, or its keys in RocksDB",
             f"none, for {sum(row.log_messages or 0 for row in lost):,} messages",
             "consumers don't get these messages"
             if known is not None

@@ -7,25 +7,30 @@ consumers get.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from reput.broker.batch_queue import BatchModel
-from reput.broker.files import Listing
+from reput.broker.files import Listing, in_order
 from reput.broker.problem import StartFailsError
 from reput.broker.queue import QueueModel
 from reput.broker.snapshot import Queue, Snapshot
 from reput.config.topics import batch_queue_topics
 from reput.errors import RemoteStoreError, ReputError, SettingsError
+from reput.format import rocksdbqueue
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.segments import CommitLog
 from reput.query import batch, queue
 from reput.query.log import LogReader
+from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.recovery.past_end import left_by_a_cut, units_past
-from reput.report.facts import Found, QueueFacts, QueueTotals
+from reput.report.facts import IN_ROCKSDB, Found, QueueFacts, QueueTotals
 from reput.report.log_scan import InLog, LogScan
 from reput.report.queue_findings import IS_BATCH, REPEATS, behind, is_compared, past_end
 
+#: Units of a queue in RocksDB that are read at once.
+_BLOCK = 1024
 _ODD_FILES = "files that aren't a queue's: see their names and lengths"
 
 
@@ -55,10 +60,18 @@ def queue_facts(
         log: None where it can't be read: then nothing has expired, as far as that can be told.
         scan: None where the log wasn't read.
         running: a broker may add to log and queues meanwhile, so that none is called behind or ahead.
+
+    Raises:
+        StoreError: their RocksDB can't be read.
+        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
     """
     looking = _Looking(snapshot, log, scan, None if scan is None or running else _log_end(scan))
     rows = sorted(looking.rows(), key=lambda row: (row.topic, row.queue_id))
     seen = QueuesSeen(rows, _totals(rows), looking.end)
+    if looking.in_rocksdb is not None:
+        lengths = [entry.length for entry in in_order(looking.in_rocksdb.path) if not entry.is_dir]
+        of_files = seen.totals.files + len(lengths), seen.totals.bytes + sum(lengths)
+        seen.totals = replace(seen.totals, files=of_files[0], bytes=of_files[1])
     if looking.past is not None:
         seen.findings = [*behind(snapshot, rows), *past_end(snapshot, rows, looking.past)]
     return seen
@@ -95,14 +108,19 @@ class _Looking:
         self.end = -1
 
     def rows(self) -> Iterator[QueueFacts]:
-        """One for each queue that has files, or messages in the log."""
+        """One for each queue that has files or is in RocksDB, or that has messages in the log."""
         in_log = dict(self._scan.queues) if self._scan is not None else {}
         for of, listing in self._snapshot.queues.items():
             yield self._row(of, "plain", listing, in_log.pop(of, None))
         for of, listing in self._snapshot.batch_queues.items():
             yield self._row(of, "batch", listing, in_log.pop(of, None))
+        if self.in_rocksdb is not None:
+            for of in self.in_rocksdb.read():
+                yield self._row_in_rocksdb(self.in_rocksdb, of, in_log.pop(of, None))
         for (topic, queue_id), known in in_log.items():
             kind = "batch" if topic in self._batch_topics else "plain"
+            if self.in_rocksdb is not None and is_read_from(self._snapshot.settings, topic):
+                kind = IN_ROCKSDB
             yield QueueFacts(
                 topic, queue_id, kind, None, None, 0, 0, known.messages, known.next, known.last_time
             )
@@ -152,6 +170,57 @@ class _Looking:
             uncompared=uncompared,
             problem=problem,
         )
+
+    @cached_property
+    def in_rocksdb(self) -> RocksQueues | None:
+        """The queues in RocksDB; None where all are in files."""
+        return queues_in_rocksdb(self._snapshot.settings)
+
+    def _row_in_rocksdb(self, queues: RocksQueues, of: Queue, known: InLog | None) -> QueueFacts:
+        least = most = past = last_time = behind = uncompared = problem = None
+        try:
+            view = queues.view(*of, self._log_start)
+            least, most = view.min_offset, view.max_offset
+            last = view.unit(most - 1)
+            if last is not None:
+                self.end = max(self.end, last.position + last.size)
+                last_time = last.timestamp
+            if self.past is not None:
+                past = self._past_in_rocksdb(queues, of, most, self.past)
+        except ReputError as error:
+            problem = str(error)
+        if self.past is not None and problem is None:
+            uncompared = _uncompared("batch" if of[0] in self._batch_topics else IN_ROCKSDB, known)
+            if uncompared is None and known is not None and most is not None:
+                behind = max(known.next - most, 0)
+        return QueueFacts(
+            *of,
+            kind=IN_ROCKSDB,
+            min_offset=None if problem else least,
+            max_offset=None if problem else most,
+            files=0,
+            bytes=0,
+            log_messages=None if self._scan is None else 0 if known is None else known.messages,
+            log_next=None if known is None else known.next,
+            last_time=last_time if known is None else known.last_time,
+            behind=behind,
+            past=past,
+            uncompared=uncompared,
+            problem=problem,
+        )
+
+    def _past_in_rocksdb(self, queues: RocksQueues, of: Queue, end: int, log_end: int) -> int:
+        """How many of the queue's last units lead past the log's end."""
+        found = 0
+        while end > 0:
+            start = max(end - _BLOCK, 0)
+            units = [rocksdbqueue.parse_unit(value) for _, value in queues.values(*of, start, end)]
+            past = sum(unit is not None and unit.position >= log_end for unit in units)
+            found += past
+            if past < len(units) or not units:
+                break
+            end = start
+        return found
 
     def _last_time(self, model: QueueModel | BatchModel) -> int | None:
         """Of the message of the last unit, ms."""
@@ -206,6 +275,6 @@ def _totals(rows: list[QueueFacts]) -> QueueTotals:
 
 def _batch_topics(snapshot: Snapshot) -> frozenset[str]:
     try:
-        return frozenset(batch_queue_topics(snapshot.settings.topics_json))
+        return frozenset(batch_queue_topics(snapshot.settings.config))
     except SettingsError:
         return frozenset()  # broken: a problem of its own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
 from reput.config.settings import StoreSettings
@@ -18,10 +19,20 @@ _MARK = f'<meta name="generator" content="{GENERATOR}'.encode()
 
 
 def check_target(path: Path, settings: StoreSettings, *, force: bool) -> Path:
+    """As :func:`check_page`, for the report of one store.
+
+    Raises:
+        OutputError: it is refused.
+    """
+    return check_page(path, settings.directories, force=force)
+
+
+def check_page(path: Path, directories: Iterable[Path], *, force: bool) -> Path:
     """Refuse what a page must not be written to; before anything is read, for that may take long.
 
     Args:
         path: as it was given.
+        directories: of stores.
         force: a file that is no report may be replaced.
 
     Returns:
@@ -30,7 +41,7 @@ def check_target(path: Path, settings: StoreSettings, *, force: bool) -> Path:
     Raises:
         OutputError: it is refused.
     """
-    target = check_outside("a report", path, settings.directories, "Name another file with --out.")
+    target = check_outside("a report", path, directories, "Name another file with --out.")
     if not target.parent.is_dir():
         raise OutputError(
             "the directory of the report isn't there",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic that has queue files, or is in ``config/topics.json``.
+    """A topic that has queues, or is in ``config/topics.json``.
 
     Attributes:
         name: its name.
@@ -110,7 +110,7 @@ def topic_list(settings: StoreSettings, topic: str | None = None) -> TopicList:
     Raises:
         ReputError: the store can't be read. Of a queue that can't, ``problem`` says why.
     """
-    configs = topic_configs(settings.topics_json)
+    configs = topic_configs(settings.config)
     queues: dict[str, list[QueueFacts]] = {}
     for row in queue_facts(take(settings), discover(settings), None, running=True).rows:
         queues.setdefault(row.topic, []).append(row)

@@ -93,6 +93,16 @@ def fields_of_queue(
 
 
 @njit(cache=CACHED, nogil=True)
+def store_timestamps(data, positions):  # type: ignore[no-untyped-def]
+    """The storeTimestamps, int64[records] in ms, of whole records; see :func:`record_fields`."""
+    timestamp = np.empty(len(positions), np.int64)
+    for record in range(len(positions)):
+        position = positions[record]
+        timestamp[record] = i64(data, position + store_timestamp_at(i32(data, position + SYS_FLAG)))
+    return timestamp
+
+
+@njit(cache=CACHED, nogil=True)
 def _fields(  # type: ignore[no-untyped-def]
     data, positions, queue_offsets, unit_queues, queue_topic, queue_id, topics, inner_base, inner_num,
 ):  # fmt: skip

@@ -97,6 +97,7 @@ class QueueTable:
         excludes_lmq: whether a topic (bytes) is excluded from multi-dispatch in this dialect.
         wants_units: whether units of a topic (bytes) are wanted.
         texts: names are texts, and those that Java reads alike are one; else each is what its bytes are.
+        problem: why a topic (bytes) can't have units; None where it can.
 
     Attributes:
         topic_names: the topics by their numbers; texts are in UTF-8.
@@ -109,10 +110,12 @@ class QueueTable:
         capacity: int = 256,
         *,
         texts: bool = True,
+        problem: Callable[[bytes], str | None] = names.topic_problem,
     ) -> None:
         self._excludes_lmq = excludes_lmq
         self._wants_units = wants_units
         self._texts = texts
+        self._problem = problem
         self._topic_numbers: dict[bytes, int] = {}  # by spelling, in the order in which those are numbered
         self.topic_names: list[bytes] = []
         self.queue_count = np.zeros(1, np.int64)  # an array, for the kernel counts too
@@ -177,7 +180,7 @@ class QueueTable:
         flags = TOPIC_SCHEDULE if name == commitlog.SCHEDULE_TOPIC else 0
         if self._excludes_lmq(name):
             flags |= TOPIC_NO_MULTI_DISPATCH
-        if names.topic_problem(name) is not None or not self._wants_units(name):
+        if self._problem(name) is not None or not self._wants_units(name):
             flags |= TOPIC_NO_UNITS
         topics.flags[number] = flags
         topics.first_position[number] = -1

@@ -95,7 +95,7 @@ QUEUE_COLUMNS: Mapping[str, str] = {
 #: The same of a unit. Its other columns can be null.
 QUEUE_FILTERS: Mapping[str, str] = {**MESSAGE_FILTERS, "kind": "string"}
 
-#: One row for each entry of an index file.
+#: One row for each entry of an index file, or of an index in RocksDB.
 INDEX_COLUMNS: Mapping[str, str] = {
     **STORE_COLUMN,
     "file": "string",
@@ -105,6 +105,10 @@ INDEX_COLUMNS: Mapping[str, str] = {
     "physicalOffset": "bigint",
     "storeTimestamp": "timestamp",
     "previous": "int",
+    "topic": "string",
+    "kind": "string",
+    "key": "string",
+    "uniqKey": "string",
 }
 
 #: The same of an entry.

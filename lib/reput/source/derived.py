@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from reput.config.settings import StoreSettings
     from reput.source.index_entries import EntryRange
+    from reput.source.index_keys import HourRange
     from reput.source.queue_files import UnitRange
 
 #: For ``spark.read.format``.
@@ -84,7 +85,7 @@ class ConsumeQueueDataSource(_FilesDataSource):
 
 
 class IndexDataSource(_FilesDataSource):
-    """Index files of stores: a row an entry."""
+    """The index of stores, in files or in RocksDB: a row an entry."""
 
     _NAME, _COLUMNS = INDEX, INDEX_COLUMNS
 
@@ -166,19 +167,22 @@ class _QueueReader(_FilesReader["UnitRange"]):
         return queue_units.read(one, self._names, self.wanted, reads, blanks=self._blanks)
 
 
-class _IndexReader(_FilesReader["EntryRange"]):
+class _IndexReader(_FilesReader["EntryRange | HourRange"]):
     def __init__(self, shared: Shared, names: tuple[str, ...], asked: Wanted) -> None:
         super().__init__(shared, INDEX_FILTERS, asked)
         self._names = names
 
-    def _ranges(self, settings: StoreSettings, reads: ReadStatistics) -> Iterator[EntryRange]:
-        from reput.source import index_entries
+    def _ranges(self, settings: StoreSettings, reads: ReadStatistics) -> Iterator[EntryRange | HourRange]:
+        from reput.source import index_entries, index_keys
 
-        return index_entries.ranges(
+        yield from index_entries.ranges(
             settings, self.wanted, self._shared.time_slack_ms, self._shared.part_bytes, reads
         )
+        yield from index_keys.ranges(settings, self.wanted)
 
-    def _rows(self, one: EntryRange, reads: ReadStatistics) -> Iterator[pa.RecordBatch]:
-        from reput.source import index_entries
+    def _rows(self, one: EntryRange | HourRange, reads: ReadStatistics) -> Iterator[pa.RecordBatch]:
+        from reput.source import index_entries, index_keys
 
+        if isinstance(one, index_keys.HourRange):
+            return index_keys.read(one, self._names, self.wanted, reads)
         return index_entries.read(one, self._names, self.wanted, reads)

@@ -200,4 +200,6 @@ def _column(part: EntryRange, ordinals: NDArray[np.int32], entries: NDArray[np.v
             return arrow.numbers(entries["position"].astype(np.int64))
         case "storeTimestamp":
             return arrow.timestamps(_times(part, entries))
+        case "topic" | "kind" | "key" | "uniqKey":
+            return pa.nulls(count, pa.string())  # an entry has the hash of a key alone
     return arrow.numbers(entries["previous"].astype(np.int32))

@@ -20,6 +20,8 @@ PLAIN, BATCH = "plain", "batch"
 PRE_BLANK, HOLE, DAMAGED = "pre-blank", "hole", "damaged"
 _BLOCK = 512
 _INT_MAX = 2**31 - 1
+#: Of the file that names a RocksDB's MANIFEST: a name of 15 bytes and a line feed.
+CURRENT_LENGTH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class UnitRange:
         goes_on: a later file of the queue holds something.
         ext: the queue's directory in consumequeue_ext; None if missing.
         weight: bytes on the disk.
+        database: the RocksDB that has the queue; ``path`` is its CURRENT then, and ``first`` and ``last`` are
+            queueOffsets.
     """
 
     path: str
@@ -49,10 +53,13 @@ class UnitRange:
     goes_on: bool
     ext: str | None
     weight: int
+    database: str | None = None
 
     @property
     def span(self) -> tuple[int, int]:
-        """The units' bytes in the file, half open."""
+        """The units' bytes in the file, half open; in RocksDB those that tell one state from another."""
+        if self.database is not None:
+            return 0, CURRENT_LENGTH
         unit = batchconsumequeue.UNIT_LENGTH if self.is_batch else consumequeue.UNIT_LENGTH
         return self.first * unit, self.last * unit
 
@@ -70,6 +77,8 @@ def ranges(
     Raises:
         StoreError: a directory can't be read, or a file has a name that no unit begins at.
     """
+    from reput.source import queue_keys
+
     check_store(settings.root, expected="a directory with consumequeue/", next_step="Check the path")
     if wanted.is_nothing:
         return
@@ -77,7 +86,9 @@ def ranges(
         wants_kind = wanted.wants_text("kind", kind) or (
             blanks and any(wanted.wants_text("kind", other) for other in (PRE_BLANK, HOLE, DAMAGED))
         )
-        if wants_kind:
+        if kind == PLAIN and wanted.wants_text("kind", PLAIN):
+            yield from queue_keys.ranges(settings, wanted, part_bytes)
+        if wants_kind and not (kind == PLAIN and not settings.rocksdb.files):
             for queue in _queues(settings, directory, wanted, is_batch=kind == BATCH):
                 yield from _of_queue(queue, wanted, part_bytes, blanks, reads)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from reput.format import batchconsumequeue, consumequeue, consumequeueext
 from reput.format.consumequeue import PRE_BLANK_SIZE
 from reput.log.segments import map_segment
-from reput.source import arrow
+from reput.source import arrow, queue_keys
 from reput.source.columns import QUEUE_COLUMNS, arrow_schema
 from reput.source.filters import Wanted
 from reput.source.queue_files import BATCH, DAMAGED, HOLE, PLAIN, PRE_BLANK, UnitRange, based_files
@@ -47,6 +47,14 @@ def read(
         {"storeTimestamp", "extTagsCode", "bitMap"} & (set(names_) | wanted.columns)
     )
     ext = _Ext(Path(part.ext), reads) if needs_ext and part.ext is not None else None
+    if part.database is not None:
+        for offsets, units in queue_keys.read(part, reads):
+            is_unit = (units["position"] >= 0) & (units["size"] > 0)
+            kinds = np.where(is_unit, _NUMBER[PLAIN], _NUMBER[DAMAGED])
+            rows = _Rows(part, offsets, units, kinds)
+            rows = rows if blanks else rows.kept(is_unit)
+            yield from _batches(rows.kept(_fits(rows, wanted)), names_, schema, None, reads)
+        return
     with opened(part.path, "a consume queue file", reads) as descriptor:
         found = stretches(descriptor, kind, part.first, part.last, 0, reads)
         if blanks:
@@ -57,11 +65,17 @@ def read(
             rows = _rows(part, ordinal, units, blanks=blanks)
             if ext is not None:
                 rows = replace(rows, ext=ext.look_up(rows))
-            rows = rows.kept(_fits(rows, wanted))
-            if len(rows.units):
-                reads.rows += len(rows.units)
-                columns = [_column(rows, name, ext) for name in names_]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield from _batches(rows.kept(_fits(rows, wanted)), names_, schema, ext, reads)
+
+
+def _batches(
+    rows: _Rows, names_: tuple[str, ...], schema: pa.Schema, ext: _Ext | None, reads: ReadStatistics
+) -> Iterator[pa.RecordBatch]:
+    """The rows as one batch; none where there are no rows."""
+    if len(rows.units):
+        reads.rows += len(rows.units)
+        columns = [_column(rows, name, ext) for name in names_]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +145,7 @@ class _Rows:
     @property
     def store_timestamp(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The times that are known, ms, and which are."""
-        if self.part.is_batch:
+        if self.part.is_batch or self.part.database is not None:
             return self.units["timestamp"].astype(np.int64), self.is_message
         return self.ext_field("timestamp"), self.has_ext
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 #: Of the executor's Spark, with which the process would take itself for a part of that; and what stands in
 #: for options: those are given by the driver.
@@ -28,11 +30,13 @@ class Ended:
         code: its exit code; negative: the signal that ended it.
         stdout: all of it.
         last_lines: the last ones of stderr.
+        kept: what is in the file that it was given; None without one.
     """
 
     code: int
     stdout: str
     last_lines: tuple[str, ...]
+    kept: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +46,27 @@ class Command:
     Attributes:
         words: behind ``reput``.
         variables: more of its environment.
+        option: it is given a file by this option, which it may replace; None: it isn't.
+        content: what is in that file at first; None: there is none.
     """
 
     words: tuple[str, ...]
     variables: Mapping[str, str]
+    option: str | None = None
+    content: bytes | None = None
 
     def __call__(self) -> Ended:
         """Run it to its end; what it says goes to this process's stderr, too."""
+        if self.option is None:
+            return self._run(self.words)
+        with tempfile.TemporaryDirectory(prefix="reput-command-") as directory:
+            path = Path(directory, "given")
+            if self.content is not None:
+                path.write_bytes(self.content)
+            ended = self._run((*self.words, self.option, str(path)))
+            return replace(ended, kept=path.read_bytes() if path.exists() else None)
+
+    def _run(self, words: tuple[str, ...]) -> Ended:
         stdin, held = os.pipe()  # closed when this process ends, whatever ends it
         errors, stderr = os.pipe()
         last: deque[str] = deque(maxlen=_LAST_LINES)
@@ -57,7 +75,7 @@ class Command:
         try:
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "reput.cli.bound", *self.words],
+                    [sys.executable, "-P", "-m", "reput.cli.bound", *words],
                     stdin=stdin,
                     stdout=subprocess.PIPE,
                     stderr=stderr,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import OutputError
-from reput.store import files
+from reput.store import file_system, files
+from reput.store.file_system import FileSystem
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -23,14 +24,21 @@ class FileCache:
     file that was closed unflushed is opened again by :meth:`flush_all`: Linux keeps a write error until
     somebody was told. Not for use by several threads.
 
+    Args:
+        whole: the file system that the files are on, to be flushed as a whole where they are many; opened
+            before anything is written, and closed here.
+
     Attributes:
         owner: for new files and directories.
         max_open: bound of open descriptors.
     """
 
-    def __init__(self, owner: Owner | None = None, max_open: int = 256) -> None:
+    def __init__(
+        self, owner: Owner | None = None, max_open: int = 256, whole: FileSystem | None = None
+    ) -> None:
         self.owner = owner
         self.max_open = max(1, max_open)
+        self._whole = whole
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._dirty: dict[Path, bool] = {}  # True: the file is new, so more than its bytes is to be flushed
         self._dirty_directories: dict[Path, None] = {}
@@ -75,19 +83,27 @@ class FileCache:
         return fd
 
     def _open_file(self, path: Path, size: int) -> int:
-        try:
-            fd, created = files.open_sized(path, size, self.owner)
-        except OutputError as error:
-            # Asked by its cause: another task may have made the directory meanwhile.
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            for directory in files.make_dirs(path.parent, self.owner, flush=False):
+        with files.reporting("can't open the file for writing", path):
+            try:
+                fd, created = files.open_or_create(path, size, self.owner)
+            except FileNotFoundError:
+                fd, created = None, False
+        if fd is None:
+            for directory in self._make_directory(path.parent):
                 self._dirty_directories[directory] = None
             fd, created = files.open_sized(path, size, self.owner)
         if created:
             self._dirty[path] = True
             self._dirty_directories[path.parent] = None
         return fd
+
+    def _make_directory(self, path: Path) -> list[Path]:
+        """As ``files.make_dirs``. Mostly only this one is missing, and to look first takes as long again."""
+        try:
+            files.make_directory(path, self.owner)
+        except OSError:
+            return files.make_dirs(path, self.owner, flush=False)
+        return [path.parent]
 
     def flush_all(self, threads: int = 16) -> int:
         """Make everything written since the last flush durable: bytes, new files, new directories.
@@ -104,8 +120,12 @@ class FileCache:
         if self._failure is not None:
             raise self._failure
         try:
-            files.in_threads(self._flush_file, list(self._dirty.items()), threads)
-            files.in_threads(files.fsync_dir, list(self._dirty_directories), threads)
+            dirty, directories = self._dirty, list(self._dirty_directories)
+            if self._whole is not None and len(dirty) >= file_system.MANY and self._whole.why_not() is None:
+                dirty = {path: dirty[path] for path in self._whole.flush(dirty)}
+                directories = directories if dirty else []
+            files.in_threads(self._flush_file, list(dirty.items()), threads)
+            files.in_threads(files.fsync_dir, directories, threads)
         except OutputError as error:
             self._failure = error
             raise
@@ -129,6 +149,8 @@ class FileCache:
 
     def close(self) -> None:
         """Close the descriptors; nothing is flushed."""
+        if self._whole is not None:
+            self._whole.close()
         while self._open:
             files.system.close(self._open.popitem()[1])
 

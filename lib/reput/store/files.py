@@ -7,7 +7,8 @@ What is durable when:
 * bytes and a file's size: after :func:`fsync_file`;
 * a new, renamed or removed name: after :func:`fsync_dir` of its directory. :func:`make_dirs`, :func:`rename`,
   :func:`exchange`, :func:`write_atomically` and :func:`remove_tree` do that themselves, :func:`create_file`
-  doesn't, since many files share a directory.
+  doesn't, since many files share a directory;
+* all of a file system's: after :func:`sync_file_system`, where :mod:`reput.store.file_system` allows it.
 
 A flush that failed can't be tried again: Linux takes the pages for clean once it has told of the error. The
 run has to end, and the next one writes the same bytes anew.
@@ -77,28 +78,38 @@ def open_sized(path: Path, size: int | None, owner: Owner | None) -> tuple[int, 
         OutputError: see :func:`create_file`.
     """
     with reporting("can't open the file for writing", path):
-        try:
-            fd, created = system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), True
-        except FileExistsError:
-            fd, created = system.open(path, os.O_RDWR | os.O_NOFOLLOW), False
-        try:
-            found = os.fstat(fd)
-            if created or (size and not found.st_size and stat.S_ISREG(found.st_mode)):
-                created = True
-                if size:
-                    system.truncate(fd, size)
-                _give(path, owner, directory=False)
-            elif size is not None and found.st_size != size:
-                raise OutputError(
-                    "a file of another size is in the way",
-                    path=path,
-                    expected=f"{size} bytes",
-                    found=f"{found.st_size} bytes",
-                    next_step="Give the broker.conf that it was written with, or take an empty directory.",
-                )
-        except BaseException:
-            system.close(fd)
-            raise
+        return open_or_create(path, size, owner)
+
+
+def open_or_create(path: Path, size: int | None, owner: Owner | None) -> tuple[int, bool]:
+    """As :func:`open_sized`, with the system's errors: that a directory is missing may be no failure yet.
+
+    Raises:
+        OSError: it can't be opened.
+        OutputError: a file of another size is in the way.
+    """
+    try:
+        fd, created = system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), True
+    except FileExistsError:
+        fd, created = system.open(path, os.O_RDWR | os.O_NOFOLLOW), False
+    try:
+        found = os.fstat(fd)
+        if created or (size and not found.st_size and stat.S_ISREG(found.st_mode)):
+            created = True
+            if size:
+                system.truncate(fd, size)
+            _give(path, owner, directory=False)
+        elif size is not None and found.st_size != size:
+            raise OutputError(
+                "a file of another size is in the way",
+                path=path,
+                expected=f"{size} bytes",
+                found=f"{found.st_size} bytes",
+                next_step="Give the broker.conf that it was written with, or take an empty directory.",
+            )
+    except BaseException:
+        system.close(fd)
+        raise
     return fd, created
 
 
@@ -254,6 +265,29 @@ def fsync_dirs(root: Path) -> None:
     in_threads(fsync_dir, tree, 16)
 
 
+def sync_file_system(fd: int) -> None:
+    """Make everything durable that was written on a file system; see :mod:`reput.store.file_system`.
+
+    Args:
+        fd: opened before that was written.
+
+    Raises:
+        OutputError: something couldn't be written, whoever wrote it.
+    """
+    with reporting("can't flush the file system", fd):
+        system.sync_file_system(fd)
+
+
+def make_directory(path: Path, owner: Owner | None) -> None:
+    """Make one directory; its name is durable after ``fsync_dir(path.parent)``.
+
+    Raises:
+        OSError: the system's own: it is there, or the one above it isn't.
+    """
+    system.make_directory(path)
+    _give(path, owner, directory=True)
+
+
 def make_dirs(path: Path, owner: Owner | None = None, *, flush: bool = True) -> list[Path]:
     """Make a directory and the missing ones above it.
 
@@ -276,11 +310,11 @@ def make_dirs(path: Path, owner: Owner | None = None, *, flush: bool = True) -> 
             place = place.parent
         for directory in reversed(missing):
             try:
-                system.make_directory(directory)
+                make_directory(directory, owner)
             except FileExistsError:
                 if not directory.is_dir():
                     raise
-            _give(directory, owner, directory=True)
+                _give(directory, owner, directory=True)
     changed = [directory.parent for directory in reversed(missing)]
     if flush:
         for directory in changed:

@@ -42,6 +42,17 @@ def names_seen(directory: str | os.PathLike[str], most: int | None = None) -> li
     return []
 
 
+def topics_seen(directory: str | os.PathLike[str]) -> list[str]:
+    """The names of topics in a directory such as ``consumequeue/``; empty if it can't be listed.
+
+    Files aren't looked for, but where a RocksDB lies there as well.
+    """
+    found = names_seen(directory)
+    if "CURRENT" not in found:
+        return found
+    return [name for name in found if os.path.isdir(os.path.join(directory, name))]  # noqa: PTH112, PTH118
+
+
 def queues_in(directory: str | os.PathLike[str]) -> Iterator[tuple[str, int, str]]:
     """Topic, queueId and path of the queues that have a directory, such as ``consumequeue/TOPIC/3``, by name.
 

@@ -170,6 +170,50 @@ def store_holder(root: Path) -> Holder | None:
         os.close(fd)
 
 
+def broker_on(device: int) -> Holder | None:
+    """A process that may be a broker with a store on a file system, or None, as far as ``/proc`` shows.
+
+    A broker has its ``lock`` and the files of its commit log open for writing. A Java program of another user
+    that can't be looked into may be one, too.
+
+    Args:
+        device: the file system's, as in ``st_dev``.
+    """
+    for process in Path("/proc").iterdir():
+        if not process.name.isdecimal() or int(process.name) == os.getpid():
+            continue
+        pid = int(process.name)
+        try:
+            opened = os.listdir(process / "fd")  # noqa: PTH208 - tens of thousands of them
+        except PermissionError:
+            what = _process(pid)
+            if what.endswith("(java)"):
+                return Holder(pid, f"{what}, whose files this user can't see")
+            continue
+        except OSError:
+            continue
+        if any(_is_store_file(process, fd, device) for fd in opened):
+            return Holder(pid, _process(pid))
+    return None
+
+
+def _is_store_file(process: Path, fd: str, device: int) -> bool:
+    """Whether a process has opened, for writing, a file of a store on a file system."""
+    with suppress(OSError, StopIteration, ValueError):
+        link = f"{process}/fd/{fd}"
+        name = os.readlink(link)  # noqa: PTH115
+        is_lock = name.endswith(f"/{names.LOCK}") and not name.endswith(f"/{names.REPUT}/{OUTPUT_LOCK}")
+        if is_lock or f"/{names.COMMIT_LOG}/" in name:
+            return os.stat(link).st_dev == device and _is_writable(process, fd)  # noqa: PTH116
+    return False
+
+
+def _is_writable(process: Path, fd: str) -> bool:
+    info = (process / "fdinfo" / fd).read_text()
+    flags = next(line.split()[1] for line in info.splitlines() if line.startswith("flags:"))
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
 def is_broker_running(root: Path) -> bool:
     """Whether anybody but this process uses the store, as :func:`store_holder` tells.
 
@@ -397,11 +441,8 @@ def _writes(process: Path, identity: tuple[int, int] | None) -> bool:
     # Processes come and go, and those of other users can't be looked into.
     with suppress(OSError):
         for fd in (process / "fd").iterdir():
-            if _identity(fd) == identity:
-                info = (process / "fdinfo" / fd.name).read_text()
-                flags = next(line.split()[1] for line in info.splitlines() if line.startswith("flags:"))
-                if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
-                    return True
+            if _identity(fd) == identity and _is_writable(process, fd.name):
+                return True
     return False
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from reput.format import names
-from reput.store.listing import names_seen
+from reput.store.listing import names_seen, topics_seen
 
 #: Names that are compared: more take seconds.
 _MOST = 20_000
@@ -40,7 +40,7 @@ def nearest_queue(
     """
     also = [*also]
     places = [root / kind for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)]
-    topics = {name for place in places for name in names_seen(place)} | {name for name, _ in also}
+    topics = {name for place in places for name in topics_seen(place)} | {name for name, _ in also}
     meant = nearest(topic, topics)
     if queue_id is None or (meant is None and topic not in topics):
         return meant

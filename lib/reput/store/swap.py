@@ -44,6 +44,7 @@ from typing import Any
 from reput.errors import OutputError
 from reput.format import names
 from reput.store import files, system_errors
+from reput.store.file_system import mounted
 from reput.store.ownership import Owner
 
 INTENT = "swap.json"
@@ -518,10 +519,4 @@ def _check_movable(root: Path, path: Path, mounts: frozenset[str]) -> None:
 
 def _mount_points() -> frozenset[str]:
     """Where something is mounted, also from the same file system; nothing where Linux's list is missing."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-            fields = [line.split(" ")[4] for line in table]
-    except (OSError, IndexError):
-        return frozenset()
-    # Blanks and the like stand there as \ooo.
-    return frozenset(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field) for field in fields)
+    return frozenset(mount.place for mount in mounted() or ())

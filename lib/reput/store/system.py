@@ -81,6 +81,10 @@ class System:
         finally:
             os.close(fd)
 
+    def sync_file_system(self, fd: int) -> None:
+        """Flush all that is dirty on the file system of ``fd``; see :mod:`reput.store.file_system`."""
+        _libc_call("syncfs", fd)
+
     def make_directory(self, path: Path) -> None:
         """One new directory."""
         path.mkdir()

@@ -46,6 +46,7 @@ from reput.verify.plan import (
     queues_on_disk,
 )
 from reput.verify.report import INDEX, Difference, Note, Report
+from reput.verify.rocksdb_against import compare_databases
 from reput.verify.tasks import NOTHING, Readers, in_waves, of_each
 from reput.verify.units import (
     EXTRA,
@@ -138,7 +139,8 @@ def prepare_pair(options: VerifyOptions) -> Pair:
             continue
         bounds.append((log.start, LogEnd(settings).find(log)))
     start, end = max(low for low, _ in bounds), min(high for _, high in bounds)
-    _refuse_unknown(stores, Selection.parse(options.queues))
+    if stores[0].rocksdb.files:
+        _refuse_unknown(stores, Selection.parse(options.queues))
     return Pair(
         options=options,
         first=stores[0],
@@ -308,6 +310,13 @@ def compare_pair(
         report.findings += [_unit(pair, each, one) for one in _joined(each.ranges)]
         listener(done, report.units, 0)
     _compare_batch_queues(pair, runner, selection, report)
+    if pair.first.rocksdb.queues is not None:
+        bounds = pair.start, pair.end
+        differing, count, units = compare_databases((pair.first, pair.second), bounds, runner, selection)
+        report.findings += differing
+        report.queues, report.units = max(report.queues, count), max(report.units, units)
+    if pair.first.rocksdb.index:
+        report.not_checked.append(Note("index", "the index in RocksDB: compare each with its log"))
     if selection.is_all and options.index:
         _compare_index(pair, runner, report)
     else:

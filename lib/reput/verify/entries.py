@@ -23,6 +23,7 @@ from reput.format.indexfile import (
 )
 from reput.verify.index_file import BLOCK, MOST_PROBLEMS, IndexInfo
 from reput.verify.report import Difference
+from reput.verify.sums import Sum, entry_sums
 from reput.verify.units import pieces
 
 #: A place in all files: the file's number above these bits, the ordinal below.
@@ -91,12 +92,14 @@ class EntriesCompared:
         problems: entries that are wrong.
         duplicates: entries of messages that are indexed twice in a row, as a restarted broker does.
         first_duplicate: physical offset of the first such message, -1.
+        sums: of the entries, by the number of their file; empty where they weren't asked for.
     """
 
     missing: list[KeyRange] = field(default_factory=list)
     problems: list[Difference] = field(default_factory=list)
     duplicates: int = 0
     first_duplicate: int = -1
+    sums: dict[int, Sum] = field(default_factory=dict)
 
     @property
     def wrong(self) -> int:
@@ -145,6 +148,8 @@ def compare_entries(
     start: int,
     end: int,
     infos: Sequence[IndexInfo],
+    *,
+    summed: bool = False,
 ) -> EntriesCompared:
     """Compare the keys of a range [start, end) of the log with the entries that point into it.
 
@@ -152,13 +157,14 @@ def compare_entries(
         chunks: the keys, in log order.
         runs: the blocks that may hold such entries.
         infos: all index files, by number.
+        summed: with the entries' sums.
 
     Raises:
         OSError: a file can't be read.
     """
     entries = read_entries(runs, start, end)
     position, timestamp, key_hash = keys_of(chunks)
-    result = EntriesCompared()
+    result = EntriesCompared(sums=entry_sums(entries, infos) if summed else {})
     if (
         len(position) == len(entries.place)
         and (position == entries.position).all()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reput.errors import Finding, StoreError
-from reput.format import commitlog, javastring, names
+from reput.format import commitlog, javastring, names, rocksdbqueue
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.format.consumequeue import PHYSICAL_OFFSET, SIZE, TAGS_CODE, UNIT_LENGTH
 from reput.format.consumequeueext import FIRST_ADDRESS, MAX_ADDRESS
@@ -25,6 +25,7 @@ from reput.verify.index_file import IndexInfo, path_for
 from reput.verify.outside import place_in, series_files
 from reput.verify.plan import Plan, files_of
 from reput.verify.report import INDEX, QUEUE, Difference, Note
+from reput.verify.rocksdb_units import StoredRange
 from reput.verify.units import (
     DANGLING,
     EXTRA,
@@ -42,6 +43,7 @@ _LMQ_PREFIX = "%LMQ%"
 #: What each cause means; docs/verify.md has the same.
 REMARKS = {
     "queue-lost": "the queue has no file at all",
+    "keys-lost": "the database has no key of this queue",
     "queue-file-lost": "the file is gone",
     "queue-short": "the queue ends before the log does",
     "zeroed": "nothing is written there, though the queue goes on behind it",
@@ -65,6 +67,7 @@ REMARKS = {
     "no-message": "it points to no message's first byte",
     "other-message": "it points to another message",
     "multi-dispatch-off": "a light message queue, though broker.conf has no enableMultiDispatch=true",
+    "light-queues-off": "a light message queue, though broker.conf has no enableLmq=true",
     "index-lost": "there is no index file",
     "index-short": "the index ends before the log does",
     "index-begins-late": "the index begins after the log: a broker that starts after a crash deletes "
@@ -108,7 +111,7 @@ class Explainer:
         bases = files_of(self.plan.settings.root, topic, queue_id)
         state = self.queues.get(queue)
         if state is not None and not bases:
-            reason = self._deleted(queue, state)
+            reason = self.deleted(topic, state.end)
             if reason is not None:
                 count = state.next - state.first
                 text = f"{topic}:{queue_id} has no files, and {count:,} messages in the log: {reason}"
@@ -120,6 +123,38 @@ class Explainer:
             else self._unit(queue, one, bases, state, one.end == last)
             for one in ranges
         ], []
+
+    def stored(
+        self,
+        queue: tuple[str, int],
+        one: StoredRange,
+        database: Path,
+        due: int | None,
+        *,
+        is_lost: bool,
+    ) -> Difference:
+        """A range of a queue in a database.
+
+        Args:
+            due: queueOffset after the queue's last message; None where the log has none.
+            is_lost: the database has no key of the queue.
+        """
+        found, cause = _plainly(one.found), self._odd(queue, one)
+        if one.kind == MISSING:
+            if is_lost:
+                cause = "keys-lost"
+            elif cause is None and one.end == due:
+                cause = "queue-short"
+        elif isinstance(one.found, rocksdbqueue.Unit) and (one.kind == EXTRA or one.field == "message"):
+            target, said = self._target(Unit(*one.found[:3]))
+            found += f" ({said})"
+            cause = target if cause is None or target == "log-damaged" else cause
+            if queue[0].startswith(_LMQ_PREFIX) and not self.plan.settings.rocksdb.lmq:
+                cause = "light-queues-off"
+        elif one.field == "tagsCode" and queue[0] == SCHEDULE_TOPIC.decode():
+            cause = "delay-levels"
+        expected = _plainly(one.expected)
+        return replace(of_range(queue, one, (database, 0), expected, found, cause), offset=None)
 
     def _record(self, queue: tuple[str, int], one: UnitRange) -> Difference:
         """Where an address leads to the wrong thing."""
@@ -165,9 +200,9 @@ class Explainer:
             return "zeroed" if files.blanks else None
         return "zeroed" if one.kind == BLANK else None
 
-    def _deleted(self, queue: tuple[str, int], state: QueueState) -> str | None:
-        topic = queue[0]
-        if self.restarts.get(topic, -1) >= state.end:
+    def deleted(self, topic: str, end: int) -> str | None:
+        """Why a queue, whose last message ends at a physical offset, may be gone; None if it mayn't."""
+        if self.restarts.get(topic, -1) >= end:
             return "the topic was deleted and created again since"
         known = self.plan.known
         if known is not None and not is_known(topic, known):
@@ -246,7 +281,7 @@ class Explainer:
         target = self._target(one.found)[0]
         return odd if odd is not None and target != "log-damaged" else target
 
-    def _odd(self, queue: tuple[str, int], one: UnitRange) -> str | None:
+    def _odd(self, queue: tuple[str, int], one: QueueRange) -> str | None:
         for hole in self.holes:
             if (hole.topic, hole.queue_id) != queue or hole.queue_offset is None:
                 continue
@@ -327,6 +362,15 @@ class Explainer:
         if self.plan.settings.dialect.index_tags:
             return "written by a version before 5.4: verify with --rocketmq-version 5.3"
         return "written by 5.4 or later, which indexes TAGS: verify with --rocketmq-version 5.5"
+
+
+def _plainly(found: rocksdbqueue.Unit | bytes | None) -> str:
+    """What a database has, in words."""
+    if found is None:
+        return "nothing"
+    if isinstance(found, bytes):
+        return f"{len(found)} bytes"
+    return f"{Unit(*found[:3])}, storeTimestamp {found.timestamp}"
 
 
 def _plain_unit(unit: BatchUnit) -> Unit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +24,7 @@ from reput.verify.index_file import (
     stray_directories,
 )
 from reput.verify.plan import Plan
+from reput.verify.proofs import Blocks, Remembering
 from reput.verify.report import Difference, Note
 from reput.verify.tasks import PartChecked, in_waves
 from reput.verify.units import pieces
@@ -59,15 +60,28 @@ class IndexMap:
         return tuple(found)
 
 
-def find_entries(runner: Runner, infos: Sequence[IndexInfo]) -> IndexMap:
+def find_entries(
+    runner: Runner,
+    infos: Sequence[IndexInfo],
+    known: Callable[[IndexInfo], Blocks | None] = lambda _info: None,
+) -> IndexMap:
     """Read all index files once, so that each part of the log finds the entries that point into it.
+
+    Args:
+        known: what it would find in a file, if that is known already.
 
     Raises:
         ReputError: one can't be read.
     """
-    starts = [(info, first) for info in infos for first in block_starts(info)]
     nothing = np.zeros(0, np.int64)
     least, greatest = [nothing] * len(infos), [nothing] * len(infos)
+    starts = []
+    for info in infos:
+        found = known(info)
+        if found is None:
+            starts += [(info, first) for first in block_starts(info)]
+        else:
+            least[info.number], greatest[info.number] = found
     tasks = [partial(blocks, info, first) for info, first in starts]
     for (info, _), (low, high) in zip(starts, in_waves(runner, tasks), strict=True):
         least[info.number] = np.append(least[info.number], low)
@@ -90,24 +104,30 @@ class IndexCheck:
         self.other_tags = False
         self._entries = EntriesCompared()
         self._strays: list[Difference] = []
+        self._sound: set[str] = set()
 
-    def find(self) -> None:
+    def find(self, proven: Remembering | None = None) -> None:
         """Look at which files there are, and where their entries point to.
 
         Raises:
             ReputError: a file can't be read.
         """
         settings = self._plan.settings
-        if not self._plan.index:
+        infos: list[IndexInfo] = []
+        if self._plan.index:
+            infos = index_files(settings.root, settings.max_hash_slot_num, settings.max_index_num)
+            self._strays = stray_directories(settings.root)
+        if proven is None:
+            self.map = find_entries(self._runner, infos)
             return
-        infos = index_files(settings.root, settings.max_hash_slot_num, settings.max_index_num)
-        self._strays = stray_directories(settings.root)
-        self.map = find_entries(self._runner, infos)
+        proven.compare(self._runner, infos)
+        self.map = find_entries(self._runner, infos, proven.blocks_of)
+        self._sound = {info.path for info in infos if proven.is_sound(info)}
 
     def follow_chains(self, ended: threading.Event) -> list[Difference]:
         """What is wrong with the chains of all index files; cut short once the run has ended without it."""
         problems: list[Difference] = []
-        tasks = [partial(check_chains, info) for info in self.map.infos]
+        tasks = [partial(check_chains, info) for info in self.map.infos if info.path not in self._sound]
         with closing(in_waves(self._runner, tasks)) as results:
             for found in results:
                 problems += found

@@ -54,6 +54,7 @@ class Plan:
         log: without segments at its end that nothing was written to yet.
         end: physical offset up to which the log is looked at.
         running: somebody writes to the store.
+        crashed: the broker was killed; a start dispatches again what its databases lack at the end.
         known: the topics of config/topics.json; None without that file.
         queue_ext: a tagsCode may be an address in consumequeue_ext.
     """
@@ -63,6 +64,7 @@ class Plan:
     log: CommitLog
     end: int
     running: bool
+    crashed: bool
     selection: Selection
     known: frozenset[str] | None
     queue_ext: bool
@@ -71,6 +73,11 @@ class Plan:
     def index(self) -> bool:
         """Whether the index is looked at; it is of the whole log, so that a choice of queues has none."""
         return self.options.index and self.settings.message_index_enable and self.selection.is_all
+
+    @property
+    def index_in_rocksdb(self) -> bool:
+        """Whether the database of the index is looked at."""
+        return self.options.index and self.settings.rocksdb.index and self.selection.is_all
 
     def target(self) -> Target:
         """What tasks need to know; nothing is ever written to it."""
@@ -83,6 +90,7 @@ class Plan:
             owner=None,
             flush_in_tasks=False,
             keys_in_memory=True,
+            index_in_rocksdb=self.index_in_rocksdb,
         )
 
 
@@ -93,21 +101,27 @@ def prepare(options: VerifyOptions) -> Plan:
         ReputError: it can't be verified.
     """
     from reput.log.end import LogEnd
+    from reput.rocksdb.installed import installed
 
     settings = open_store(options.store, options)
     log = without_unwritten_end(discover(settings))
     running = may_be_running(settings.root)
-    known = known_topics(settings.topics_json)
-    batch = batch_queue_topics(settings.topics_json) | {
+    known = known_topics(settings.config)
+    batch = batch_queue_topics(settings.config) | {
         topic for topic, _ in queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE, Selection())
     }
+    if not settings.rocksdb.files:
+        batch = set()  # to a database all topics are alike
     parsed = Selection.parse(options.queues)
+    if settings.rocksdb.queues is not None or (settings.rocksdb.index and options.index and parsed.is_all):
+        installed(settings.root)  # before Spark starts
     return Plan(
         options=options,
         settings=settings,
         log=log,
         end=LogEnd(settings).find(log) if running else log.end,
         running=running,
+        crashed=not running and (settings.root / names.ABORT).exists(),
         selection=Selection(parsed.queues, batch=frozenset(batch)),
         known=None if known is None else frozenset(known),
         queue_ext=settings.recovery.queue_ext or (settings.root / names.CONSUME_QUEUE_EXT).is_dir(),
@@ -122,7 +136,7 @@ def open_store(root: Path, options: VerifyOptions) -> StoreSettings:
     """
     check_store(root)
     refuse_half_replaced(root)
-    return StoreSettings.load(root, options.broker_conf, options.rocketmq_version, dledger=True)
+    return StoreSettings.load(root, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True)
 
 
 def refuse_half_replaced(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from reput.config.evidence import Basis
 from reput.errors import Fact, Finding
 from reput.format import names
 from reput.next_command import next_command
+from reput.remote import with_urls
 from reput.replay.stranded import save_steps
 from reput.verify.plan import VerifyOptions
 from reput.words import counted
@@ -28,6 +30,8 @@ _WRONG = {
 _NOT_ALL = ", but for what wasn't read"
 #: Notes on what no verification can look at, or has nothing to look at.
 NOT_IN_LOG, SWITCHED_OFF = "not-in-log", "switched-off"
+#: The settings aren't those of the store's files, and nothing was compared.
+OTHER_SETTINGS = "other-settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Difference(Fact):
         first, end: half open: queueOffsets for a queue, physical offsets for the log and for keys that are
             missing from the index, ordinals for entries, slot numbers for slots; 0, 0 where it has none.
         count: how many of the range differ.
-        offset: byte offset of the first one in its file.
+        offset: byte offset of the first one in its file; None in a database.
         topic, queue_id: of area "queue".
         cause: a stable, hyphenated name where it can be told, else None.
         remark: the cause in words, and what to know of it.
@@ -53,7 +57,7 @@ class Difference(Fact):
     first: int = 0
     end: int = 0
     count: int = 1
-    offset: int = 0
+    offset: int | None = 0
     topic: str | None = None
     queue_id: int | None = None
     cause: str | None = None
@@ -76,6 +80,11 @@ class Difference(Fact):
             topic=finding.topic,
             queue_id=finding.queue_id,
         )
+
+    @property
+    def in_database(self) -> bool:
+        """Whether it is in a RocksDB."""
+        return self.offset is None
 
     @property
     def said(self) -> str:
@@ -116,7 +125,7 @@ class Difference(Fact):
     def __str__(self) -> str:
         many = f" ({self.count:,})" if self.count > 1 else ""
         if self.topic is None and self.area == QUEUE:
-            return f"{self.area}: {self.said}; {self.path}"
+            return f"{self.area}{many}: {self.said}; {self.path}"
         span = str(self.first) if self.end <= self.first + 1 else f"{self.first} to {self.end}"
         if self.area == QUEUE:
             what = f"{self.topic}:{self.queue_id} queueOffset {span}{many}"
@@ -132,8 +141,9 @@ class Difference(Fact):
         elif self.end > self.first:
             what = f"entry {span}{many}"
         else:
-            what = self.area
-        return f"{what}: {self.said}; {self.path} at byte {self.offset}"
+            what = f"{self.area}{many}"
+        at = "" if self.offset is None else f" at byte {self.offset}"
+        return f"{what}: {self.said}; {self.path}{at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +167,53 @@ class Note:
         return self.text
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a verification didn't read again, for it was proven before (:mod:`reput.verify.proofs`).
+
+    Attributes:
+        segments, skipped: how many segments there are, and how many weren't read.
+        bytes_read: of log that was verified, and of log and files that were read to see that they are as they
+            were.
+        bytes_skipped: of log.
+        since: when the verification before this one was, ISO 8601; None if there was none.
+        first_seen: when each finding was first there, by :func:`finding_key`.
+    """
+
+    segments: int
+    skipped: int
+    bytes_read: int
+    bytes_skipped: int
+    since: str | None
+    first_seen: dict[str, str]
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready; findings have their own first_seen."""
+        return {
+            "segments": self.segments,
+            "segments_skipped": self.skipped,
+            "bytes_read": self.bytes_read,
+            "bytes_skipped": self.bytes_skipped,
+            "since": self.since,
+        }
+
+    @property
+    def text(self) -> str:
+        """What wasn't read, and why that is believed; nothing where all was."""
+        if not self.skipped:
+            return ""
+        return (
+            f"{self.skipped:,} of {counted(self.segments, 'segment')} as they were when they were verified "
+            f"before: by size, inode and times of files here, by the ETag elsewhere"
+        )
+
+
+def finding_key(one: Difference) -> str:
+    """What tells a finding from others, also the next day."""
+    facts = [one.kind, with_urls(one.path), one.topic, one.queue_id, one.first]
+    return json.dumps(facts, separators=(",", ":"))
+
+
 @dataclass(slots=True)
 class Report:
     """What came of a verification; ``to_dict`` is what ``--json`` prints.
@@ -176,6 +233,7 @@ class Report:
         not_checked: what wasn't looked at.
         next: commands to run next, or advice where there is no command.
         basis: what the settings rest on.
+        remembered: what wasn't read again; None where nothing is remembered.
     """
 
     store: str
@@ -196,6 +254,7 @@ class Report:
     not_checked: list[Note] = field(default_factory=list)
     next: list[str] = field(default_factory=list)
     basis: Basis = field(default_factory=Basis)
+    remembered: Remembered | None = None
 
     @property
     def exit_code(self) -> int:
@@ -239,15 +298,21 @@ class Report:
         facts = {
             name: getattr(self, name)
             for name in self.__slots__
-            if name not in ("findings", "notes", "not_checked", "next", "basis")
+            if name not in ("findings", "notes", "not_checked", "next", "basis", "remembered")
         }
+        seen = {} if self.remembered is None else self.remembered.first_seen
+        findings = [one.to_dict() for one in self.findings]
+        if self.remembered is not None:
+            facts["remembered"] = self.remembered.to_dict()
+            for one, told in zip(self.findings, findings, strict=True):
+                told["first_seen"] = seen.get(finding_key(one))
         return {
             "verdict": self.verdict,
             "summary": self.summary,
             **facts,
             "rocketmq_version": self.basis.rocketmq_version,
             "settings": self.basis.to_dict(),
-            "findings": [one.to_dict() for one in self.findings],
+            "findings": findings,
             "notes": [asdict(one) for one in self.notes],
             "not_read": [one.text for one in self.not_checked],
             "next_steps": self.next,
@@ -291,11 +356,12 @@ def next_steps(
     queues = {
         (one.topic, one.queue_id)
         for one in findings
-        if one.area == QUEUE and one.topic is not None and one.queue_id is not None
+        if one.area == QUEUE and one.topic is not None and one.queue_id is not None and not one.in_database
     }
     lost = sorted(f"{topic}:{queue_id}" for topic, queue_id in queues if (topic, queue_id) not in in_log)
     mended = sorted((topic, queue_id) for topic, queue_id in queues if (topic, queue_id) in in_log)
-    whole = any(one.area in (INDEX, CHECKPOINT) for one in findings)
+    # A database is made anew as a whole.
+    whole = any(one.area in (INDEX, CHECKPOINT) or one.in_database for one in findings)
 
     def command(name: str, *words: str) -> str:
         conf, version = options.broker_conf, options.rocketmq_version
@@ -305,7 +371,9 @@ def next_steps(
         if running:
             steps.append("stop the broker first")
         steps.append(_rebuild(options, [] if whole else mended))
-    steps += save_steps((one.kind for one in findings if _has_message(one, in_log)), command)
+    steps += save_steps(
+        (one.kind for one in findings if not one.in_database and _has_message(one, in_log)), command
+    )
     for queue in lost[:_MOST_QUEUES]:
         topic, _, number = queue.rpartition(":")
         directory = names.BATCH_CONSUME_QUEUE if topic in batch else names.CONSUME_QUEUE

@@ -8,10 +8,12 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from reput.build.placement import Breaks
@@ -33,9 +35,11 @@ from reput.verify.explain import Explainer
 from reput.verify.index_check import IndexCheck
 from reput.verify.outside import Known, Outside, check_outside, files_fit
 from reput.verify.plan import Plan, VerifyOptions, no_such_queue, prepare, queues_on_disk
+from reput.verify.proofs import Remembering, SegmentProof
 from reput.verify.report import (
     INDEX,
     NOT_IN_LOG,
+    OTHER_SETTINGS,
     QUEUE,
     SWITCHED_OFF,
     Difference,
@@ -43,6 +47,8 @@ from reput.verify.report import (
     Report,
     next_steps,
 )
+from reput.verify.rocksdb_check import QueueDatabaseCheck
+from reput.verify.rocksdb_index import IndexDatabaseCheck
 from reput.verify.tasks import IrregularTask, PartChecked, PartTask, done, in_waves, of_each
 from reput.verify.units import Compared, UnitRange, add_ranges
 
@@ -61,12 +67,14 @@ def verify(
     options: VerifyOptions,
     start_spark: Callable[[], SparkSession],
     listener: Listener = lambda _bytes, _messages, _total: None,
+    proven: Remembering | None = None,
 ) -> Report:
     """Verify a store.
 
     Args:
         start_spark: gives the session; only called when nothing speaks against the run.
         listener: gets bytes of log and messages that were looked at, and the bytes that there are in all.
+        proven: what was proven before, and gets what was proven now.
 
     Raises:
         ReputError: refused or failed.
@@ -85,7 +93,7 @@ def verify(
             runner.demand(
                 store_seen(plan.settings.root, live=plan.running), config_seen(plan.settings.config_files)
             )
-        report = check(plan, runner, listener)
+        report = check(plan, runner, listener, proven)
     report.seconds = time.perf_counter() - started
     return report
 
@@ -95,7 +103,7 @@ def of_other_settings(plan: Plan) -> Report:
     basis = plan.settings.basis
     findings = [
         Difference(
-            "other-settings",
+            OTHER_SETTINGS,
             str(plan.settings.root / one.directory),
             INDEX if one.directory == names.INDEX else QUEUE,
             one.used,
@@ -113,12 +121,17 @@ def of_other_settings(plan: Plan) -> Report:
         broker_running=plan.running,
         basis=basis,
         findings=findings,
-        not_checked=[Note("other-settings", text)],
+        not_checked=[Note(OTHER_SETTINGS, text)],
         next=list(dict.fromkeys(one.next_step for one in basis.hiding)),
     )
 
 
-def check(plan: Plan, runner: Runner, listener: Listener = lambda _bytes, _messages, _total: None) -> Report:
+def check(
+    plan: Plan,
+    runner: Runner,
+    listener: Listener = lambda _bytes, _messages, _total: None,
+    proven: Remembering | None = None,
+) -> Report:
     """Verify what a plan names, with tasks run by ``runner``.
 
     The plan's settings are those of its files: :func:`of_other_settings` is for others.
@@ -126,16 +139,28 @@ def check(plan: Plan, runner: Runner, listener: Listener = lambda _bytes, _messa
     Raises:
         ReputError: something can't be read.
     """
-    return _Verification(plan, runner, listener).run()
+    with QueueDatabaseCheck(plan, runner) as queues, IndexDatabaseCheck(plan, runner) as entries:
+        return _Verification(plan, runner, listener, queues, entries, proven).run()
 
 
 class _Verification:
     """One run."""
 
-    def __init__(self, plan: Plan, runner: Runner, listener: Listener) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        runner: Runner,
+        listener: Listener,
+        database: QueueDatabaseCheck,
+        entries: IndexDatabaseCheck,
+        proven: Remembering | None = None,
+    ) -> None:
         self._plan = plan
+        self._proven = proven
         self._runner = runner
         self._listener = listener
+        self._database = database
+        self._entries = entries
         self._target = plan.target()
         self._index = IndexCheck(plan, runner)
         self._batch = BatchCheck(plan, runner)
@@ -162,8 +187,11 @@ class _Verification:
 
     def run(self) -> Report:
         plan = self._plan
-        self._index.find()
-        self._batch.find()
+        if self._proven is not None:
+            self._proven.begin(plan)
+        self._index.find(self._proven)
+        if self._target.queue_files:
+            self._batch.find()
         ended = threading.Event()
         with ThreadPoolExecutor(1, "reput-chains") as pool:
             # Each file's chains are one task's work: it is begun first, beside the log's.
@@ -174,6 +202,9 @@ class _Verification:
                 leftovers = self._uncovered()
                 self._index.check_leftovers(leftovers)
                 self._batch.check_leftovers(leftovers)
+                self._database.compare(self._all_breaks())
+                self._entries.compare()
+                self._add_odd_queues()
                 outside = self._check_outside()
                 self._refuse_unknown(outside)
                 chains = following.result()
@@ -191,13 +222,18 @@ class _Verification:
                 self._notes.append(one)
             else:
                 findings.append(one)
+        findings += [*self._database.findings(explainer), *self._entries.findings()]
         findings += self._index.findings(explainer, chains)
-        self._notes += self._index.notes()
+        self._notes += [*self._database.notes(), *self._entries.notes(), *self._index.notes()]
         self._notes += self._plain_tags()
         # The log is looked at first, so that a broker's checkpoint may be newer.
         if plan.selection.is_all and not plan.running:
             findings += self._check_checkpoint()
         other_version = explainer.other_version if self._index.other_tags else None
+        if self._proven is not None:
+            self._proven.tell_cut(self._end)
+            findings = [*self._proven.findings, *findings]
+            self._finish(chains, findings)
         return Report(
             store=plan.settings.place,
             against=None,
@@ -208,13 +244,14 @@ class _Verification:
             basis=plan.settings.basis,
             messages=self._messages,
             bytes=self._bytes,
-            queues=len(self._queues) + len(self._batch.queues),
-            units=sum(state.next - state.first for state in self._queues.values()) + self._batch.units,
+            queues=max(len(self._queues) + len(self._batch.queues), self._database.queues),
+            units=self._units + self._batch.units,
             index_files=len(self._index.map.infos),
-            index_entries=self._index.map.keys,
+            index_entries=self._index.map.keys + self._entries.entries,
             findings=findings,
             notes=self._notes,
             not_checked=self._not_checked(),
+            remembered=None if self._proven is None else self._proven.counts(),
             next=next_steps(
                 plan.options,
                 findings,
@@ -231,31 +268,43 @@ class _Verification:
     # --- the log ------------------------------------------------------------------------------------------
 
     def _batches(self) -> Iterator[list[Part]]:
-        """Parts of whole segments, at least one segment and about ``batch_bytes`` together."""
+        """Parts of whole segments, at least one segment and about ``batch_bytes`` together.
+
+        Without those of segments that needn't be verified again: all before them has been when they come.
+        """
         plan, options = self._plan, self._plan.options
         batch: list[Part] = []
-        size = 0
-        for part in cut(plan.log, plan.log.start, plan.end, options.part_bytes, plan.log.start):
-            if batch and part.base != batch[-1].base and size >= options.batch_bytes:
+        parts = cut(plan.log, plan.log.start, plan.end, options.part_bytes, plan.log.start)
+        for _, of_segment in groupby(parts, attrgetter("base")):
+            segment = list(of_segment)
+            proof = None if self._proven is None else self._proven.proof_of(segment[0].base)
+            if batch and (proof is not None or _length(batch) >= options.batch_bytes):
                 yield batch
-                batch, size = [], 0
-            batch.append(part)
-            size += part.end - part.start
+                batch = []
+            if proof is None or not self._keep(segment, proof):
+                batch += segment
         if batch:
             yield batch
 
     def _check_batch(self, parts: list[Part]) -> None:
+        if self._proven is not None:
+            self._proven.bytes_read += _length(parts)
         parts[0] = replace(parts[0], exact=True, after_timestamp=self._last_timestamp)
         chain = Chain(parts[0].start, self._last_timestamp)
         queues = BatchQueues(self._queues)
         accepted: list[Part] = []
+        kept: list[PartChecked] = []
         found: dict[_Queue, Compared] = {}
         for checked in in_waves(self._runner, [self._task(part) for part in parts]):
             for fitting in self._fit(chain, checked):
                 accepted.append(fitting.result.part)
+                if self._proven is not None:
+                    kept.append(fitting)
                 # Batch queues have no places: those aren't put in order again.
                 fitting.result.waiting = {queue: [] for queue in self._batch_queues(fitting.result)}
                 queues.add(fitting.result)
+                self._database.add(fitting.result)
+                self._entries.add(fitting.result)
                 self._add(fitting, found)
         self._end = chain.finish()
         self._last_timestamp = chain.last_timestamp
@@ -265,7 +314,10 @@ class _Verification:
         if queues.last_unit_position >= 0:
             self._last_unit = queues.last_unit_position
             self._reached_queues = max(self._reached_queues, queues.last_unit_timestamp)
-        self._check_irregular(queues, accepted, found)
+        irregular = (
+            self._check_irregular(queues, accepted, found) if self._target.queue_files else frozenset()
+        )
+        self._prove(kept, chain, irregular)
         for queue, compared in found.items():
             add_ranges(self._ranges.setdefault(queue, []), compared.ranges)
             self._ext += compared.ext
@@ -285,7 +337,71 @@ class _Verification:
             infos=self._index.map.infos,
             batch_runs=self._batch.map.runs(part.start, part.end),
             queue_ext=plan.queue_ext,
+            bound=None if self._proven is None else self._bound_start(part),
+            scratch=self._database.scratch,
+            keys=self._entries.scratch,
         )
+
+    def _bound_start(self, part: Part) -> int:
+        """Where a part began before it was found to continue the one before it further on."""
+        return part.start - (part.start - part.base) % self._plan.options.part_bytes
+
+    def _prove(self, checked: list[PartChecked], chain: Chain, irregular: Set[_Queue]) -> None:
+        """Keep what was proven of a batch's segments, of each by itself."""
+        if self._proven is None:
+            return
+        odd = [(finding.offset, finding.end) for finding in chain.findings]
+        odd += [(at, at) for at in chain.breaks] + chain.unproven
+        for base, of_segment in groupby(checked, lambda one: one.result.part.base):
+            parts = list(of_segment)
+            end = base + parts[0].result.part.segment_size
+            if any(first <= end and last >= base for first, last in odd):
+                continue
+            ranges = [(self._bound_start(one.result.part), one.result.part.end) for one in parts]
+            self._proven.add(parts, ranges, irregular, self._index.map.infos)
+
+    def _keep(self, parts: list[Part], proof: SegmentProof) -> bool:
+        """Take over what was proven of a segment, where that is what it would come to again."""
+        if self._proven is None or parts[-1].end != proof.end:
+            return False
+        if self._batch.map.runs(proof.base, proof.end):
+            return False  # units of batch queues aren't bound by any sum
+        for queue, part in proof.queues.items():
+            state = self._queues.get(queue)
+            if state is None and part.first and self._plan.log.start == 0 and self._places():
+                return False  # messages before its first one may be missing
+            if state is not None and state.next != part.first:
+                return False
+        if any(end + self._plan.settings.largest_record > proof.base for _, end in self._unproven):
+            return False
+        self._proven.keep(proof)
+        for queue, part in proof.queues.items():
+            first = self._queues[queue].first if queue in self._queues else part.first
+            self._queues[queue] = QueueState(first, part.next, part.end)
+            add_ranges(self._ranges.setdefault(queue, []), list(part.ranges))
+        position, timestamp = proof.last_unit
+        if position >= 0:
+            self._last_unit = position
+            self._reached_queues = max(self._reached_queues, timestamp)
+        if proof.messages:
+            self._reached_log = max(self._reached_log, proof.last_timestamp)
+            self._last_timestamp = proof.last_timestamp
+        self._add_without_unit(proof.without_unit)
+        self._covered.append((proof.base, proof.end))
+        self._end = proof.end
+        self._messages += proof.messages
+        self._bytes += proof.message_bytes
+        self._count(proof.length)
+        return True
+
+    def _finish(self, chains: list[Difference], findings: list[Difference]) -> None:
+        """Leave what was proven to the next run."""
+        if self._proven is None:
+            return
+        found = self._index.map
+        blocks = zip(found.least, found.greatest, strict=True)
+        unsound = {one.path for one in chains}
+        self._proven.finish(found.infos, blocks, unsound, findings)
 
     def _fit(self, chain: Chain, checked: PartChecked) -> Iterator[PartChecked]:
         verdict = chain.judge(checked.result)
@@ -310,13 +426,23 @@ class _Verification:
             found.setdefault(queue, Compared()).add(compared)
         if result.messages:
             self._reached_log = max(self._reached_log, result.last_timestamp)
-        for topic, count, position in result.without_unit:
-            known = self._without.get(topic)
-            self._without[topic] = (count, position) if known is None else (known[0] + count, known[1])
+        self._add_without_unit(result.without_unit)
         self._messages += result.messages
         self._bytes += result.message_bytes
-        self._done += result.part.end - result.part.start
+        self._count(result.part.end - result.part.start)
+
+    def _add_without_unit(self, found: Iterable[tuple[bytes, int, int]]) -> None:
+        for topic, count, position in found:
+            known = self._without.get(topic)
+            self._without[topic] = (count, position) if known is None else (known[0] + count, known[1])
+
+    def _count(self, length: int) -> None:
+        self._done += length
         self._listener(self._done, self._messages, self._total)
+
+    def _places(self) -> list[int]:
+        """Physical offsets where messages may be missing, ascending."""
+        return sorted([*self._breaks, *(finding.offset for finding in self._plan.log.findings)])
 
     def _uncovered(self) -> list[tuple[int, int]]:
         """What lies outside of the log's parts, half open: before 0, between parts, past the end.
@@ -334,16 +460,47 @@ class _Verification:
             return [(start, min(end, plan.end)) for start, end in ranges if start < plan.end]
         return ranges
 
-    def _check_irregular(self, queues: BatchQueues, parts: list[Part], found: dict[_Queue, Compared]) -> None:
+    def _all_breaks(self) -> Breaks:
+        """Where the log isn't whole, as far as it was read."""
         places = sorted([*self._breaks, *(finding.offset for finding in self._plan.log.findings)])
-        breaks = Breaks(places, self._unproven)
+        return Breaks(places, self._unproven)
+
+    def _add_odd_queues(self) -> None:
+        """Take what is odd about queues in a database alone: files have their own findings."""
+        known = {(one.kind, one.topic, one.queue_id) for one in (*self._log_findings, *self._holes)}
+        known |= {(one.kind, one.topic, one.queue_id) for one in self._notes}
+        for finding in self._database.log_findings():
+            if (finding.kind, finding.topic, finding.queue_id) in known:
+                continue
+            if finding.kind in _LEGAL or finding.kind == "repeated-queue-offset":
+                note = Note(finding.kind, str(finding), finding.topic, finding.queue_id, finding.count)
+                self._notes.append(note)
+                continue
+            self._holes.append(finding)
+            filled = _filled_note(finding) if self._database.is_filled(finding) else None
+            if filled is None:
+                self._log_findings.append(finding)
+            else:
+                self._notes.append(filled)
+
+    @property
+    def _units(self) -> int:
+        if not self._target.queue_files:
+            return self._database.units
+        return max(sum(state.next - state.first for state in self._queues.values()), self._database.units)
+
+    def _check_irregular(
+        self, queues: BatchQueues, parts: list[Part], found: dict[_Queue, Compared]
+    ) -> Set[_Queue]:
+        breaks = self._all_breaks()
+        places = breaks.places
         from_zero = self._plan.log.start == 0
         if from_zero:
             queues.doubt_heads(places)
         queues.doubt(breaks, self._plan.settings.largest_record)
         irregular = queues.irregular()
         if not irregular:
-            return
+            return irregular.keys()
         task = IrregularTask(self._target, tuple(parts), irregular, breaks, self._plan.queue_ext, from_zero)
         ((checked),) = done(self._runner, [task])
         for each in checked:
@@ -370,11 +527,14 @@ class _Verification:
                     self._log_findings.append(finding)
                 else:
                     self._notes.append(filled)
+        return irregular.keys()
 
     # --- queues -------------------------------------------------------------------------------------------
 
     def _check_outside(self) -> list[Outside]:
         plan, settings = self._plan, self._plan.settings
+        if not self._target.queue_files:
+            return []
         queues = []
         for queue in queues_on_disk(settings.root / names.CONSUME_QUEUE, plan.selection):
             state = self._queues.get(queue)
@@ -438,7 +598,7 @@ class _Verification:
                 if finding.topic is None and finding.end > finding.offset
             ),
             holes=self._holes,
-            restarts=self._restarts,
+            restarts={**self._database.restarts, **self._restarts},
             infos=self._index.map.infos,
             other_tags=self._index.other_tags,
         )
@@ -474,12 +634,12 @@ class _Verification:
     def _unsafe_topics(self) -> Iterator[Finding]:
         """Topics of messages that no directory can have."""
         for topic, (count, position) in sorted(self._without.items()):
-            problem = names.topic_problem(topic)
+            problem = self._target.topic_problem(topic)
             if problem is None:
                 continue
             bases = [segment.base for segment in self._plan.log.segments]
             segment = self._plan.log.segments[max(bisect_right(bases, position) - 1, 0)]
-            name = topic.decode()
+            name = topic.decode("utf-8", "replace")
             yield Finding(
                 kind="unsafe-topic",
                 path=str(segment.path),
@@ -503,15 +663,21 @@ class _Verification:
             found.append(Note("queue-ext", text, count=self._ext))
         if not plan.selection.is_all:
             found.append(Note("index", "the index and the checkpoint, for queues were chosen", count=1))
-        elif not plan.settings.message_index_enable:
+        elif not plan.settings.message_index_enable and not plan.settings.rocksdb.index:
             found.append(Note(SWITCHED_OFF, "the index: broker.conf switches it off"))
         elif not plan.options.index:
             found.append(Note("index", "the index: --no-index"))
         if beside := ignored_features(plan.settings.root):
             found.append(Note(NOT_IN_LOG, f"{', '.join(beside)}: the commit log alone doesn't hold them"))
+        found += self._database.not_checked()
         if plan.running:
             found.append(Note("live", f"what the running broker wrote past {plan.end}, and the checkpoint"))
         return found
+
+
+def _length(parts: Sequence[Part]) -> int:
+    """Bytes of log in consecutive parts."""
+    return sum(part.end - part.start for part in parts)
 
 
 def _filled_hole(finding: Finding, ranges: Sequence[UnitRange]) -> Note | None:
@@ -522,6 +688,11 @@ def _filled_hole(finding: Finding, ranges: Sequence[UnitRange]) -> Note | None:
     end = first + finding.count
     if any(one.first < end and first < one.end for one in ranges):
         return None
+    return _filled_note(finding)
+
+
+def _filled_note(finding: Finding) -> Note:
+    first, end = finding.queue_offset or 0, (finding.queue_offset or 0) + finding.count
     text = (
         f"{finding.topic}:{finding.queue_id} queueOffset {first} to {end} ({finding.count:,}): messages that "
         f"the log has lost; the unit of the next one, at {finding.offset}, stands for them"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,13 +19,17 @@ from reput.build.units import pack
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, ReputError, StoreError
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.log.segments import map_segment
+from reput.remote import is_elsewhere
 from reput.replay import runner as runners
+from reput.replay.key_runs import KeyRunWriter
 from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, collect, pass_over
 from reput.replay.placing import QueueOutcome, findings_of, pieces, placed_anew, unproven_of
 from reput.replay.runner import Runner
 from reput.replay.state import QueueState
 from reput.replay.target import Target
+from reput.replay.unit_runs import RunWriter
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.rules import Part
@@ -34,6 +41,7 @@ from reput.verify.ext import ExtReader, OfMessages, compare_records
 from reput.verify.index_file import IndexInfo
 from reput.verify.messages import ChunkFields, records_of
 from reput.verify.queue_reader import QueueReader
+from reput.verify.sums import unit_sum
 from reput.verify.units import Compared, add_ranges, compare_units
 
 _Queue = tuple[str, int]
@@ -157,6 +165,8 @@ class PartChecked:
         batch: what came of batch queues' units that are of the part, or point into it.
         entries: what came of the index entries that point into the part.
         other_tags: whether all that is wrong with the entries is whether tags are indexed.
+        sha256: of the part's bytes, in hexadecimal digits; None where it wasn't asked for, or the part lies
+            elsewhere.
     """
 
     result: PartResult
@@ -164,6 +174,7 @@ class PartChecked:
     batch: BatchCompared
     entries: EntriesCompared | None = None
     other_tags: bool = False
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +187,10 @@ class PartTask:
         infos: all index files.
         batch_runs: the blocks of batch queues that may hold units which point into the part.
         queue_ext: a tagsCode may be an address in consumequeue_ext.
+        bound: with what binds the result to the bytes that it is of: the digest of the log from this physical
+            offset on, and sums; None: without.
+        scratch: where units go that are compared with a database; None without one.
+        keys: where index keys go that are.
     """
 
     target: Target
@@ -184,6 +199,9 @@ class PartTask:
     infos: tuple[IndexInfo, ...]
     batch_runs: tuple[BatchRun, ...]
     queue_ext: bool
+    bound: int | None = None
+    scratch: Path | None = None
+    keys: Path | None = None
 
     def __call__(self) -> PartChecked:
         """Scan and compare; OSError where a file can't be read."""
@@ -191,21 +209,45 @@ class PartTask:
         queues: dict[_Queue, Compared] = {}
         batch: dict[_Queue, list[NDArray[Any]]] = {}
         bad: list[Finding] = []
-        settings = self.target.settings
+        settings, target = self.target.settings, self.target
+        name = f"{self.part.start:020d}-{os.getpid()}-{time.monotonic_ns()}"
+        runs = None if self.scratch is None else RunWriter(self.scratch, name, self.part.base)
+        keys = None if self.keys is None else KeyRunWriter(self.keys, name, self.part.base)
         with Readers(settings) as readers:
 
             def take(table: QueueTable, chunk: OutputArrays, data: NDArray[np.uint8]) -> None:
-                spill.add(chunk)
-                self._compare(table, chunk, data, readers, queues)
-                bad.extend(self._take_batch(table, chunk, data, batch))
+                if target.index:
+                    spill.add(chunk)
+                if keys is not None:
+                    keys.add(chunk, data)
+                if target.queue_files:
+                    self._compare(table, chunk, data, readers, queues)
+                    bad.extend(self._take_batch(table, chunk, data, batch))
+                elif runs is not None:
+                    runs.add(table, chunk, data)
 
-            result = pass_over(self.target, self.part, take)
+            def finish(table: QueueTable) -> None:
+                if runs is not None:
+                    runs.finish(table)
+                if keys is not None:
+                    keys.finish()
+
+            result = pass_over(target, self.part, take, finish)
+            if runs is not None and target.queue_files:
+                # Light queues go by other rules there.
+                pass_over(target, self.part, runs.add, runs.finish, rocksdb=True)
+        if runs is not None:
+            result.runs = runs.paths
+        if keys is not None:
+            result.key_runs = keys.paths
         file_size = settings.recovery.batch_queue_file_size
         of_batches = compare_runs(
             batch, settings.root, file_size, self.batch_runs, self.part.start, self.part.end
         )
         of_batches.bad = bad
         done = PartChecked(result, queues, of_batches)
+        if self.bound is not None and not is_elsewhere(self.part.path):
+            done.sha256 = sha256_of(replace(self.part, start=self.bound))
         if self.runs is not None:
             done.entries = self._compare_entries(spill, self.runs)
             if done.entries.wrong:
@@ -235,7 +277,7 @@ class PartTask:
             if self.queue_ext:
                 fields = fields or ChunkFields(self.part, table, chunk, data)
                 messages = fields.records(number)
-            compared = compare_places(readers, queue, first, units, messages)
+            compared = compare_places(readers, queue, first, units, messages, summed=self.bound is not None)
             found.setdefault(queue, Compared()).add(compared)
 
     def _take_batch(
@@ -260,7 +302,10 @@ class PartTask:
 
     def _compare_entries(self, spill: SpillWriter, runs: Sequence[BlockRun]) -> EntriesCompared:
         keys = spill.close()
-        return compare_entries(keys.rows if keys else (), runs, self.part.start, self.part.end, self.infos)
+        start, end = self.part.start, self.part.end
+        return compare_entries(
+            keys.rows if keys else (), runs, start, end, self.infos, summed=self.bound is not None
+        )
 
     def _is_other_tags(self, compared: EntriesCompared, runs: Sequence[BlockRun]) -> bool:
         """Whether the entries are right for releases that do index tags, or don't, unlike this one."""
@@ -411,6 +456,7 @@ def compare_places(
     messages: OfMessages | None,
     *,
     search: bool = True,
+    summed: bool = False,
 ) -> Compared:
     """Compare consecutive units of a queue with what is in its files.
 
@@ -418,14 +464,16 @@ def compare_places(
         messages: what the records have to hold that the units' addresses lead to; None where a tagsCode is
             no address.
         search: units that aren't in their places are looked for in others.
+        summed: with the sum of the units that are there.
 
     Raises:
         OSError: a file can't be read.
     """
     count, reader = len(expected) // UNIT_LENGTH, readers.queue
     found = reader.read(*queue, first, count)
+    total = unit_sum(first, found) if summed else 0
     if found == bytes(expected):
-        return Compared(plain=0 if messages is None else int(messages.own.sum()))
+        return Compared(plain=0 if messages is None else int(messages.own.sum()), sum=total)
     own = None if messages is None else messages.own
     if search:
         start = max(first - _AROUND, 0)
@@ -440,4 +488,15 @@ def compare_places(
         differing, plain = compare_records(readers.ext, queue, first, expected, found, before, messages)
         compared.ranges = sorted([*compared.ranges, *differing], key=lambda one: one.first)
         compared.plain = plain
+    compared.sum = total
     return compared
+
+
+def sha256_of(part: Part) -> str:
+    """The SHA-256 of a part's bytes, in hexadecimal digits.
+
+    Raises:
+        StoreError: they can't be read.
+    """
+    data = map_segment(part.path, part.segment_length)
+    return hashlib.sha256(data[part.start - part.base : part.end - part.base].data).hexdigest()

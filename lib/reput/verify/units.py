@@ -138,17 +138,20 @@ class Compared:
         ranges: what differs, by queueOffset.
         ext: units whose tagsCode is an address in consumequeue_ext.
         plain: units of a queue with such addresses whose tagsCode is none.
+        sum: of the units that are there (:mod:`reput.verify.sums`), 0 where it wasn't asked for.
     """
 
     ranges: list[UnitRange] = field(default_factory=list)
     ext: int = 0
     plain: int = 0
+    sum: int = 0
 
     def add(self, other: Compared) -> None:
         """Take in what came of a comparison of places further on."""
         add_ranges(self.ranges, other.ranges)
         self.ext += other.ext
         self.plain += other.plain
+        self.sum = (self.sum + other.sum) % (1 << 64)
 
 
 def units_of(data: bytes | memoryview) -> NDArray[Any]:

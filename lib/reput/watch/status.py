@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from reput.watch.lag import Lag
 
 RUNNING, STOPPED, DIED = "running", "stopped", "died"
-_PLACES = (*names.QUEUES, names.INDEX, names.LEDGER, names.REPUT)
+_PLACES = (
+    *names.QUEUES,
+    names.CONSUME_QUEUE_ROCKSDB,
+    names.INDEX,
+    names.ROCKSDB_STORE,
+    names.LEDGER,
+    names.REPUT,
+)
 _BLOCK = 512  # bytes that st_blocks counts in, whatever the file system
 
 
@@ -246,7 +253,9 @@ def _measure_lag(status: Status, opening: Opening, broker_conf: Path | None) -> 
     from reput.watch.lag import LagProbe
 
     try:
-        settings = StoreSettings.load(Path(opening.store), broker_conf, status.rocketmq_version or None)
+        settings = StoreSettings.load(
+            Path(opening.store), broker_conf, status.rocketmq_version or None, rocksdb=True
+        )
         force = bool(opening.settings.get("force_verify_prop_crc", settings.force_verify_prop_crc))
         probe = LagProbe(replace(settings, force_verify_prop_crc=force))
         status.lag = probe.look(status.offset, status.last_timestamp)
@@ -267,8 +276,9 @@ def _ledger(root: Path) -> tuple[int | None, str | None]:
 
 
 def _disk(root: Path) -> dict[str, int]:
-    # Few outputs have other queues than consume queues.
-    rare = (names.CONSUME_QUEUE_EXT, names.BATCH_CONSUME_QUEUE)
+    # Few outputs have other queues than consume queues, or anything in RocksDB.
+    of_queues = (names.CONSUME_QUEUE_EXT, names.BATCH_CONSUME_QUEUE)
+    rare = (*of_queues, names.CONSUME_QUEUE_ROCKSDB, names.ROCKSDB_STORE)
     return {name: _allocated(root / name) for name in _PLACES if name not in rare or (root / name).exists()}
 
 

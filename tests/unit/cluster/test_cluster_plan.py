@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from reput.cluster.plan import MEASURED, Hosts, app, plan
+from reput.cluster.plan import MEASURED, NIGHTLY, Hosts, app, nights, plan
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 
@@ -29,7 +29,7 @@ def printed(*words: str) -> str:
 
 def test_the_page_shows_what_is_printed() -> None:
     shown = _SHOWN.findall(PAGE)
-    assert len(shown) == 3
+    assert len(shown) == 4
     assert "--bytes 100t --stores 50" in shown[0][0]
     for words, command, lines in shown:
         assert command == f"python -m reput.cluster.plan {words}"
@@ -115,8 +115,8 @@ def test_what_the_page_says_of_the_benchmark() -> None:
     assert f"take {slower[0]} to {slower[1]} times as long" in PAGE
     (queues,) = re.findall(r"([0-9.]+ GiB) with 100,000 queues", BENCHMARK)
     assert f"100,000 of them took {queues} of memory" in PAGE
-    assert "A queue costs reput 0.5 to 0.6 ms" in BENCHMARK
-    assert "0.5 to 0.6 ms a" in PAGE
+    assert "A queue costs reput 0.3 to 0.4 ms" in BENCHMARK
+    assert "0.3 to 0.4 ms a" in PAGE
 
 
 def test_a_plan_is_the_arithmetic_that_it_says() -> None:
@@ -189,3 +189,20 @@ def test_more_hosts_than_stores_stay_idle() -> None:
     assert printed("--bytes", "1t", "--stores", "2", "--hosts", "9").startswith(
         "1.0 TiB of commit log in 2 stores, on 2 hosts"
     )
+
+
+def test_nights_are_the_arithmetic_that_they_say() -> None:
+    hosts = Hosts(number=1, cores=4, read=1e9, write=0.5e9, network=0.5e9)
+    found = plan(100 * GIB, 2, hosts)
+    first, later = nights(found, hosts, 0.05, 10, MEASURED)
+    assert (first.log, first.derived) == (100 * GIB, found.output_per_host)
+    assert first.bounds["cores"] == pytest.approx(100 * GIB / (NIGHTLY / 2 * 4))
+    assert first.bounds["network"] == pytest.approx(2 * first.bounds["reading"])
+    assert later.log == 5 * GIB + 2 * GIB
+    files = 2 * (10 * 6_000_000 + HEADER_LENGTH + 20_000_000 * (ENTRY_LENGTH + 1))
+    assert later.derived == pytest.approx(0.05 * found.output_per_host + files, rel=1e-3)
+    # No night reads more than the first one.
+    small = plan(GIB, 2, hosts)
+    first, later = nights(small, hosts, 1.0, 1_000, MEASURED)
+    assert (later.log, later.derived) == (first.log, first.derived)
+    assert f"{NIGHTLY / 1e6:,.0f} MB/s" in PAGE

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from reput.config.dialect import DIALECTS, dialect
-from reput.config.settings import StoreSettings
+from reput.config.kept import Kind
+from reput.config.settings import RocksDBSettings, StoreSettings
 from reput.errors import SettingsError, UnsupportedError
 
 DEFAULT_DELAYS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -181,7 +182,7 @@ def test_paths_are_absolute_and_without_dots(store: Path, monkeypatch: pytest.Mo
     assert settings.root == store
     assert settings.commit_log_dirs == (store / "commitlog",)
     assert settings.broker_conf == store.parent / "b.conf"
-    assert settings.topics_json == store / "config" / "topics.json"
+    assert settings.config.where(Kind.TOPICS) == store / "config" / "topics.json"
 
 
 def test_the_given_store_wins_over_the_root_of_the_file(store: Path) -> None:
@@ -549,7 +550,66 @@ def test_queues_in_rocksdb_are_known_without_broker_conf(store: Path, name: str)
     assert "rocksdbCQDoubleWriteEnable=true" in str(refused.value)
     conf = store / "double.conf"
     conf.write_text("rocksdbCQDoubleWriteEnable=true\n")
-    StoreSettings.load(store, conf, "5.5")
+    if name == "consumequeue":
+        StoreSettings.load(store, conf, "5.5")
+        conf.write_text("storeType=defaultRocksDB\nuseSeparateStorePathForRocksdbCQ=true\n")
+    with pytest.raises(UnsupportedError, match=f"in RocksDB in {name}/") as refused:
+        StoreSettings.load(store, conf, "5.5", rocksdb=True)
+    assert "a broker doesn't start with both" in str(refused.value)
+
+
+DOUBLE = "rocksdbCQDoubleWriteEnable=true\n"
+
+
+@pytest.mark.parametrize(
+    ("conf", "version", "expected"),
+    [
+        ("", None, RocksDBSettings()),
+        ("storeType=defaultRocksDB", "5.1", RocksDBSettings()),
+        ("storeType=defaultRocksDB", "5.2", RocksDBSettings("consumequeue", files=False)),
+        ("storeType=defaultRocksDB\nenableLmq=true", "5.3.1", RocksDBSettings("consumequeue", files=False)),
+        (
+            "storeType=defaultRocksDB\nenableLmq=true",
+            "5.3.2",
+            RocksDBSettings("consumequeue", files=False, lmq=True),
+        ),
+        (DOUBLE, "5.3.3", RocksDBSettings("consumequeue")),
+        (f"{DOUBLE}enableLmq=true", "5.5", RocksDBSettings("consumequeue", lmq=True)),
+        (f"{DOUBLE}combineCQLoadingCQTypes=default", "5.5", RocksDBSettings()),
+        (
+            f"{DOUBLE}combineCQLoadingCQTypes=defaultRocksDB",
+            "5.5",
+            RocksDBSettings("consumequeue", files=False),
+        ),
+        (f"{DOUBLE}useSeparateStorePathForRocksdbCQ=true", "5.4", RocksDBSettings("consumequeue")),
+        (f"{DOUBLE}useSeparateStorePathForRocksdbCQ=true", "5.5", RocksDBSettings("consumequeue_rocksdb")),
+        ("indexRocksDBEnable=true", "5.3.3", RocksDBSettings()),
+        ("indexRocksDBEnable=true", "5.4", RocksDBSettings(index=True)),
+        ("indexRocksDBEnable=true\nmessageIndexEnable=false", "5.4", RocksDBSettings()),
+    ],
+)
+def test_what_is_in_rocksdb(store: Path, conf: str, version: str | None, expected: RocksDBSettings) -> None:
+    path = store / "rocksdb.conf"
+    path.write_text(conf)
+    found = StoreSettings.load(store, path, version, rocksdb=True)
+    assert found.rocksdb == expected
+    without = StoreSettings.load(store, None, version).fingerprint()
+    assert (found.fingerprint() == without) == (expected == RocksDBSettings() and "Index" not in conf)
+
+
+def test_light_queues_are_in_rocksdb_alone(store: Path) -> None:
+    path = store / "rocksdb.conf"
+    path.write_text(f"{DOUBLE}enableMultiDispatch=true\nenableLmq=true\ncombineCQUseRocksdbForLmq=true\n")
+    found = StoreSettings.load(store, path, "5.5", rocksdb=True)
+    assert not found.enable_multi_dispatch
+    assert found.rocksdb.lmq
+
+
+def test_topics_that_are_written_twice_are_not_told(store: Path) -> None:
+    path = store / "rocksdb.conf"
+    path.write_text(f"{DOUBLE}rocksdbCQSelectiveDoubleWriteEnable=true\n")
+    with pytest.raises(UnsupportedError, match="line 2: rocksdbCQSelectiveDoubleWriteEnable"):
+        StoreSettings.load(store, path, "5.5.1", rocksdb=True)
 
 
 def test_the_page_names_every_setting_that_is_read() -> None:

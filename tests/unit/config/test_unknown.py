@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.kept import ConfigPlace, Form
 from reput.config.unknown import unknown_queues
+from tests import rocksdbs
+from tests.rocksdbs import write
 
 
 @pytest.fixture
@@ -47,3 +50,14 @@ def test_a_broken_file_of_topics_is_passed_over(root: Path) -> None:
     (root / "config").mkdir()
     (root / "config" / "topics.json").write_text("{")
     assert unknown_queues(root, [("orders", 3)]) == {"orders:3": "Orders:3"}
+
+
+def test_topics_in_rocksdb_are_known_where_settings_say_so(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    queues = write(root / "consumequeue", {"default": {b"k": b"v"}})
+    (queues / "Orders" / "0").mkdir(parents=True)
+    config = rocksdbs.settings(root, "v2", topics={"Payments": {"readQueueNums": 2, "writeQueueNums": 2}})
+    chosen = [("Payments", 1), ("Payments", 2), ("Order", None), ("CURRENT", None), ("LOG", None)]
+    assert unknown_queues(root, chosen) == {}
+    found = unknown_queues(root, chosen, ConfigPlace(config, Form.V2))
+    assert found == {"Payments:2": None, "Order": "Orders", "CURRENT": None, "LOG": None}

@@ -22,7 +22,7 @@ from reput.doctor.stored import room
 from reput.errors import SparkError
 from reput.log.segments import discover
 from reput.spark.sessions import delta_jar
-from tests.golden.store import GoldenStore
+from tests.golden.store import GoldenStore, unpack
 from tests.rebuilds import broker_conf, broker_lock, golden
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def test_delta_is_looked_for_where_spark_puts_it(tmp_path: Path, monkeypatch: py
 
 def test_every_check_of_the_machine_comes_once() -> None:
     names = [check.name for check in machine_checks()]
-    assert len(names) == len(set(names)) == 11
+    assert len(names) == len(set(names)) == 12
     assert worst([]) is Status.OK
     assert (
         worst(Check("", status, "") for status in (Status.WRONG, Status.WARNING, Status.OK)) is Status.WRONG
@@ -278,3 +278,16 @@ def test_the_command(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> Non
         "reput.doctor.machine_checks", lambda: [Check("java", Status.WRONG, "none", "Install")]
     )
     assert "not tried: there is no Java for it" in doctor().stdout
+
+
+def test_databases_of_a_store_can_be_opened_or_are_named(tmp_path: Path) -> None:
+    store = unpack("5.5.0-rocksdb-settings-v1", tmp_path / "store")
+    found = {check.name: check for check in store_checks(store.root, None, "5.5.0")}
+    assert found["rocksdb-of-store"] == Check("rocksdb-of-store", Status.OK, "5 databases can be read")
+    assert found["config"].status is Status.OK
+    assert "config/topics.json is stale: counter 3, and config/topics has 10" in found["config"].found
+    next((store.root / "config" / "topics").glob("MANIFEST-*")).unlink()
+    found = {check.name: check for check in store_checks(store.root, None, "5.5.0")}
+    for name in ("rocksdb-of-store", "config"):
+        assert found[name].status is Status.WRONG
+        assert "MANIFEST" in found[name].found

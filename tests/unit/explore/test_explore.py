@@ -162,7 +162,7 @@ def test_skew(demo: Store) -> None:
     assert offsets_charts.skew_title(skew) == "A queue of Orders holds 1.5 times the mean of its topic's"
     # Orders has eight queues by config/topics.json: six of them got nothing.
     known = traffic.skew(queues, demo)
-    assert write_queues(demo.settings().topics_json)["Orders"] == 8
+    assert write_queues(demo.settings().config)["Orders"] == 8
     assert known.loc[0, ["topic", "queues", "empty", "fullest", "max_to_mean"]].tolist() == [
         "Orders",
         8,

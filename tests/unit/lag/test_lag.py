@@ -18,11 +18,12 @@ from reput.cli import app as cli
 from reput.cli.output import age
 from reput.config.fastjson import parse
 from reput.config.settings import StoreSettings
-from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
+from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import batchconsumequeue, commitlog, consumequeue
 from reput.lag import AgesTo, Flag, QueueLag, lag
 from reput.lag.committed import committed_offsets, group_of
 from reput.query import QueryStore
+from tests import rocksdbs
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally, write_store
 from tests.rebuilds import broker_conf, broker_lock, golden
@@ -173,16 +174,43 @@ def test_an_empty_file_is_read_from_its_backup_and_no_file_is_refused(tmp_path: 
     assert (one.topic, one.group, one.queue_id, one.offset) == ("t", "g", 1, 2)
 
 
-@pytest.mark.parametrize("directory", ["consumerOffsets", "metadata", "rdb"])
-def test_offsets_in_rocksdb_are_refused_but_a_file_may_be_named(tmp_path: Path, directory: str) -> None:
+@pytest.mark.parametrize("form", ["separate", "single", "v2"])
+def test_offsets_in_rocksdb_are_read_and_a_file_may_be_named(tmp_path: Path, form: str) -> None:
+    (tmp_path / "commitlog").mkdir()
+    rocksdbs.settings(tmp_path, form, offsets={"t@g": {0: 3, 7: 9}, "u@g": {1: 4}, "%LMQ%a@%LMQ%a": {0: 1}})
+    found = committed_offsets(StoreSettings.load(tmp_path, None, "5.5.0"))
+    assert sorted((one.topic, one.group, one.queue_id, one.offset) for one in found.committed) == [
+        ("%LMQ%a", "%LMQ%a", 0, 1),
+        ("t", "g", 0, 3),
+        ("t", "g", 7, 9),
+        ("u", "g", 1, 4),
+    ]
+    assert found.path.parent == tmp_path / "config"
     path = commit(tmp_path, {"t@g": {"1": 2}})
-    mark = tmp_path / "config" / directory / "CURRENT"
-    mark.parent.mkdir()
-    mark.write_text("MANIFEST-000001\n")
-    settings = StoreSettings.load(tmp_path, None, "5.3.3")
-    with pytest.raises(UnsupportedError, match=r"in RocksDB.*rocksDBConfigToJson.*--offsets"):
-        committed_offsets(settings)
-    assert len(committed_offsets(settings, path).committed) == 1
+    assert len(committed_offsets(StoreSettings.load(tmp_path, None, "5.5.0"), path).committed) == 1
+
+
+@pytest.mark.parametrize(
+    ("conf", "release", "why"),
+    [
+        ("storeType=defaultRocksDB\n", "5.5.0", "its counter is 0"),
+        ("storeType=defaultRocksDB\n", "5.3.1", "this broker never imports it"),
+        ("configManagerVersion=v2\n", "5.5.0", "this broker never imports it"),
+    ],
+)
+def test_why_a_start_does_not_take_a_file_of_offsets(
+    tmp_path: Path, conf: str, release: str, why: str
+) -> None:
+    (tmp_path / "commitlog").mkdir()
+    commit(tmp_path, {"t@g": {"1": 2}})
+    path = tmp_path / "broker.conf"
+    path.write_text(conf)
+    with pytest.raises(StoreError, match="no committed offsets") as refused:
+        committed_offsets(StoreSettings.load(tmp_path, path, release, rocksdb=True))
+    assert refused.value.found == (
+        f"consumerOffset.json alone, which a start doesn't take over: {why}"
+        + ", as until a broker's 500th commit" * why.startswith("its")
+    )
 
 
 def test_keys_of_groups() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,10 +19,11 @@ from reput.errors import JournalError, OutputError, ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.job.output_directory import output_root
-from reput.output.journal import journal_records
+from reput.output.journal import journal, journal_records
 from reput.output.rollback import roll_back
 from reput.replay.state import State
-from reput.store import files
+from reput.store import file_system, files
+from reput.store.file_system import FileSystem
 from reput.store.system import System
 from tests.crash import Dying, Failing, KilledError, LosingPower, died
 from tests.laid_out import RESTART, Damage, Spec, lay_out, store_of
@@ -121,6 +124,55 @@ def ways(number: int) -> dict[str, Any]:
     ][number % 3]
 
 
+def flush_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also few files, and on whatever file system the tests' files are."""
+    monkeypatch.setattr(file_system, "MANY", 1)
+    monkeypatch.setattr(FileSystem, "why_not", lambda _self: None)
+
+
+def test_the_operator_learns_why_many_files_are_flushed_one_by_one(
+    store: Store,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    expected: tuple[dict[str, bytes], dict[str, object]],
+) -> None:
+    monkeypatch.setattr(file_system, "MANY", 1)
+    monkeypatch.setattr(FileSystem, "why_not", lambda _self: "a broker runs on this file system")
+    said: list[str] = []
+    out = place / "out"
+    check(out, rebuild_locally(store, out, announce=said.append), expected)
+    assert len(said) == 1
+    assert said[0].endswith(" files are flushed one by one: a broker runs on this file system")
+
+
+class DiskFails(System):
+    """Each flush of the whole file system fails as on a broken disk."""
+
+    def sync_file_system(self, fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("how", [{}, {"flush_in_tasks": True}, {"several_hosts": True}])
+def test_nothing_is_committed_when_the_file_system_was_not_flushed(
+    store: Store,
+    place: Path,
+    system: Callable[[System], None],
+    expected: tuple[dict[str, bytes], dict[str, object]],
+    monkeypatch: pytest.MonkeyPatch,
+    how: dict[str, bool],
+) -> None:
+    """By the driver, by tasks on other hosts, and where each file has one writer."""
+    flush_as_a_whole(monkeypatch)
+    out = place / "out"
+    system(DiskFails())
+    with pytest.raises(OutputError, match="can't flush the file system") as refused:
+        rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS, **how)
+    assert "EIO" in str(refused.value)
+    assert journal.read_state(out / names.REPUT / names.JOURNAL)[1].batches == 0
+    system(System())
+    check(out, rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS, **how), expected)
+
+
 def calls_of(store: Store, out: Path, system: Callable[[System], None]) -> int:
     counting = Dying()
     system(counting)
@@ -204,7 +256,7 @@ def test_killed_when_a_queue_begins_anew_between_two_batches(
         assert outputs(out) == wanted
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("seed", "whole"), [(seed, seed % 2 == 1) for seed in range(8)])
 @pytest.mark.slow
 def test_power_lost_at_any_call(
     store: Store,
@@ -212,8 +264,15 @@ def test_power_lost_at_any_call(
     system: Callable[[System], None],
     expected: tuple[dict[str, bytes], dict[str, object]],
     seed: int,
+    whole: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What was not flushed is there, or not, or in part: nothing that was committed depends on it."""
+    """What was not flushed is there, or not, or in part: nothing that was committed depends on it.
+
+    Files are flushed one by one, or all of the file system's at once.
+    """
+    if whole:
+        flush_as_a_whole(monkeypatch)
     calls = calls_of(store, place / "count", system)
     random = Random(seed)
     for round_number in range(15):

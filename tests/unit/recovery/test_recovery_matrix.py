@@ -9,12 +9,16 @@ from tests.compat.damage import DAMAGES
 from tests.compat.jars import VERSIONS
 from tests.compat.matrix import BEGIN, END, STOPS, WORDS
 from tests.compat.outcome import Outcome
+from tests.compat.rocksdb_damage import DAMAGES as ROCKSDB_DAMAGES
+from tests.compat.rocksdb_damage import switched_to_rocksdb
+from tests.compat.rocksdb_matrix import BEGIN as ROCKSDB_BEGIN
+from tests.compat.rocksdb_matrix import END as ROCKSDB_END
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "recovery-matrix.md"
 
 
-def rows() -> list[list[str]]:
-    text = DOCUMENT.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+def rows(begin: str = BEGIN, end: str = END) -> list[list[str]]:
+    text = DOCUMENT.read_text(encoding="utf-8").partition(begin)[2].partition(end)[0]
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in text.splitlines()
@@ -45,3 +49,15 @@ def test_every_refusal_is_explained() -> None:
     for kind in refused:
         assert re.search(rf"\*\*refused: [a-z, -]*{kind}", text), kind
     assert set(WORDS) == set(Outcome.__dataclass_fields__) - {"starts", "why"}
+
+
+def test_every_damage_of_a_rocksdb_has_its_rows_and_is_described_as_in_the_code() -> None:
+    found = rows(ROCKSDB_BEGIN, ROCKSDB_END)
+    measured, described = [row for row in found if len(row) > 2], [row for row in found if len(row) == 2]
+    damages = (*ROCKSDB_DAMAGES, switched_to_rocksdb)
+    assert dict(described) == {f"`{one.__name__}`": " ".join((one.__doc__ or "").split()) for one in damages}
+    for name, _ in described:
+        stops = [stop for row in measured if row[0] == name for stop in row[1].split(", ")]
+        assert sorted(set(stops) - {"killed"}) == ["crashed", "stopped"], name
+        assert len(stops) == len(set(stops)), name
+    assert {len(row) for row in measured} == {2 + 2 + 1}

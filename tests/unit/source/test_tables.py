@@ -162,6 +162,7 @@ def slow_entries(root: Path, settings: StoreSettings) -> Iterator[Row]:
                 "physicalOffset": position,
                 "storeTimestamp": time(header.begin_timestamp + seconds * 1000),
                 "previous": previous,
+                **dict.fromkeys(("topic", "kind", "key", "uniqKey")),
             }
 
 
@@ -250,7 +251,11 @@ def test_filters_choose_the_same_rows_as_a_slow_look_at_each(name: str, tmp_path
         middle = sorted(message["storeTimestamp"] for message in messages)[len(messages) // 2]
         picked = every[len(every) // 3]
         for filters in (
-            [EqualTo((column,), picked[column]) for column in ("topic", "queueId") if column in picked],
+            [
+                EqualTo((column,), picked[column])
+                for column in ("topic", "queueId")
+                if picked.get(column) is not None
+            ],
             [GreaterThanOrEqual(("storeTimestamp",), middle), IsNotNull(("storeTimestamp",))],
             [LessThan(("storeTimestamp",), middle + timedelta(microseconds=1))],
             [EqualTo(("physicalOffset",), picked["physicalOffset"])],

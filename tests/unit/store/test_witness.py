@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reput.config.kept import Kind
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SegmentGoneError, StoreError
 from reput.format import names
@@ -211,7 +212,7 @@ def test_a_live_store_may_have_more(golden: GoldenStore) -> None:
 
 
 def test_files_of_the_configuration_have_to_be_there(store: Store) -> None:
-    path = store.settings.topics_json
+    path = store.settings.config.where(Kind.TOPICS)
     path.parent.mkdir(exist_ok=True)
     path.write_text("{}")
     seen = config_seen(store.settings.config_files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -27,6 +28,10 @@ The header of each file, and how full it is:
 Where a key leads, entry by entry:
 
     reput dump index /data/store --key 'orders#4711' --broker-conf broker.conf
+
+Of an index in RocksDB:
+
+    reput dump index /data/store/rocksdbstore --limit 20
 """
 
 
@@ -34,7 +39,11 @@ def index_command(
     path: PathArgument,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="TOPIC#KEY", help="Walk only this key's chain, newest entry first."),
+        typer.Option(
+            "--key",
+            metavar="TOPIC#KEY",
+            help="Walk only this key's chain, newest entry first; in RocksDB, only this key.",
+        ),
     ] = None,
     since: Since = None,
     until: Until = None,
@@ -48,11 +57,11 @@ def index_command(
     _tz: TimeZone = None,
     as_json: AsLines = False,
 ) -> None:
-    """Show index files: the header, how many slots are used, and each entry.
+    """Show the index: of files the header, how many slots are used, and each entry; of RocksDB each key.
 
     Entries know the hash of a key, not the key, and whole seconds: an entry's message may be up to 999 ms
-    later than the entry says. The sizes of a file come from broker.conf. Where no entry is of the time that
-    is asked for, stderr says of which times they are.
+    later than the entry says. The sizes of a file come from broker.conf. An index in RocksDB has whole keys
+    and times. Where no entry is of the time that is asked for, stderr says of which times they are.
 
     Exit code 0: sound. 1: something is damaged. 2: refused or failed.
     """
@@ -66,28 +75,39 @@ def index_command(
                 "a key can't be understood", expected="TOPIC#KEY, e.g. orders#4711", found=key
             )
         begin, stop = times_of(since, until)
-        from reput.dump import index, places
+        from reput.dump import index, places, rocksdbindex
 
         path = here(path, derived=True)
         root = absolute(path)
         alone = root if root.is_dir() else root.parent
         settings = StoreSettings.load(
-            places.store_of(root) or alone, broker_conf, rocketmq_version, dledger=True
+            places.store_of(root) or alone, broker_conf, rocketmq_version, dledger=True, rocksdb=True
         )
         settings_told(settings.basis)
         shown = 0
         anything = False
-        files = index.places(places.index_files(path), settings)
-        for place in files:
-            events = index.dump(place, begin, stop) if key is None else index.walk(place, key, begin, stop)
+        paths = places.index_files(path)
+        files = index.places(paths, settings) if paths else []
+        database = places.index_database(root)
+        if files and not settings.rocksdb.index:
+            database = None  # a broker makes it unused as well
+        sources: list[Iterator[index.Event | rocksdbindex.Event]] = [
+            index.dump(place, begin, stop) if key is None else index.walk(place, key, begin, stop)
+            for place in files
+        ]
+        if database is not None:
+            sources.append(rocksdbindex.dump(database, begin, stop, key=key))
+        for events in sources:
             for event in events:
-                if isinstance(event, index.Entry) and headers:
+                is_entry = isinstance(event, index.Entry | rocksdbindex.KeyEntry)
+                if is_entry and headers:
                     break
-                anything |= isinstance(event, index.Entry | Damage)
+                anything |= is_entry or isinstance(event, Damage)
                 if isinstance(event, Damage) or not quiet:
                     lines.show(event, index_line)
-                shown += isinstance(event, index.FileHead if headers else index.Entry)
+                is_head = isinstance(event, index.FileHead | rocksdbindex.DatabaseHead)
+                shown += is_head if headers else is_entry
                 if shown == limit:
                     return
         if not (anything or headers) and (key is None or (begin, stop) != (None, None)):
-            lines.nothing(in_index(files, begin, stop), quiet=quiet)
+            lines.nothing(in_index(files, database, begin, stop), quiet=quiet)

@@ -12,6 +12,8 @@ from reput.store.nearest import nearest_of
 from reput.words import counted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from reput.dump.index import IndexPlace
     from reput.dump.places import LogPlace, QueuePlace
     from reput.dump.wanted import Wanted
@@ -111,18 +113,20 @@ def in_queues(queues: list[QueuePlace], start: int, end: int | None) -> Nothing:
     return Nothing(text, _facts(what, why, {**names, "min_offset": first, "max_offset": last}))
 
 
-def in_index(files: list[IndexPlace], since: int | None, until: int | None) -> Nothing:
+def in_index(files: list[IndexPlace], database: Path | None, since: int | None, until: int | None) -> Nothing:
     """Of the entries of [since, until) there is none.
 
     Raises:
         SegmentGoneError, StoreError: a file can't be read.
     """
+    from reput.dump import rocksdbindex
     from reput.dump.extent import of_index
 
-    found = of_index(files)
-    if found is None:
+    found = [of_index(files), None if database is None else rocksdbindex.extent(database)]
+    spans = [one for one in found if one is not None]
+    if not spans:
         return Nothing("the index has no entry", _facts("index", _EMPTY, {}))
-    first, last = found
+    first, last = min(one[0] for one in spans), max(one[1] for one in spans)
     ends = {"begin_timestamp": first, "end_timestamp": last}
     if since is not None and since > last:
         text = f"no entry is of {moment(since)} or later: the index ends at {moment(last)}"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from reput.dump.index import Chain, Entry, FileHead
     from reput.dump.places import QueuePlace
     from reput.dump.queueevents import QueueUnit, Run
+    from reput.dump.rocksdbindex import DatabaseHead, KeyEntry
     from reput.query.message import Message
 
 _PLAIN = re.compile(r"""[^\s"'=\\]+""")
@@ -101,6 +102,7 @@ def _unit_line(unit: QueueUnit) -> str:
         timestamp, messages, compacted = unit.batch
         facts.append(f"messages={messages} storeTimestamp={moment(timestamp)}")
         facts += [f"compactedOffset={compacted}"] if compacted != -1 else []
+    facts += [f"storeTimestamp={moment(unit.stored)}"] if unit.stored is not None else []
     if unit.is_address and unit.ext is None:
         facts.append("ext=absent")
     if unit.ext is not None:
@@ -112,10 +114,20 @@ def _unit_line(unit: QueueUnit) -> str:
     return " ".join(facts)
 
 
-def index_line(event: FileHead | Chain | Entry) -> str:
-    """What an index file holds."""
+def index_line(event: FileHead | Chain | Entry | DatabaseHead | KeyEntry) -> str:
+    """What an index holds."""
     from reput.dump.index import Chain, FileHead
+    from reput.dump.rocksdbindex import DatabaseHead, KeyEntry
 
+    if isinstance(event, DatabaseHead):
+        last = "none" if event.timestamp is None else moment(event.timestamp)
+        return f"{event.path}  lastOffsetPy={event.position} lastStoreTimeStamp={last}"
+    if isinstance(event, KeyEntry):
+        key = "" if event.key is None else f" key={word(event.key)}"
+        return (
+            f"{event.position}  {moment(event.timestamp)}  {event.kind}  topic={word(event.topic)}{key} "
+            f"uniqKey={word(event.unique)} hour={moment(event.hour)}"
+        )
     if isinstance(event, FileHead):
         header = event.header
         return (

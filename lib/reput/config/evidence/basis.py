@@ -103,6 +103,7 @@ class Basis:
         offered: a broker.conf near the store, where none was given; it isn't read.
         releases: all with the rules that are used, the oldest first.
         given: the release that was given.
+        kept: where topics, groups and offsets are read and why, in words; empty for JSON files alone.
     """
 
     release: str | None = None
@@ -112,6 +113,7 @@ class Basis:
     offered: Path | None = None
     releases: tuple[str, ...] = ()
     given: str | None = None
+    kept: tuple[str, ...] = ()
 
     @property
     def rocketmq_version(self) -> str | None:
@@ -132,6 +134,7 @@ class Basis:
             files: sizes and switches matter, too, not only the release.
         """
         said = list(self.assumed if files else self.assumed[: self.release is not None])
+        said += self.kept if files else ()
         said += [f"BUT {one}" for one in self.contradictions if files or not one.by_conf]
         if self.offered is not None and said:
             said.append(f"not read: {self.offered} (-c)")
@@ -146,7 +149,7 @@ class Basis:
         """JSON-ready."""
         return {
             "rocketmq_releases": list(self.releases),
-            "assumed": list(self.assumed),
+            "assumed": [*self.assumed, *self.kept],
             "contradictions": [one.to_dict() for one in self.contradictions],
             "broker_conf_nearby": None if self.offered is None else str(self.offered),
         }
@@ -254,8 +257,12 @@ class Weighing:
         if self._conf.path is None:
             self._contradict(setting, why, f"a broker.conf with {setting}", directory, given=False)
 
-    def basis(self, root: Path) -> Basis:
-        """All of it."""
+    def basis(self, root: Path, kept: tuple[str, ...] = ()) -> Basis:
+        """All of it.
+
+        Args:
+            kept: see :class:`Basis`.
+        """
         offered = _nearby(root) if self._conf.path is None and root.is_dir() else None
         return Basis(
             self._said,
@@ -265,6 +272,7 @@ class Weighing:
             offered,
             self._conf.rules.versions,
             self._version,
+            kept,
         )
 
     def _agrees(self, sizes: Sizes, values: tuple[int, ...]) -> bool:

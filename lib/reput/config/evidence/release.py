@@ -46,6 +46,9 @@ _CONFIG_FILES = (
     ("timercheck", _FIVE),
     ("timermetrics", _FIVE),
     ("transactionMetrics", "5.2"),
+    ("topics/CURRENT", "5.1"),  # 5.1.4 RocksDBTopicConfigManager
+    ("metadata/CURRENT", "5.4"),  # 5.4.0 RocksDBTopicConfigManager
+    ("rdb/CURRENT", "5.3"),  # 5.3.2 ConfigStorage
 )
 #: Fields of the checkpoint behind the first three longs (``StoreCheckpoint.flush``).
 _FIELDS = (

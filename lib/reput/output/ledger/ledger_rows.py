@@ -80,20 +80,35 @@ def _rows(facts: Batch | State, extent: _Row, sums: _Sums, retention: list[_Row]
             **extent,
         }
     ]
-    found += [
-        {
-            "kind": "queue",
-            "topic": queue[0],
-            "queue_id": queue[1],
-            "first_offset": state.first,
-            "next_offset": state.next,
-            "end_offset": state.end,
-            **sums[queue],
-        }
-        for queue, state in sorted(facts.queues.items())
-    ]
-    found += [*_of_index(facts.index), *_of_findings(facts.findings), *_of_salvaged(facts.salvaged)]
-    return _table([*found, *retention], end)
+    rest = [*_of_index(facts.index), *_of_findings(facts.findings), *_of_salvaged(facts.salvaged)]
+    parts = [_table(found, end), _of_queues(facts.queues, sums, end), _table([*rest, *retention], end)]
+    return pa.concat_tables(part for part in parts if part.num_rows).combine_chunks()
+
+
+def _of_queues(queues: dict[tuple[str, int], QueueState], sums: _Sums, end: int) -> pa.Table:
+    """A row for each queue, column by column: a store may have a million."""
+    ordered = sorted(queues)
+    states = [queues[queue] for queue in ordered]
+    columns: dict[str, Iterable[object]] = {
+        "topic": (topic for topic, _ in ordered),
+        "queue_id": (queue_id for _, queue_id in ordered),
+        "first_offset": (state.first for state in states),
+        "next_offset": (state.next for state in states),
+        "end_offset": (state.end for state in states),
+        "units": (sums[queue]["units"] for queue in ordered),
+        "bytes": (sums[queue].get("bytes") for queue in ordered),
+    }
+    count = len(ordered)
+    same = {"kind": "queue", "batch_end": end}
+    return pa.table(
+        [
+            pa.array(columns[field.name], field.type, size=count)
+            if field.name in columns
+            else pa.repeat(pa.scalar(same.get(field.name), field.type), count)
+            for field in SCHEMA
+        ],
+        schema=SCHEMA,
+    )
 
 
 def merged(table: pa.Table) -> pa.Table:

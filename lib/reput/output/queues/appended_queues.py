@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import heappop, heappush
 from operator import itemgetter
 
@@ -39,6 +40,7 @@ from reput.replay.target import Target
 from reput.replay.unit_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
 from reput.scan.rules import Part
 from reput.store import files
+from reput.store.file_system import FileSystem
 from reput.store.files import opened
 
 #: Open files of each of the three kinds. A queue is written at once, so that few are needed for long.
@@ -116,10 +118,17 @@ def write(
     """
     recovery, root, owner = target.settings.recovery, target.root, target.owner
     ext_of, batch_of = names.queue_ext_directory, names.batch_queue_directory
+    whole = partial(FileSystem, root, target.settings.root)
     with (
-        QueueFiles(root, target.settings.consume_queue_file_size, owner, max_open=_OPEN) as queue_files,
-        SeriesFiles(root, recovery.queue_ext_file_size, owner, ext_of, max_open=_OPEN) as ext_files,
-        SeriesFiles(root, recovery.batch_queue_file_size, owner, batch_of, max_open=_OPEN) as batch_files,
+        QueueFiles(
+            root, target.settings.consume_queue_file_size, owner, max_open=_OPEN, whole=whole()
+        ) as queue_files,
+        SeriesFiles(
+            root, recovery.queue_ext_file_size, owner, ext_of, max_open=_OPEN, whole=whole()
+        ) as ext_files,
+        SeriesFiles(
+            root, recovery.batch_queue_file_size, owner, batch_of, max_open=_OPEN, whole=whole()
+        ) as batch_files,
         SpillFiles() as spills,
     ):
         result = []

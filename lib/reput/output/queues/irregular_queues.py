@@ -45,7 +45,8 @@ def place_again(
         ReputError, OSError: a segment can't be read, or the output can't be written.
     """
     rows = collect(target, parts, set(committed))
-    with QueueFiles(target.root, target.settings.consume_queue_file_size, target.owner) as queue_files:
+    file_size = target.settings.consume_queue_file_size
+    with QueueFiles(target.root, file_size, target.owner, whole=target.file_system()) as queue_files:
         result = [
             _place_queue(
                 target, parts, queue_files, queue, state, rows.get(queue), breaks, from_zero=from_zero

@@ -8,6 +8,7 @@ from types import TracebackType
 
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
+from reput.store.file_system import FileSystem
 from reput.store.filecache import FileCache
 from reput.store.listing import names_in
 from reput.store.ownership import Owner
@@ -33,6 +34,7 @@ class SeriesFiles:
         owner: of new files; None for the process's own.
         directory: of a queue below the root: a function of :mod:`reput.format.names`.
         max_open: limit of open descriptors.
+        whole: see :class:`~reput.store.filecache.FileCache`.
     """
 
     def __init__(
@@ -43,11 +45,12 @@ class SeriesFiles:
         directory: Callable[[Path, str, int], Path] = names.queue_directory,
         *,
         max_open: int = MAX_OPEN,
+        whole: FileSystem | None = None,
     ) -> None:
         self._root = root
         self._file_size = file_size
         self._directory = directory
-        self._cache = FileCache(owner, max_open)
+        self._cache = FileCache(owner, max_open, whole)
         # Putting a path together takes longer than writing a chunk's units.
         self._paths: dict[tuple[str, int, int], Path] = {}
 

@@ -19,7 +19,8 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.output.attempt import attempt_directory
 from reput.output.queues.queue_files import QueueFiles
 from reput.replay.queue_spill import QueueSpillReader, UnitRun
-from reput.store import files
+from reput.store import file_system, files
+from reput.store.file_system import FileSystem
 
 if TYPE_CHECKING:
     from reput.replay.part_result import PartResult
@@ -126,18 +127,23 @@ def write(target: Target, parts: list[FilePart]) -> Path:
     """
     directory = attempt_directory(target.scratch)
     file_size = target.settings.consume_queue_file_size
-    with QueueSpillReader() as spills:
+    with FileSystem(target.root, target.settings.root) as whole, QueueSpillReader() as spills:
+        together = len(parts) >= file_system.MANY and whole.why_not() is None
 
         def write_one(number: int) -> None:
             fd = files.create_file(directory / str(number), file_size, target.owner)
             try:
                 for at, data in parts[number].read(spills):
                     files.pwrite_all(fd, data, at)
-                files.fsync_file(fd)
+                if not together:
+                    files.fsync_file(fd)
             finally:
                 files.system.close(fd)
 
         files.in_threads(write_one, range(len(parts)), _AT_ONCE)
+        if together:
+            for path in whole.flush(directory / str(number) for number in range(len(parts))):
+                files.fsync_path(path)
     files.fsync_dir(directory)
     return directory
 
@@ -152,15 +158,20 @@ def name_all(target: Target, written: Iterable[tuple[list[FilePart], Path]]) -> 
         OutputError: a file isn't there, or can't get its name.
     """
     changed: dict[Path, None] = {}
-    for parts, directory in written:
-        for number, part in enumerate(parts):
-            source, path = directory / str(number), names.queue_file(target.root, *part.queue, part.begin)
-            if path.parent not in changed:
-                changed |= dict.fromkeys(files.make_dirs(path.parent, target.owner, flush=False))
-                changed[path.parent] = None
-            with files.reporting(f"a file that a task has written can't become {path}", source):
-                files.system.rename(source, path)
-    files.in_threads(files.fsync_dir, list(changed), _DIRECTORIES_AT_ONCE)
+    with FileSystem(target.root, target.settings.root) as whole:
+        for parts, directory in written:
+            for number, part in enumerate(parts):
+                source, path = directory / str(number), names.queue_file(target.root, *part.queue, part.begin)
+                if path.parent not in changed:
+                    for above in files.make_dirs(path.parent, target.owner, flush=False):
+                        changed[above] = None
+                    changed[path.parent] = None
+                with files.reporting(f"a file that a task has written can't become {path}", source):
+                    files.system.rename(source, path)
+        left = list(changed)
+        if len(left) >= file_system.MANY and whole.why_not() is None:
+            left = whole.flush(left)
+    files.in_threads(files.fsync_dir, left, _DIRECTORIES_AT_ONCE)
 
 
 def add(target: Target, parts: Iterable[FilePart]) -> None:
@@ -170,7 +181,10 @@ def add(target: Target, parts: Iterable[FilePart]) -> None:
         OutputError: units can't be read back, or a file can't be written.
     """
     file_size = target.settings.consume_queue_file_size
-    with QueueSpillReader() as spills, QueueFiles(target.root, file_size, target.owner) as queue_files:
+    with (
+        QueueSpillReader() as spills,
+        QueueFiles(target.root, file_size, target.owner, whole=target.file_system()) as queue_files,
+    ):
         for part in parts:
             for at, data in part.read(spills):
                 queue_files.put_bytes(*part.queue, part.begin + at, data)

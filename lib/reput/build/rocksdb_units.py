@@ -1,0 +1,86 @@
+"""Units of queues in RocksDB, many at once, and back; see :mod:`reput.format.rocksdbqueue`.
+
+Keys of one block have one length, so that a block is an array of rows: what sorts queues puts those whose
+topics' names are equally long together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import iter_unpack
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.format import rocksdbqueue
+
+_VALUE = np.dtype(rocksdbqueue.UNIT_FIELDS)
+
+
+class UnitRows(NamedTuple):
+    """Units of several queues.
+
+    Attributes:
+        queue: int64[units], which of the block's queues.
+        offset, position: int64[units], queueOffset, physicalOffset.
+        size: int32[units], bytes.
+        tags, timestamp: int64[units], tagsCode, storeTimestamp in ms.
+    """
+
+    queue: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    position: NDArray[np.int64]
+    size: NDArray[np.int32]
+    tags: NDArray[np.int64]
+    timestamp: NDArray[np.int64]
+
+
+def pack(prefixes: Sequence[bytes], rows: UnitRows) -> NDArray[np.uint8]:
+    """Keys and values one after the other, uint8[units, key + value].
+
+    Args:
+        prefixes: what the keys of each queue begin with, all of one length; at least one.
+        rows: in the order in which they are wanted.
+    """
+    width = len(prefixes[0])
+    row = np.dtype([("prefix", np.uint8, width), ("offset", ">i8"), *rocksdbqueue.UNIT_FIELDS])
+    packed = np.empty(len(rows.queue), row)
+    packed["prefix"] = np.frombuffer(b"".join(prefixes), np.uint8).reshape(-1, width)[rows.queue]
+    for name, column in rows._asdict().items():
+        if name != "queue":
+            packed[name] = column
+    return packed.view(np.uint8).reshape(len(packed), row.itemsize)
+
+
+def pack_slowly(prefixes: Sequence[bytes], rows: UnitRows) -> NDArray[np.uint8]:
+    """What :func:`pack` does, one unit at a time."""
+    data = []
+    for row in range(len(rows.queue)):
+        offset = rocksdbqueue.unit_key(b"", 0, int(rows.offset[row]))[-8:]
+        data.append(prefixes[rows.queue[row]] + offset)
+        fields = (rows.position, rows.size, rows.tags, rows.timestamp)
+        data.append(rocksdbqueue.unit_value(*(int(column[row]) for column in fields)))
+    width = len(prefixes[0]) + 8 + rocksdbqueue.UNIT_LENGTH
+    return np.frombuffer(b"".join(data), np.uint8).reshape(-1, width)
+
+
+def pairs(block: NDArray[np.uint8]) -> Iterator[tuple[Any, ...]]:
+    """(key, value) of each row of a block of units, as bytes."""
+    key = block.shape[1] - rocksdbqueue.UNIT_LENGTH
+    return iter_unpack(f"{key}s{rocksdbqueue.UNIT_LENGTH}s", block.reshape(-1))  # type: ignore[arg-type]
+
+
+def unpack(block: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], UnitRows]:
+    """The prefixes of a block's rows, uint8[units, prefix], and their units; ``queue`` is all zeros."""
+    width = block.shape[1] - 8 - rocksdbqueue.UNIT_LENGTH
+    row = np.dtype([("prefix", np.uint8, width), ("offset", ">i8"), *rocksdbqueue.UNIT_FIELDS])
+    given = np.ascontiguousarray(block).reshape(-1).view(row)
+    fields = [(name, np.int32 if name == "size" else np.int64) for name in UnitRows._fields[1:]]
+    columns: list[NDArray[Any]] = [given[name].astype(kind) for name, kind in fields]
+    return given["prefix"], UnitRows(np.zeros(len(given), np.int64), *columns)
+
+
+def values(data: bytes) -> NDArray[Any]:
+    """The values of units one after the other as an array, its fields big-endian."""
+    return np.frombuffer(data, _VALUE)

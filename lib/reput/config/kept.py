@@ -1,0 +1,456 @@
+"""Topics, groups and committed offsets where a broker keeps them in RocksDB: which form, and what it says.
+
+* *Files*: ``topics.json`` and the others; nothing here is about them.
+* *Separate*: a database each, where ``storeType=defaultRocksDB``; from 5.1.4 on. From 5.3.2 on a start
+  imports a JSON file with a higher counter, in 5.3.1 where ``transfer…JsonToRocksdb`` says so.
+* *Single*: one database, where ``useSingleRocksDBForAllConfigs`` asks for it, too; from 5.4 on. A start
+  imports a JSON file with a higher counter, and then a separate database with a higher one.
+* *V2*: where ``configManagerVersion=v2``, whatever storeType says; from 5.3.2 on. It imports nothing.
+
+What was imported is left lying, and is older than the database from then on. Of topics and groups, what is
+imported is put over what is there; of offsets, a JSON file takes the place of all.
+
+Source: ``BrokerController``, ``RocksDBTopicConfigManager``, ``RocksDBSubscriptionGroupManager``,
+``RocksDBConsumerOffsetManager``, ``TopicConfigManagerV2`` (rocketmq-all-5.1.4, 5.2.0, 5.3.0 to 5.3.3; 5.5.0
+by its bytecode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from reput.config.broker_conf import BrokerConf
+from reput.config.fastjson import parse
+from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
+from reput.format import names, rocksdbconfig
+from reput.format.rocksdbconfig import DataVersion, Table
+from reput.rocksdb import DEFAULT, Database, is_database, opened, stamp
+from reput.store.lock import is_broker_running
+
+_T = TypeVar("_T")
+
+_NONE = DataVersion(0)
+_NEXT_STEP = "Bring the whole directory back from a copy, or move it away to go on without it."
+
+
+class Kind(StrEnum):
+    """What is kept."""
+
+    TOPICS = "topics"
+    GROUPS = "groups"
+    OFFSETS = "offsets"
+
+
+class Form(StrEnum):
+    """How; the module's table says when."""
+
+    FILES = "files"
+    SEPARATE = "separate"
+    SINGLE = "single"
+    V2 = "v2"
+
+
+_FILES = {
+    Kind.TOPICS: "topics.json",
+    Kind.GROUPS: "subscriptionGroup.json",
+    Kind.OFFSETS: "consumerOffset.json",
+}
+#: The table of each file.
+TABLES = {
+    Kind.TOPICS: "topicConfigTable",
+    Kind.GROUPS: "subscriptionGroupTable",
+    Kind.OFFSETS: "offsetTable",
+}
+_V2 = {Kind.TOPICS: Table.TOPICS, Kind.GROUPS: Table.GROUPS, Kind.OFFSETS: Table.OFFSETS}
+#: 5.3.1 MessageStoreConfig; gone in 5.3.2, which always imports.
+_SWITCHES = {
+    Kind.TOPICS: "transferMetadataJsonToRocksdb",
+    Kind.GROUPS: "transferMetadataJsonToRocksdb",
+    Kind.OFFSETS: "transferOffsetJsonToRocksdb",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigPlace:
+    """A store's ``config/``, and the form that is in force there.
+
+    Attributes:
+        directory: ``config/``.
+        form: which.
+        imports: the kinds of which a JSON file with a higher counter is imported.
+    """
+
+    directory: Path
+    form: Form = Form.FILES
+    imports: frozenset[Kind] = frozenset()
+
+    def file(self, kind: Kind) -> Path:
+        """The JSON file of a kind; it may be missing."""
+        return self.directory / _FILES[kind]
+
+    def file_kind(self, name: str) -> Kind | None:
+        """What a JSON file's name stands for; None for those that are kept in no other form."""
+        return next((kind for kind, file in _FILES.items() if file == name), None)
+
+    def database(self, kind: Kind, form: Form | None = None) -> Path:
+        """The database of a kind; it may be missing. Of files, the separate one that may have been left."""
+        match form or self.form:
+            case Form.V2:
+                return self.directory / rocksdbconfig.V2
+            case Form.SINGLE:
+                return self.directory / rocksdbconfig.SINGLE
+            case _:
+                return self.directory / rocksdbconfig.SEPARATE[kind]
+
+    def where(self, kind: Kind) -> Path:
+        """What is read of a kind before anything else."""
+        return self.file(kind) if self.form is Form.FILES else self.database(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a broker would start with.
+
+    Attributes:
+        entries: the topics and groups with their JSON objects by name; offsets as ``{queueId: offset}`` by
+            ``TOPIC@GROUP``.
+        path: the database, or the file that was taken instead.
+        version: how new they are; None where the database has none (before 5.3.1).
+        said: what else lies there, and which was taken, with both counters; one a line.
+        pulled: offsets that were pulled, as ``entries``; v2 alone keeps them.
+    """
+
+    entries: Mapping[str, object]
+    path: Path
+    version: DataVersion | None
+    said: tuple[str, ...] = ()
+    pulled: Mapping[str, object] = field(default_factory=dict)
+
+
+def kept(place: ConfigPlace, kind: Kind) -> Kept | None:
+    """What RocksDB has of a kind, and a JSON file that a start would import; None where neither is there.
+
+    Raises:
+        SettingsError: it is torn or broken; ``path`` says which file.
+        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
+    """
+    stamps = tuple(stamp(place.database(kind, form)) for form in (place.form, Form.SEPARATE))
+    return _kept(place, kind, (*stamps, _stamp(place.file(kind))))
+
+
+@lru_cache(maxsize=8)
+def _kept(place: ConfigPlace, kind: Kind, _stamps: object) -> Kept | None:
+    found = _stored(place, kind, place.form)
+    if place.form is Form.V2:
+        return found
+    if kind in place.imports or found is not None:
+        found = _with_file(place, kind, found)
+    if place.form is Form.SINGLE:
+        found = _with_separate(place, kind, found)
+    return found
+
+
+def _stored(place: ConfigPlace, kind: Kind, form: Form) -> Kept | None:
+    """What a database has; None without one."""
+    path = place.database(kind, form)
+    if not is_database(path):
+        return None
+    try:
+        with opened(path, beside=place.directory.parent.parent) as db:
+            if form is Form.V2:
+                return _read_v2(db, kind)
+            if form is Form.SEPARATE:
+                return _read_json(db, kind, DEFAULT, rocksdbconfig.VERSION_FAMILY)
+            family = rocksdbconfig.SINGLE_FAMILIES[kind]
+            return _read_json(db, kind, family, f"{family}{rocksdbconfig.VERSION_SUFFIX}")
+    except StoreError as error:  # torn
+        raise SettingsError(
+            error.problem,
+            path=error.path,
+            offset=error.offset,
+            expected=error.expected,
+            found=error.found,
+            next_step=_NEXT_STEP,
+        ) from error
+
+
+def _read_json(db: Database, kind: Kind, family: str, versions: str) -> Kept:
+    version: DataVersion | None = None
+    if versions in db.families:
+        data = db.get(versions, rocksdbconfig.VERSION_KEY)
+        version = _NONE if not data else _version(_parsed(data, db.path, rocksdbconfig.VERSION_KEY), db.path)
+    entries: dict[str, object] = {}
+    if family in db.families:
+        for keys, values in db.blocks(family):
+            for key, value in zip(keys, values, strict=True):
+                found = _parsed(value, db.path, key)
+                if kind is Kind.OFFSETS:
+                    found = _object(found, db.path, key).get("offsetTable") or {}
+                entries[key.decode("utf-8", "replace")] = found
+    return Kept(entries, db.path, version)
+
+
+def _read_v2(db: Database, kind: Kind) -> Kept:
+    table = _V2[kind]
+    data = db.get(DEFAULT, rocksdbconfig.version_key(table))
+    version = _NONE if data is None else _told(rocksdbconfig.parse_version, data, db.path, b"data_version")
+    if kind is Kind.OFFSETS:
+        pulled = _queues(db, Table.PULL_OFFSETS)
+        return Kept(_queues(db, table), db.path, version, pulled=pulled)
+    entries: dict[str, object] = {}
+    for keys, values in db.blocks(DEFAULT, *rocksdbconfig.table_range(table)):
+        for key, value in zip(keys, values, strict=True):
+            name = _told(rocksdbconfig.parse_name, key, db.path, key)
+            text = _told(rocksdbconfig.parse_json, value, db.path, key)
+            entries[name.decode("utf-8", "replace")] = _parsed(text, db.path, key)
+    return Kept(entries, db.path, version)
+
+
+def _queues(db: Database, table: Table) -> dict[str, object]:
+    found: dict[str, dict[str, int]] = {}
+    for keys, values in db.blocks(DEFAULT, *rocksdbconfig.table_range(table)):
+        for key, value in zip(keys, values, strict=True):
+            of = _told(rocksdbconfig.parse_queue, key, db.path, key)
+            name = f"{of.topic.decode('utf-8', 'replace')}@{of.group.decode('utf-8', 'replace')}"
+            offset = _told(rocksdbconfig.parse_offset, value, db.path, key)
+            found.setdefault(name, {})[str(of.queue_id)] = offset
+    return dict(found)
+
+
+def _with_file(place: ConfigPlace, kind: Kind, found: Kept | None) -> Kept | None:
+    """What a start makes of a JSON file; it looks for the counter in the file itself, never in its .bak."""
+    path = place.file(kind)
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    except OSError as error:
+        raise SettingsError("this file can't be read", path=path, found=error.strerror) from error
+    if not data.strip():
+        return found
+    document = _object(_parsed(data, path, None), path, None)
+    version = _version(document.get("dataVersion") or {}, path)
+    if kind not in place.imports:
+        return found and _saying(found, f"{_name(path)} is stale: this release never reads it")
+    entries = _object(document.get(TABLES[kind]) or {}, path, None)
+    return _newer(found, Kept(entries, path, version), over=kind is not Kind.OFFSETS)
+
+
+def _with_separate(place: ConfigPlace, kind: Kind, found: Kept | None) -> Kept | None:
+    """What a start of the single form makes of a separate database."""
+    other = _stored(place, kind, Form.SEPARATE)
+    return found if other is None else _newer(found, other, over=True)
+
+
+def _newer(found: Kept | None, other: Kept, *, over: bool) -> Kept | None:
+    """What a start makes of something else that lies there: the higher counter wins.
+
+    Args:
+        found: what is there, if anything.
+        other: what may be imported.
+        over: it is put over the rest; else it takes the place of all.
+    """
+    here = None if found is None else found.version
+    newer = (other.version or _NONE).counter > (here or _NONE).counter
+    if found is None:
+        return other if newer else None
+    counters = f"counter {_counter(other.version)}, and {_name(found.path)} has {_counter(here)}"
+    if not newer:
+        return _saying(found, f"{_name(other.path)} is stale: {counters}")
+    entries = {**found.entries, **other.entries} if over else other.entries
+    said = f"{_name(other.path)} is taken, as a start imports it: {counters}"
+    return Kept(entries, other.path, other.version, (*found.said, said))
+
+
+def _saying(found: Kept, line: str) -> Kept:
+    return Kept(found.entries, found.path, found.version, (*found.said, line), found.pulled)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Which form is in force.
+
+    Attributes:
+        form, imports: as in :class:`ConfigPlace`.
+        said: why, where it isn't files alone; one a line.
+    """
+
+    form: Form
+    imports: frozenset[Kind]
+    said: tuple[str, ...] = ()
+
+
+def decide(root: Path, conf: BrokerConf) -> Decided:
+    """Which form a start with this broker.conf reads; without one, the newest of those that are there.
+
+    It never raises for what lies in the store: who reads it will.
+
+    Args:
+        root: the store.
+        conf: with a path where broker.conf was given.
+    """
+    config = root / names.CONFIG
+    there = [form for form in (Form.V2, Form.SINGLE, Form.SEPARATE) if _is_there(config, form)]
+    given = conf.path is not None
+    form, why = _by_settings(conf) if given else (_newest(config, there), "the newest of what is there")
+    imports = _imports(conf) if form in (Form.SEPARATE, Form.SINGLE) else frozenset()
+    if form is Form.FILES and not there:
+        return Decided(form, imports)
+    place = ConfigPlace(config, form, imports)
+    said = [f"topics, groups and offsets: {form} in config/, {why}"]
+    if form is Form.FILES:
+        said[0] = f"topics, groups and offsets: the JSON files in config/, {why}"
+    elif form not in there:
+        said.append(f"{_name(place.database(Kind.TOPICS))} isn't there")
+    for kind in Kind:
+        said += _said(place, kind)
+    said += _others(config, form, there, given=given)
+    if form is not Form.FILES and is_broker_running(root):
+        said.append("a broker has them open: what it hasn't flushed yet is missing")
+    return Decided(form, imports, tuple(dict.fromkeys(said)))
+
+
+def _by_settings(conf: BrokerConf) -> tuple[Form, str]:
+    if conf.text("configManagerVersion") == "v2":
+        return Form.V2, "configManagerVersion=v2"
+    # 5.1.4 knows storeType for these alone, and 5.1.3 not at all.
+    entry = conf.entries.get("storeType") if conf.rules.settings_in_rocksdb else None
+    if entry is None or entry.value.strip().lower() != "defaultrocksdb":
+        return Form.FILES, "as storeType says"
+    if conf.switch("useSingleRocksDBForAllConfigs", False):
+        return Form.SINGLE, "storeType=defaultRocksDB and useSingleRocksDBForAllConfigs=true"
+    return Form.SEPARATE, "storeType=defaultRocksDB"
+
+
+def _imports(conf: BrokerConf) -> frozenset[Kind]:
+    if conf.rules.imports_json_settings:
+        return frozenset(Kind)
+    return frozenset(kind for kind in Kind if conf.switch(_SWITCHES[kind], False))
+
+
+def _newest(config: Path, there: list[Form]) -> Form:
+    """The form that was changed last; a database comes before a file of the same age."""
+    if not there:
+        return Form.FILES
+    times = {form: _changed(config, form) for form in there}
+    files = max((_file_changed(config / name) for name in _FILES.values()), default=0)
+    newest = max(there, key=lambda form: times[form])
+    return Form.FILES if files > times[newest] else newest
+
+
+def _others(config: Path, form: Form, there: list[Form], *, given: bool) -> Iterator[str]:
+    """What speaks against the form that broker.conf asks for: another one that was changed later."""
+    if not given:
+        return
+    files = max(_file_changed(config / name) for name in _FILES.values())
+    used = files if form is Form.FILES else _changed(config, form)
+    for other in there:
+        if other is form or (changed := _changed(config, other)) <= used:
+            continue
+        path = ConfigPlace(config, other).database(Kind.TOPICS)
+        yield f"BUT {_name(path)} was changed later: at {changed} ms, and what is read at {used} ms"
+
+
+def _said(place: ConfigPlace, kind: Kind) -> tuple[str, ...]:
+    try:
+        found = None if place.form is Form.FILES else kept(place, kind)
+    except ReputError as error:
+        return (f"not looked at: {error}",) if isinstance(error, UnsupportedError) else ()
+    return () if found is None else found.said
+
+
+def _is_there(config: Path, form: Form) -> bool:
+    return any(is_database(ConfigPlace(config, form).database(kind)) for kind in Kind)
+
+
+def _changed(config: Path, form: Form) -> int:
+    """When a form was changed last, ms since 1970; by its versions, else by its files' times."""
+    place, times = ConfigPlace(config, form), [0]
+    for kind in Kind:
+        path = place.database(kind)
+        try:
+            found = _stored(place, kind, form)
+            version = None if found is None else found.version
+        except ReputError:
+            version = None
+        if version is not None and version.timestamp > 0:
+            times.append(version.timestamp)
+        elif is_database(path):
+            times.append(max((file[3] // 1_000_000 for file in stamp(path)), default=0))  # type: ignore[index]
+    return max(times)
+
+
+def _file_changed(path: Path) -> int:
+    """When a JSON file was changed last; by its version, else by its time."""
+    try:
+        document = parse(path.read_bytes())
+        changed = path.stat().st_mtime_ns // 1_000_000
+        version = _version(_object(document, path, None).get("dataVersion") or {}, path)
+    except (OSError, ValueError, RecursionError, SettingsError):
+        return 0
+    return version.timestamp or changed
+
+
+def _told(read: Callable[[bytes], _T], data: bytes, path: Path, key: bytes) -> _T:
+    try:
+        return read(data)
+    except ValueError as error:
+        raise _broken(path, key, "an entry as a broker writes it", str(error)) from error
+
+
+def _parsed(data: bytes, path: Path, key: bytes | None) -> object:
+    try:
+        return parse(data)
+    except (ValueError, RecursionError) as error:
+        raise _broken(path, key, "JSON", str(error)) from error
+
+
+def _object(value: object, path: Path, key: bytes | None) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise _broken(path, key, "an object", type(value).__name__)
+    return value
+
+
+def _version(value: object, path: Path) -> DataVersion:
+    found = _object(value, path, rocksdbconfig.VERSION_KEY)
+    numbers = [found.get(name, 0) for name in ("counter", "timestamp", "stateVersion")]
+    whole = [number for number in numbers if isinstance(number, int) and not isinstance(number, bool)]
+    if len(whole) != len(numbers):
+        raise _broken(path, rocksdbconfig.VERSION_KEY, "whole numbers for a version", repr(numbers)[:80])
+    return DataVersion(*whole)
+
+
+def _broken(path: Path, key: bytes | None, expected: str, found: str) -> SettingsError:
+    if key is None:
+        return SettingsError(
+            "this file of settings is broken", path=path, expected=expected, found=found, next_step=_NEXT_STEP
+        )
+    shown = key[:80].decode("utf-8", "replace") if key.isascii() else key[:80].hex(" ")
+    return SettingsError(
+        f"an entry of this RocksDB of settings is broken, {shown!r}",
+        path=path,
+        expected=expected,
+        found=found,
+        next_step=_NEXT_STEP,
+    )
+
+
+def _counter(version: DataVersion | None) -> str:
+    return "none" if version is None else str(version.counter)
+
+
+def _name(path: Path) -> str:
+    return f"{names.CONFIG}/{path.name}"
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_mtime_ns, facts.st_size, facts.st_ino

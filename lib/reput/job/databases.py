@@ -1,0 +1,213 @@
+"""What of a rebuild goes into RocksDB: what is refused, what is carried over, and the making of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.errors import OutputError, StoreError, UnsupportedError
+from reput.format import names, rocksdbindex, rocksdbqueue
+from reput.format.rocksdbqueue import QueueEnd
+from reput.rocksdb import Database, is_database, opened, traces
+from reput.rocksdb.installed import installed
+from reput.store.last_file import LastFile, last_batch_file, last_file
+from reput.store.listing import queues_in
+
+if TYPE_CHECKING:
+    from reput.config.settings import StoreSettings
+    from reput.job.options import RebuildOptions
+    from reput.job.plan import Plan
+    from reput.output.writer import BatchWriter
+    from reput.replay.selection import Selection
+    from reput.replay.target import Target
+    from reput.spark.runner import SparkRunner
+
+#: Keys in the column families of timers and half messages that are no message's (``MessageRocksDBStorage``).
+_DELIVERY_MARKS = (rocksdbindex.LAST_POSITION, b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint")
+
+
+def check(options: RebuildOptions, settings: StoreSettings, selection: Selection) -> None:
+    """Refuse what can't be done with what is in RocksDB.
+
+    Raises:
+        UnsupportedError: it can't; or rocksdict is missing.
+        StoreError: a database that would be replaced can't be looked into.
+    """
+    rocksdb = settings.rocksdb
+    index = rocksdb.index and options.index and selection.is_all
+    if rocksdb.queues is None and not index:
+        return
+    if not selection.is_all:
+        if rocksdb.files:
+            return  # the chosen queues' files are made, and the database stays as it is
+        raise UnsupportedError(
+            "chosen queues can't be put into a database, which has the queues of the whole store",
+            path=settings.root / str(rocksdb.queues),
+            expected="a rebuild of all queues",
+            found=f"--queue {options.queues[0]}",
+            next_step="Leave --queue out. For files of these queues, set storeType=default in a copy of "
+            "broker.conf, and rebuild with --out",
+        )
+    if settings.remote is not None:
+        raise UnsupportedError(
+            "a store with queues or index in RocksDB can't be restored from elsewhere",
+            found=settings.place,
+            next_step="Copy its commitlog/ and config/ here, and rebuild in place",
+        )
+    installed(settings.root)
+    if options.out is None and index:
+        _check_delivery(settings)
+
+
+def _check_delivery(settings: StoreSettings) -> None:
+    """Refuse to replace what the log can't give back: timers and half messages that a broker has noted."""
+    directory = settings.root / names.ROCKSDB_STORE
+    try:
+        family = with_delivery_state(directory)
+    except StoreError as error:
+        raise StoreError(
+            f"it can't be told whether timers or half messages are in this database: {error.problem}",
+            path=error.path or directory,
+            offset=error.offset,
+            expected=error.expected,
+            found=error.found,
+            next_step="Rebuild with --no-index, which leaves it as it is; or if none are awaited, move "
+            f"{directory} away, and run the same command again",
+        ) from error
+    if family is not None:
+        raise UnsupportedError(
+            "this database also says which messages are still to be delivered, which the log doesn't",
+            path=directory,
+            expected=f"no entry in column family {family}",
+            found=f"{family} has entries"
+            if with_delivery_state(directory, marks=False) is not None
+            else f"{family} has marks alone, of how far the broker has come",
+            next_step="Rebuild with --no-index, which leaves it as it is, or with --out",
+        )
+
+
+def with_delivery_state(directory: Path, *, marks: bool = True) -> str | None:
+    """The column family of ``rocksdbstore/`` that says what is still to be delivered; None if none does.
+
+    Args:
+        directory: the database.
+        marks: count how far the broker has come, too, which stays when all was delivered.
+
+    Raises:
+        StoreError: it can't be looked into.
+    """
+    if not traces(directory):
+        return None
+    with opened(directory) as database:
+        for family in (rocksdbindex.TIMER, rocksdbindex.TRANS):
+            if family not in database.families:
+                continue
+            keys, _ = next(database.blocks(family, most=len(_DELIVERY_MARKS) + 1), ((), ()))
+            if any(marks or key not in _DELIVERY_MARKS for key in keys):
+                return family
+    return None
+
+
+def check_continues(plan: Plan) -> None:
+    """Refuse to add to a database that was made.
+
+    Raises:
+        OutputError: the log has more than it.
+    """
+    from reput.output.rocksdb.databases import are_made, directories
+
+    target = plan.target(flush_in_tasks=False)
+    if target.in_rocksdb and are_made(target):
+        raise OutputError(
+            "the log has gone on since this database was made, and a database isn't added to",
+            path=directories(target)[0],
+            expected=f"a log that ends at {plan.journal.state.cursor}",
+            found=f"one that ends at {plan.end}",
+            next_step=f"Remove {plan.root} and run again",
+        )
+
+
+def carried(plan: Plan, announce: Callable[[str], None]) -> dict[tuple[bytes, int], QueueEnd]:
+    """The last message of each queue in the store's database whose messages have all expired from the log.
+
+    A broker goes on there, so that consumers' offsets stay valid. Only of a store that is rebuilt in place.
+
+    Args:
+        announce: is told where the database can't be read; then such queues begin at 0.
+    """
+    directory = plan.settings.root / str(plan.settings.rocksdb.queues)
+    if not plan.in_place:
+        return {}
+    if not is_database(directory):
+        return _last_units(plan)
+    try:
+        with opened(directory) as database:
+            return expired_ends(database, plan)
+    except StoreError as error:
+        announce(f"queues without a message in the log begin at 0 again, since {error}")
+    return {}
+
+
+def expired_ends(database: Database, plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
+    """The last message of each queue of a database that points before the log.
+
+    Raises:
+        StoreError: it can't be read.
+    """
+    found: dict[tuple[bytes, int], QueueEnd] = {}
+    for keys, values in database.blocks(rocksdbqueue.OFFSETS):
+        for key, value in zip(keys, values, strict=True):
+            parsed, end = rocksdbqueue.parse_offset_key(key), rocksdbqueue.parse_offset(value)
+            if parsed is None or end is None or parsed.which != rocksdbqueue.MAX:
+                continue
+            if end.position < plan.log.start and plan.selection.wants_topic(parsed.topic):
+                found[parsed.topic, parsed.queue_id] = end
+    return found
+
+
+def _last_units(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
+    """The same of a store whose queues are in files."""
+    root, recovery = plan.settings.root, plan.settings.recovery
+    found: dict[tuple[bytes, int], QueueEnd] = {}
+    for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
+        for topic, queue_id, path in queues_in(root / kind):
+            if (topic, queue_id) in plan.journal.state.queues:
+                continue
+            last = (
+                last_file(Path(path), plan.settings.consume_queue_file_size)
+                if kind == names.CONSUME_QUEUE
+                else last_batch_file(Path(path), recovery.batch_queue_file_size)
+            )
+            text = topic.encode("utf-8", "surrogateescape")
+            if isinstance(last, LastFile) and last.last_position < plan.log.start:
+                found[text, queue_id] = QueueEnd(last.last_position, last.next_offset - 1)
+    return found
+
+
+def make(
+    plan: Plan, target: Target, runner: SparkRunner, writer: BatchWriter, announce: Callable[[str], None]
+) -> None:
+    """Make the databases of what the tasks have put aside.
+
+    Raises:
+        ReputError: one could not be made; the same command makes it anew.
+    """
+    from reput.output.batch_tasks import BatchTasks, StateFloors
+    from reput.output.rocksdb import databases
+
+    if not target.in_rocksdb:
+        return
+    writer.stages.begin()
+    tasks = BatchTasks(runner, target, StateFloors({}))
+    databases.make(
+        target, plan.journal, tasks, runner.slots, lambda: carried(plan, announce), writer.stages.end
+    )
+    writer.finish()
+
+
+def are_made(plan: Plan) -> bool:
+    """Whether what goes into RocksDB is there; it isn't before all of the log was read."""
+    from reput.output.rocksdb.databases import are_made
+
+    return are_made(plan.target(flush_in_tasks=False))

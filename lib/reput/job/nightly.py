@@ -1,0 +1,142 @@
+"""A verification that goes on from what was proven before, with its row in the history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from reput.errors import ReputError
+from reput.job.history import MOST_FINDINGS, Row
+from reput.job.many import Outcome
+from reput.remote import with_urls
+from reput.verify.plan import VerifyOptions
+from reput.verify.proofs import Proofs, Remembering
+from reput.verify.report import OTHER_SETTINGS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.statistics.count import Listener
+    from reput.verify.report import Report
+
+REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What a verification goes on from.
+
+    Attributes:
+        before: what was proven; None for the first one.
+        everything: nothing: all is verified again, and what was told of changed segments is forgotten.
+        digests: what the bytes say; those of all files are read.
+    """
+
+    before: Proofs | None = None
+    everything: bool = False
+    digests: bool = False
+
+
+@dataclass(slots=True)
+class Verified:
+    """What came of it.
+
+    Attributes:
+        report: the verification's.
+        lag: messages that consumer groups still have to read; None where that can't be told.
+        proofs: for the next run.
+    """
+
+    report: Report
+    lag: int | None
+    proofs: Proofs
+
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing is wrong, 1 with findings."""
+        return self.report.exit_code
+
+    def to_dict(self) -> dict[str, object]:
+        """The report, and the lag."""
+        return {**self.report.to_dict(), "lag": self.lag}
+
+
+def verify_again(
+    options: VerifyOptions,
+    again: Again,
+    start_spark: Callable[[], SparkSession],
+    listener: Listener = lambda _bytes, _messages, _total: None,
+) -> Verified:
+    """Verify what isn't proven yet, and look at consumers' lag.
+
+    Raises:
+        ReputError: refused or failed.
+    """
+    from reput.verify.run import verify
+
+    proven = Remembering(again.before, read_all=again.digests, anew=again.everything)
+    report = verify(options, start_spark, listener, proven)
+    # By settings that aren't the files', nothing is compared, and nothing of what is known goes.
+    left = proven.after if report.remembered is not None else again.before or Proofs()
+    return Verified(report, _lag(options), left)
+
+
+def _lag(options: VerifyOptions) -> int | None:
+    """Messages that consumer groups still have to read; None without committed offsets, or a queue."""
+    from reput.config.settings import StoreSettings
+    from reput.lag.report import lag
+
+    try:
+        settings = StoreSettings.load(
+            options.store, options.broker_conf, options.rocketmq_version, dledger=True
+        )
+        return sum(row.lag for row in lag(settings).rows)
+    except ReputError:
+        return None
+
+
+def row_of(outcome: Outcome, facts: dict[str, Any], last: Row | None) -> Row:
+    """The history's row of a store.
+
+    Args:
+        facts: :meth:`Outcome.to_dict` of it.
+        last: its last row that wasn't refused.
+    """
+    job = outcome.job
+    row: Row = {
+        "time": datetime.now(UTC),
+        "cluster": job.cluster,
+        "broker": job.broker,
+        "place": str(job.place),
+        "exit_code": outcome.exit_code,
+        "next_steps": [with_urls(step) for step in facts["next_steps"]],
+        "seconds": outcome.seconds,
+    }
+    if isinstance(outcome.result, ReputError):
+        return {**row, "verdict": REFUSED, "summary": with_urls(str(outcome.result))}
+    remembered = facts.get("remembered") or {}
+    findings = facts["findings"]
+    shown = ("kind", "area", "said", "path", "topic", "queue_id", "count", "first_seen")
+    compared = all(one["kind"] != OTHER_SETTINGS for one in findings)
+    is_growth = compared and last is not None and last["log_end"] is not None
+    return {
+        **row,
+        "verdict": facts["verdict"],
+        "summary": with_urls(facts["summary"]),
+        "findings": len(findings),
+        "finding_list": [
+            {key: with_urls(one[key]) if key in ("said", "path") else one.get(key) for key in shown}
+            for one in findings[:MOST_FINDINGS]
+        ],
+        "messages": facts["messages"] if compared else None,
+        "log_start": facts["start"] if compared else None,
+        "log_end": facts["end"] if compared else None,
+        "growth": facts["end"] - last["log_end"] if last is not None and is_growth else None,
+        "lag": facts.get("lag"),
+        "segments": remembered.get("segments"),
+        "segments_skipped": remembered.get("segments_skipped"),
+        "bytes_read": remembered.get("bytes_read"),
+        "bytes_skipped": remembered.get("bytes_skipped"),
+    }

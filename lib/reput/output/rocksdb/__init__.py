@@ -1,0 +1,1 @@
+"""Queues and index in RocksDB: from runs of units to a database."""

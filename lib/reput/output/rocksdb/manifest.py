@@ -1,0 +1,121 @@
+"""Which runs of units are those of committed batches: one file for each batch, written before its commit.
+
+What names a batch that the journal doesn't have, and runs that no such file names, was left by a crash or by
+a task that failed, and is removed when a run of reput begins.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.build.placement import Breaks
+from reput.errors import OutputError
+from reput.replay.target import Target
+from reput.store import files
+from reput.store.listing import names_in
+
+if TYPE_CHECKING:
+    from reput.output.batch_scan import BatchScan
+
+_SUFFIX = ".batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the committed batches have for a database.
+
+    Attributes:
+        runs: paths of runs of units, in log order.
+        keys: paths of runs of index keys.
+        breaks: where the log isn't whole.
+    """
+
+    runs: list[str]
+    keys: list[str]
+    breaks: Breaks
+
+
+def keep_runs(target: Target, start: int, scan: BatchScan, breaks: Breaks) -> None:
+    """Name the runs of a batch that is about to be committed, and where the log isn't whole; on disk then.
+
+    Args:
+        start: physical offset at which the batch begins.
+
+    Raises:
+        OutputError: it can't be written.
+    """
+    found = {
+        "runs": [Path(run).name for result in scan.accepted for run in result.runs],
+        "keys": [Path(run).name for result in scan.accepted for run in result.key_runs],
+        "breaks": breaks.places,
+        "unproven": breaks.unproven,
+        "parts": [(result.part.path, result.part.base, result.part.segment_size) for result in scan.accepted],
+    }
+    files.make_dirs(target.runs, target.owner)
+    files.fsync_dir(target.runs)
+    files.write_atomically(target.runs / f"{start:020d}{_SUFFIX}", json.dumps(found).encode())
+
+
+def committed(target: Target, cursor: int) -> Committed:
+    """The runs of all batches before ``cursor``.
+
+    Raises:
+        OutputError: a file can't be read.
+    """
+    runs: list[str] = []
+    keys: list[str] = []
+    places: set[int] = set()
+    unproven: set[tuple[int, int]] = set()
+    for path in _batches(target, cursor):
+        found = _read(path)
+        runs += [str(target.runs / name) for name in found["runs"]]
+        keys += [str(target.runs / name) for name in found["keys"]]
+        places.update(found["breaks"])
+        unproven.update((start, end) for start, end in found["unproven"])
+    return Committed(runs, keys, Breaks(sorted(places), sorted(unproven)))
+
+
+def segment_of(target: Target, cursor: int, position: int) -> str:
+    """The path of the segment that holds a physical offset, as a task that scanned it had it."""
+    for path in _batches(target, cursor):
+        for segment, base, size in _read(path)["parts"]:
+            if base <= position < base + size:
+                return str(segment)
+    return ""
+
+
+def tidy_runs(target: Target, cursor: int) -> None:
+    """Make the directory of runs, and remove from it what no committed batch names.
+
+    Raises:
+        OutputError: it can't be done.
+    """
+    files.make_dirs(target.runs, target.owner)
+    found = committed(target, cursor)
+    known = {Path(run).name for run in (*found.runs, *found.keys)}
+    known.update(path.name for path in _batches(target, cursor))
+    for name in names_in(target.runs):
+        if name not in known:
+            files.remove_tree(target.runs / name)
+
+
+def _batches(target: Target, cursor: int) -> list[Path]:
+    names = sorted(name for name in names_in(target.runs) if name.endswith(_SUFFIX))
+    return [target.runs / name for name in names if int(name.removesuffix(_SUFFIX)) < cursor]
+
+
+def _read(path: Path) -> dict[str, list]:  # type: ignore[type-arg]
+    with files.reporting("the list of a batch's units can't be read back", path):
+        data = path.read_bytes()
+    try:
+        return dict(json.loads(data))
+    except ValueError as error:
+        raise OutputError(
+            "the list of a batch's units is not what was written",
+            path=path,
+            found=str(error),
+            next_step="Remove the output and run the same command again",
+        ) from error

@@ -1,0 +1,233 @@
+"""The page of a fleet: a row for each store, what was found, and how it was before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from reput.remote import with_urls
+from reput.report import units
+from reput.report.facts import ATTENTION, BROKEN, SOUND
+from reput.report.page import ROWS, Tile, filled
+from reput.report.target import write_page
+from reput.words import counted
+
+#: A store's facts of one run: a row of the history (:mod:`reput.job.history`).
+Row = Mapping[str, Any]
+
+_LEVELS = {"sound": SOUND, "nothing-found": ATTENTION}
+_ORDER = (SOUND, ATTENTION, BROKEN)
+_WIDE, _HIGH, _LEAST, _SLOT = 1000.0, 100.0, 6.0, 60
+_RUNS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A run in a store's trend; geometry as in :mod:`reput.report.charts`."""
+
+    kind: str
+    x: float
+    width: float
+    height: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRow:
+    """A store on the page.
+
+    Attributes:
+        row: its facts.
+        name: cluster and broker, where they are known.
+        level: of its verdict.
+        numbers: (label, value, as it is shown) of each column of numbers.
+        bars: its runs.
+        trend: these in words.
+    """
+
+    row: Row
+    name: str
+    level: str
+    numbers: list[tuple[str, float | None, str]]
+    bars: list[Bar]
+    trend: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run on the page: time in ms, and as :class:`StoreRow`."""
+
+    time: int
+    level: str
+    numbers: list[tuple[str, float | None, str]]
+
+
+def write(path: Path, rows: Sequence[Row], earlier: Sequence[Row], zone: units.Zone) -> None:
+    """Write the page of a run.
+
+    Args:
+        rows: of the run, one a store.
+        earlier: of runs before, in the order of time.
+
+    Raises:
+        OutputError: it can't be written.
+    """
+    write_page(path, with_urls(render(rows, earlier, zone).decode()).encode())
+
+
+def render(rows: Sequence[Row], earlier: Sequence[Row], zone: units.Zone | None = None) -> bytes:
+    """The page, as UTF-8; arguments as for :func:`write`."""
+    with units.in_zone(units.Zone() if zone is None else zone):
+        return _rendered(rows, earlier)
+
+
+def _rendered(rows: Sequence[Row], earlier: Sequence[Row]) -> bytes:
+    ordered = sorted(rows, key=lambda row: (-int(row["exit_code"]), -(row.get("findings") or 0)))
+    stores = [_store(row, [one for one in earlier if one["place"] == row["place"]]) for row in ordered]
+    findings = [
+        (row["place"], one, _ms(one["first_seen"]))
+        for row in ordered
+        for one in row.get("finding_list") or []
+    ]
+    level = max((_level(row) for row in rows), key=_ORDER.index, default=SOUND)
+    runs: dict[str, list[Row]] = {}
+    for row in (*earlier, *rows):
+        if row.get("run"):
+            runs.setdefault(row["run"], []).append(row)
+    return filled(
+        "fleet.html.j2",
+        level=level,
+        headline=_headline(rows),
+        sentences=_sentences(rows),
+        made_at=max((_ms(row["time"]) or 0 for row in rows), default=0),
+        run=next((row["run"] for row in rows if row.get("run")), None),
+        tiles=_tiles(rows),
+        stores=stores,
+        findings=findings[:ROWS],
+        all_findings=sum(row.get("findings") or 0 for row in rows),
+        runs=[_run(found) for found in list(runs.values())[::-1][:_RUNS]],
+    )
+
+
+def _level(row: Row) -> str:
+    return _LEVELS.get(row["verdict"], BROKEN)
+
+
+def _headline(rows: Sequence[Row]) -> str:
+    refused = sum(row["exit_code"] > 1 for row in rows)
+    broken = sum(row["exit_code"] == 1 for row in rows)
+    all_ = counted(len(rows), "store")
+    if not refused and not broken:
+        return f"{all_}: nothing is wrong."
+    said = [f"{broken:,} with findings"] if broken else []
+    said += [f"{refused:,} not verified"] if refused else []
+    return f"{all_}: {', '.join(said)}."
+
+
+def _sentences(rows: Sequence[Row]) -> list[str]:
+    skipped = sum(row.get("bytes_skipped") or 0 for row in rows)
+    if not skipped:
+        return []
+    said = (
+        f"{units.size(skipped)} of sealed segments weren't read again, since they are as they were when they "
+        "were verified: by size, inode and times of files on hosts, by the ETag in object stores. "
+        "Run with --digest to have all bytes read and compared."
+    )
+    return [said]
+
+
+def _tiles(rows: Sequence[Row]) -> list[Tile]:
+    def total(key: str) -> int:
+        return sum(row.get(key) or 0 for row in rows)
+
+    log = sum((row.get("log_end") or 0) - (row.get("log_start") or 0) for row in rows)
+    tiles = [Tile("Commit logs", units.size(log), f"{total('messages'):,} messages")]
+    broken = sum(bool(row.get("findings")) for row in rows)
+    where = f"in {broken:,} of {counted(len(rows), 'store')}"
+    tiles.append(Tile("Findings", units.number(total("findings")), where))
+    if any(row.get("growth") is not None for row in rows):
+        tiles.append(Tile("Growth", units.size(max(total("growth"), 0)), "since the last run"))
+    if any(row.get("lag") is not None for row in rows):
+        tiles.append(Tile("Lag", units.number(total("lag")), "messages to be read"))
+    if any(row.get("bytes_read") is not None for row in rows):
+        skipped = units.size(total("bytes_skipped"))
+        tiles.append(Tile("Read", units.size(total("bytes_read")), f"{skipped} left out"))
+    return tiles
+
+
+def _store(row: Row, earlier: Sequence[Row]) -> StoreRow:
+    log = None if row.get("log_end") is None else row["log_end"] - row["log_start"]
+    name = ", ".join(filter(None, (row.get("broker"), row.get("cluster"))))
+    numbers = [
+        _number("Findings", row.get("findings")),
+        _number("Lag", row.get("lag")),
+        _size("Growth", row.get("growth")),
+        _size("Log", log),
+        _size("Read", row.get("bytes_read")),
+        ("Took", row["seconds"], f"{row['seconds']:.1f} s"),
+    ]
+    runs = [*earlier, row][-_SLOT:]
+    return StoreRow(row, name, _level(row), numbers, _bars(runs) if earlier else [], _trend(runs))
+
+
+def _bars(runs: Sequence[Row]) -> list[Bar]:
+    most = max((row.get("growth") or 0 for row in runs), default=0)
+    width = _WIDE / len(runs)
+    return [
+        Bar(
+            _level(row),
+            number * width,
+            width * 0.8,
+            max(_HIGH * max(row.get("growth") or 0, 0) / most if most else 0.0, _LEAST),
+            f"{units.moment(_ms(row['time']) or 0)}: {_said(row)}",
+        )
+        for number, row in enumerate(runs)
+    ]
+
+
+def _said(row: Row) -> str:
+    if row["exit_code"] > 1:
+        return "not verified"
+    growth = "" if row.get("growth") is None else f", growth {units.size(max(row['growth'], 0))}"
+    lag = "" if row.get("lag") is None else f", lag {row['lag']:,}"
+    return f"{counted(row.get('findings') or 0, 'finding')}{growth}{lag}"
+
+
+def _trend(runs: Sequence[Row]) -> str:
+    odd = sum(row["exit_code"] > 0 for row in runs)
+    return f"{counted(len(runs), 'run')}, {odd:,} of them with findings or not verified"
+
+
+def _run(rows: Sequence[Row]) -> RunRow:
+    def total(key: str) -> int | None:
+        known = [row[key] for row in rows if row.get(key) is not None]
+        return sum(known) if known else None
+
+    level = max((_level(row) for row in rows), key=_ORDER.index)
+    numbers = [
+        _number("Stores", len(rows)),
+        _number("Findings", total("findings")),
+        _number("Lag", total("lag")),
+        _size("Growth", total("growth")),
+        _size("Read", total("bytes_read")),
+    ]
+    return RunRow(min(_ms(row["time"]) or 0 for row in rows), level, numbers)
+
+
+def _number(label: str, value: int | None) -> tuple[str, float | None, str]:
+    return label, value, "" if value is None else units.number(value)
+
+
+def _size(label: str, value: int | None) -> tuple[str, float | None, str]:
+    if value is None:
+        return label, None, ""
+    return label, value, f"-{units.size(-value)}" if value < 0 else units.size(value)
+
+
+def _ms(moment: datetime | str | None) -> int | None:
+    """Ms since 1970."""
+    found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return None if found is None else int(found.timestamp() * 1000)

@@ -1,0 +1,51 @@
+"""The log of a Delta table in a directory, made durable: the package deltalake flushes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from reput.store import files
+
+_LOG, _LAST_CHECKPOINT = "_delta_log", "_last_checkpoint"
+_ENTRY = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\..+)?\.parquet)")
+
+
+def flush_log(table: Path, since: int | None = None) -> int | None:
+    """Flush the entries and checkpoints of a table's log; on return they are on disk.
+
+    A commit, a merge or another process's run between two looks makes more than one entry, and a checkpoint
+    may be of an older version than the newest.
+
+    Args:
+        since: what this has returned in this process before; None for the first time: then what lies behind
+            the last checkpoint is flushed, for a process that was killed may have left it.
+
+    Returns:
+        The newest version that was flushed; ``since`` if nothing is newer.
+
+    Raises:
+        OutputError: something can't be flushed.
+    """
+    log = table / _LOG
+    with files.reporting("the table's log can't be read", log):
+        found = [(int(match[1]), one) for one in log.iterdir() if (match := _ENTRY.fullmatch(one.name))]
+    last = _last_checkpoint(log)
+    after = since if since is not None else -1 if last is None else last - 1
+    for version, path in found:
+        if version > after or (version == last and path.suffix != ".json"):
+            files.fsync_path(path)
+    if last is not None:
+        files.fsync_path(log / _LAST_CHECKPOINT)
+    files.fsync_dir(log)
+    files.fsync_dir(table)
+    return max((version for version, _ in found if version > after), default=since)
+
+
+def _last_checkpoint(log: Path) -> int | None:
+    """The version of the checkpoint that readers begin with; None without one."""
+    try:
+        return int(json.loads((log / _LAST_CHECKPOINT).read_text(encoding="utf-8"))["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,802 @@
+"""What a verification has proven of sealed segments, so that the next one reads only what is new.
+
+A segment is sealed when another one follows it: no broker writes to it any more. Of a sealed segment is kept
+what binds the result to the bytes that it was proven from:
+
+* of the segment, the digest of each part, or where it lies elsewhere its pin (the ETag);
+* of each queue, which units are its messages', and their sum (:mod:`reput.verify.sums`) as they were
+  compared;
+* of each index file, how many entries point into the segment, and their sum.
+
+The next run believes a file whose size, inode and times of change are as they were; of any other it reads the
+bytes again. What then isn't as it was proven, is verified again, with the segments that it belongs to. Kept
+is only what a broker writes in normal operation, and units that differ: a segment with any other finding is
+verified each time.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import time
+import zlib
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import reput
+from reput.config.settings import RocksDBSettings
+from reput.errors import SettingsError
+from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL
+from reput.log.segments import Segment
+from reput.remote import remote_store, with_urls
+from reput.replay.runner import Runner
+from reput.scan.rules import Part
+from reput.store.listing import entries_in
+from reput.verify.entries import Entries
+from reput.verify.index_file import BLOCK, IndexInfo
+from reput.verify.plan import Plan, queues_on_disk
+from reput.verify.queue_reader import QueueReader
+from reput.verify.report import LOG, Difference, Remembered, finding_key
+from reput.verify.sums import MODULUS, Sum, added, mixed_entries, unit_sum
+from reput.verify.tasks import PartChecked, in_waves, of_each, sha256_of
+from reput.verify.units import Unit, UnitRange
+
+_Queue = tuple[str, int]
+#: What tells a file from what it was; None where that can't be told.
+Identity = tuple[int | str, ...] | None
+#: The least and the greatest position in each block of an index file, int64[blocks].
+Blocks = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+FORMAT = 1
+#: The kinds of findings about what was proven before.
+CHANGED, GONE = "sealed-segment-changed", "sealed-segments-gone"
+#: A file that was changed less than this ago may change again without its times telling: a page that a broker
+#: has mapped gets another time when it is written to after it was written back, which the kernel does after
+#: 30 seconds and, as RocketMQ's os.sh sets it (vm.dirty_writeback_centisecs), after an hour.
+RACY_NS = 2 * 3600 * 1_000_000_000
+_QUEUES_AT_ONCE, _BLOCKS_AT_ONCE = 16, 256
+
+
+@dataclass(slots=True)
+class QueueProof:
+    """A queue's messages of one segment.
+
+    Attributes:
+        first, next: queueOffsets of its first, and after its last.
+        end: physical offset after the last.
+        sum: of its units, as they were compared.
+        ranges: units that differ.
+    """
+
+    first: int
+    next: int
+    end: int
+    sum: int
+    ranges: list[UnitRange] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SegmentProof:
+    """What was proven of a sealed segment.
+
+    Attributes:
+        base, length: as :class:`reput.log.segments.Segment`.
+        identity: of its file.
+        sha256: (end, digest) of each part in order, physical offsets; empty where it lies elsewhere.
+        messages, message_bytes: whole records.
+        last_timestamp: storeTimestamp of its last message, ms; 0 without one.
+        last_unit: physical offset and storeTimestamp of the last message with a unit; -1, 0 without one.
+        without_unit: (topic, messages, physical offset of the first) where a topic got no units.
+        queues: its consume queues.
+        index: by the name of an index file, how many of its entries point here, and their sum.
+    """
+
+    base: int
+    length: int
+    identity: Identity
+    sha256: list[tuple[int, str]]
+    messages: int
+    message_bytes: int
+    last_timestamp: int
+    last_unit: tuple[int, int]
+    without_unit: list[tuple[bytes, int, int]]
+    queues: dict[_Queue, QueueProof]
+    index: dict[str, Sum]
+
+    @property
+    def end(self) -> int:
+        """Physical offset after it."""
+        return self.base + self.length
+
+
+@dataclass(slots=True)
+class IndexProof:
+    """What was proven of an index file by itself.
+
+    Attributes:
+        identity: of its file.
+        end: the ordinal after its last entry.
+        least, greatest: of the positions of each block, int64[blocks].
+        before: what its header was compared with: endPhyOffset of the file before it.
+        sound: nothing is wrong with its slots and chains.
+    """
+
+    identity: Identity
+    end: int
+    least: NDArray[np.int64]
+    greatest: NDArray[np.int64]
+    before: int
+    sound: bool
+
+
+@dataclass(slots=True)
+class Proofs:
+    """What a verification leaves for the next one.
+
+    Attributes:
+        verified: when it was made, ISO 8601.
+        settings: what else the result depends on, as a digest.
+        segments: by base.
+        queue_files: identity of each file that units were read from, by queue and first byte.
+        index_files: by name.
+        first_seen: when each finding was first there, by :func:`finding_key`.
+        told: findings about what was proven before, told until all is verified again.
+    """
+
+    verified: str = ""
+    settings: str = ""
+    segments: dict[int, SegmentProof] = field(default_factory=dict)
+    queue_files: dict[tuple[str, int, int], Identity] = field(default_factory=dict)
+    index_files: dict[str, IndexProof] = field(default_factory=dict)
+    first_seen: dict[str, str] = field(default_factory=dict)
+    told: list[Difference] = field(default_factory=list)
+
+    def encode(self) -> bytes:
+        """As a file has it: JSON, compressed."""
+        queues = sorted({queue for segment in self.segments.values() for queue in segment.queues})
+        number = {queue: at for at, queue in enumerate(queues)}
+        facts = {
+            "format": FORMAT,
+            "verified": self.verified,
+            "settings": self.settings,
+            "queues": queues,
+            "segments": [_segment_out(one, number) for _, one in sorted(self.segments.items())],
+            "queue_files": [[*key, identity] for key, identity in sorted(self.queue_files.items())],
+            "index_files": {
+                name: {
+                    **{key: getattr(one, key) for key in ("identity", "end", "before", "sound")},
+                    "least": _array_out(one.least),
+                    "greatest": _array_out(one.greatest),
+                }
+                for name, one in self.index_files.items()
+            },
+            "first_seen": self.first_seen,
+            "told": [asdict(one) for one in self.told],
+        }
+        return gzip.compress(json.dumps(facts, separators=(",", ":")).encode(), 6, mtime=0)
+
+    @classmethod
+    def decode(
+        cls,
+        data: bytes,
+        path: Path,
+        next_step: str = "Move it away: then all is verified again",
+        *,
+        any_format: bool = False,
+    ) -> Proofs:
+        """What :meth:`encode` made.
+
+        Args:
+            path: of the file, to be named.
+            next_step: what the operator can do about one that can't be read.
+            any_format: one of another format is taken as well, as proof of nothing.
+
+        Raises:
+            SettingsError: it made no such thing.
+        """
+        try:
+            facts = json.loads(gzip.decompress(data))
+            if any_format and isinstance(facts["format"], int) and facts["format"] != FORMAT:
+                return cls()
+            if facts["format"] != FORMAT:
+                raise ValueError(f"format {facts['format']}")
+            queues = [(topic, queue_id) for topic, queue_id in facts["queues"]]
+            segments = [_segment_in(one, queues) for one in facts["segments"]]
+            return cls(
+                facts["verified"],
+                facts["settings"],
+                {one.base: one for one in segments},
+                {(topic, queue, base): _identity(was) for topic, queue, base, was in facts["queue_files"]},
+                {
+                    name: IndexProof(
+                        _identity(one["identity"]),
+                        one["end"],
+                        _array_in(one["least"]),
+                        _array_in(one["greatest"]),
+                        one["before"],
+                        one["sound"],
+                    )
+                    for name, one in facts["index_files"].items()
+                },
+                facts["first_seen"],
+                [Difference(**one) for one in facts["told"]],
+            )
+        except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError, zlib.error) as error:
+            raise SettingsError(
+                "what was proven before can't be read",
+                path=path,
+                expected=f"a file that reput wrote, of format {FORMAT}",
+                found=str(error) or type(error).__name__,
+                next_step=next_step,
+            ) from error
+
+
+class Remembering:
+    """One run's use of proofs: what it needn't read, and what it leaves.
+
+    Args:
+        before: those of the run before; None for the first.
+        read_all: read all bytes again and compare their digests and sums, whatever files' times say.
+        anew: verify all again, and forget what was told before.
+
+    Attributes:
+        segments, skipped: how many segments there are, and how many weren't verified again.
+        skipped_bytes: of log, in these.
+        bytes_read: of log that was verified, and of log and files that were read to compare digests and sums.
+        after: what the next run may believe, once this one has ended.
+        findings: about what was proven before.
+    """
+
+    def __init__(self, before: Proofs | None, *, read_all: bool = False, anew: bool = False) -> None:
+        self._before = before or Proofs()
+        self._read_all = read_all
+        self._anew = anew
+        self._is_believed = True
+        self.after = Proofs()
+        self._valid: dict[int, SegmentProof] = {}
+        self._started = 0
+        self._identities: dict[str, Identity] = {}
+        self._queue_files: dict[tuple[str, int, int], Identity] = {}
+        self._paths: dict[tuple[str, int, int], Path] = {}
+        self._blocks: dict[str, Blocks] = {}
+        self.findings: list[Difference] = []
+        self.segments = self.skipped = self.skipped_bytes = self.bytes_read = 0
+
+    # --- before the log is read -----------------------------------------------------------------------------
+
+    def begin(self, plan: Plan) -> None:
+        """Look at what files say of themselves; what is read after this is what they held, or later.
+
+        Raises:
+            ReputError: files can't be listed.
+        """
+        self._plan = plan
+        self._started = time.time_ns()
+        self.after.settings = _settings(plan)
+        self.after.verified = datetime.now(UTC).isoformat(timespec="seconds")
+        if self._before.settings != self.after.settings or _is_unbound(plan):
+            # All is verified again. That the log has lost or changed what was proven is told all the same.
+            self._before = replace(self._before, queue_files={}, index_files={})
+            self._is_believed = False
+        self.segments = len(plan.log.segments)
+        for segment in plan.log.segments:
+            self._identities[str(segment.path)] = _of_segment(segment)
+        root, size = plan.settings.root, plan.settings.consume_queue_file_size
+        for entry in entries_in(root / names.INDEX):
+            self._identities[entry.path] = _of_file(entry.path)
+        for topic, queue_id in queues_on_disk(root / names.CONSUME_QUEUE, plan.selection):
+            for entry in entries_in(names.queue_directory(root, topic, queue_id)):
+                base = names.parse_offset_name(entry.name)
+                if base is not None and base % size == 0:
+                    key = (topic, queue_id, base)
+                    self._queue_files[key] = _of_file(entry.path)
+                    self._paths[key] = Path(entry.path)
+
+    def blocks_of(self, info: IndexInfo) -> Blocks | None:
+        """The least and the greatest position in each block of an index file that is known already."""
+        known = self._believed(info)
+        return self._blocks.get(info.path) if known is None else (known.least, known.greatest)
+
+    def is_sound(self, info: IndexInfo) -> bool:
+        """Whether an index file is as it was when nothing was wrong with its chains."""
+        known = self._believed(info)
+        return known is not None and known.sound and known.before == info.previous_position
+
+    def _believed(self, info: IndexInfo) -> IndexProof | None:
+        known = self._before.index_files.get(Path(info.path).name)
+        if known is None or self._read_all or self._anew or known.end != info.end:
+            return None
+        return known if self._same(known.identity, self._identities.get(info.path)) else None
+
+    def _same(self, before: Identity, now: Identity) -> bool:
+        return before is not None and before == now
+
+    def compare(self, runner: Runner, infos: Sequence[IndexInfo]) -> None:
+        """Find which segments needn't be verified again.
+
+        Raises:
+            ReputError: something can't be read.
+        """
+        here = {segment.base: segment for segment in self._plan.log.segments}
+        self._tell_gone(here)
+        old = {} if self._anew else self._before.segments
+        known = {
+            base: proof
+            for base, proof in old.items()
+            if base in here and self._is_sealed(here[base]) and proof.length == here[base].length
+        }
+        for base in sorted(old.keys() & here.keys() - known.keys()):
+            if here[base].length != old[base].length:
+                self._changed(old[base], here[base], base)
+        changed = {base for base in known if not self._segment_same(known[base], here[base])}
+        self._check_digests(runner, known, here, changed)
+        if not self._is_believed:
+            known.clear()
+        self._check_units(runner, known)
+        self._check_entries(runner, known, infos)
+        self._valid = known
+
+    def _segment_same(self, proof: SegmentProof, segment: Segment) -> bool:
+        return not self._read_all and self._same(proof.identity, self._identities[str(segment.path)])
+
+    def _is_sealed(self, segment: Segment) -> bool:
+        log = self._plan.log
+        end = segment.base + segment.length
+        return (
+            segment is not log.segments[-1] and segment.length == log.segment_size and end <= self._plan.end
+        )
+
+    def _check_digests(
+        self, runner: Runner, known: dict[int, SegmentProof], here: Mapping[int, Segment], changed: set[int]
+    ) -> None:
+        """Read segments whose files say that they were changed; drop those that were."""
+        parts: list[Part] = []
+        for base in sorted(changed):
+            proof, segment = known[base], here[base]
+            if not proof.sha256:
+                # Elsewhere. Where all bytes are wanted, they are verified anew: that reads no more.
+                if not self._same(proof.identity, self._identities[str(segment.path)]):
+                    self._changed(proof, segment, base)
+                del known[base]
+                continue
+            start = base
+            for end, _ in proof.sha256:
+                parts.append(
+                    Part(str(segment.path), base, segment.length, segment.length, start=start, end=end)
+                )
+                start = end
+        tasks = [partial(sha256_of, part) for part in parts]
+        for part, found in zip(parts, in_waves(runner, tasks), strict=True):
+            self.bytes_read += part.end - part.start
+            if part.base in known and dict(known[part.base].sha256)[part.end] != found:
+                self._changed(known[part.base], here[part.base], part.start, part.end)
+                del known[part.base]
+
+    def _changed(self, proof: SegmentProof, segment: Segment, start: int, end: int | None = None) -> None:
+        expected = f"the bytes that were verified on {self._before.verified}"
+        found = f"others in {start} to {end}" if end is not None else "another file"
+        was, now = proof.identity, self._identities[str(segment.path)]
+        if remote_store(segment.path) is not None and was is not None and now is not None:
+            # Only of the object something is known, not of its bytes.
+            expected = f"the object that was verified on {self._before.verified}: {was[0]} bytes, {was[1]}"
+            found = f"another object: {now[0]} bytes, {now[1]}"
+        self.findings.append(
+            Difference(
+                CHANGED,
+                with_urls(str(segment.path)),
+                LOG,
+                expected,
+                found,
+                first=start,
+                end=proof.end if end is None else end,
+                offset=start - proof.base,
+                remark="a broker doesn't write to a segment that another one follows; it was verified again",
+            )
+        )
+
+    def _tell_gone(self, here: Mapping[int, Segment]) -> None:
+        """Segments at the log's end that aren't there any more: those at its head have expired."""
+        last = max(here)
+        gone = [proof for base, proof in self._before.segments.items() if base > last]
+        if not self._anew:
+            self.findings += self._before.told
+        if gone and not self._anew:
+            first, end = min(one.base for one in gone), max(one.end for one in gone)
+            path = self._plan.log.segments[-1].path.with_name(names.offset_name(first))
+            self.findings.append(
+                Difference(
+                    GONE,
+                    with_urls(str(path)),
+                    LOG,
+                    f"the segments up to {end} that were verified on {self._before.verified}",
+                    f"a log that ends in {names.offset_name(last)}",
+                    first=first,
+                    end=end,
+                    count=len(gone),
+                    remark="the log has lost its end, or was cut",
+                )
+            )
+
+    def _check_units(self, runner: Runner, known: dict[int, SegmentProof]) -> None:
+        """Read again the units of files that have changed; drop segments whose units aren't as they were."""
+        size = self._plan.settings.consume_queue_file_size
+        wanted: dict[_Queue, list[tuple[int, int, int]]] = {}
+        for base, proof in known.items():
+            for queue, part in proof.queues.items():
+                if self._read_all or not self._files_same(queue, part, size):
+                    wanted.setdefault(queue, []).append((base, part.first, part.next))
+        look = partial(_sums_of, self._plan.settings.root, size)
+        for queue, sums in of_each(runner, look, sorted(wanted.items()), _QUEUES_AT_ONCE):
+            for base, total in sums:
+                if base in known:
+                    part = known[base].queues[queue]
+                    self.bytes_read += (part.next - part.first) * UNIT_LENGTH
+                    if total != part.sum:
+                        del known[base]
+
+    def _files_same(self, queue: _Queue, part: QueueProof, size: int) -> bool:
+        at = part.first * UNIT_LENGTH // size * size
+        while at < part.next * UNIT_LENGTH:
+            key = (*queue, at)
+            there = key in self._queue_files
+            was_there = key in self._before.queue_files
+            if there != was_there:
+                return False
+            if there and not self._same(self._before.queue_files[key], self._queue_files[key]):
+                return False
+            at += size
+        return True
+
+    def _check_entries(
+        self, runner: Runner, known: dict[int, SegmentProof], infos: Sequence[IndexInfo]
+    ) -> None:
+        """Read again the entries of index files that have changed, as for units."""
+        if not self._plan.index or not known:
+            return
+        other = [info for info in infos if self._believed(info) is None]
+        bases = sorted(known)
+        bounds = [(base, known[base].end) for base in bases]
+        starts = [
+            (info, first)
+            for info in other
+            for first in range(0, -(-(info.end - FIRST_ORDINAL) // BLOCK), _BLOCKS_AT_ONCE)
+        ]
+        found: dict[int, dict[str, Sum]] = {base: {} for base in bases}
+        tasks = [partial(_entries_of, info, first, bounds, tuple(infos)) for info, first in starts]
+        low: dict[str, list[NDArray[np.int64]]] = {}
+        high: dict[str, list[NDArray[np.int64]]] = {}
+        for (info, _), (sums, least, greatest) in zip(starts, in_waves(runner, tasks), strict=True):
+            name = Path(info.path).name
+            low.setdefault(info.path, []).append(least)
+            high.setdefault(info.path, []).append(greatest)
+            self.bytes_read += len(least) * BLOCK * ENTRY_LENGTH
+            for base, (count, total) in sums.items():
+                found[base][name] = added(found[base].get(name, (0, 0)), (count, total))
+        self._blocks = {path: (np.concatenate(low[path]), np.concatenate(high[path])) for path in low}
+        believed = {Path(info.path).name for info in infos} - {Path(info.path).name for info in other}
+        for base in bases:
+            was = {name: one for name, one in known[base].index.items() if name not in believed}
+            if was != found[base]:
+                del known[base]
+
+    # --- while the log is read ------------------------------------------------------------------------------
+
+    def proof_of(self, base: int) -> SegmentProof | None:
+        """What is known of a segment, if it needn't be verified again for its own sake."""
+        return self._valid.get(base)
+
+    def keep(self, proof: SegmentProof) -> None:
+        """Take over what was proven before."""
+        self.skipped += 1
+        self.skipped_bytes += proof.length
+        path = next(str(one.path) for one in self._plan.log.segments if one.base == proof.base)
+        self.after.segments[proof.base] = replace(proof, identity=self._identities[path])
+
+    def add(
+        self,
+        checked: Sequence[PartChecked],
+        ranges: Sequence[tuple[int, int]],
+        irregular: Set[_Queue],
+        infos: Sequence[IndexInfo],
+    ) -> None:
+        """Keep what was proven of a segment, if it is sealed and nothing but units of it differs.
+
+        Args:
+            checked: its parts, in order, of which the scan says nothing odd.
+            ranges: what each one's digest is of, physical offsets, half open.
+            irregular: queues of which it isn't kept.
+        """
+        base = checked[0].result.part.base
+        segment = next(one for one in self._plan.log.segments if one.base == base)
+        whole = ranges[0][0] == segment.base and ranges[-1][1] == segment.base + segment.length
+        joined = all(one[1] == other[0] for one, other in pairwise(ranges))
+        if not whole or not joined or not self._is_sealed(segment) or _is_unbound(self._plan):
+            return
+        last_unit, last_timestamp = (-1, 0), 0
+        found: dict[_Queue, QueueProof] = {}
+        index: dict[str, Sum] = {}
+        without: dict[bytes, tuple[int, int]] = {}
+        for one in checked:
+            batch, entries = one.batch, one.entries
+            if batch.queues or batch.bad or any(batch.ranges.values()):
+                return
+            if entries is not None:
+                if entries.missing or entries.problems or entries.duplicates:
+                    return
+                for number, (count, total) in entries.sums.items():
+                    name = Path(infos[number].path).name
+                    index[name] = added(index.get(name, (0, 0)), (count, total))
+            columns = one.result.queues
+            for at, topic in enumerate(columns.topic):
+                queue = (columns.topics[topic], columns.queue_id[at])
+                if queue in irregular or queue not in one.queues:
+                    return
+                proof = found.setdefault(queue, QueueProof(columns.first[at], 0, 0, 0))
+                proof.next, proof.end = columns.next[at], columns.end[at]
+                proof.sum = (proof.sum + one.queues[queue].sum) % MODULUS
+                proof.ranges += one.queues[queue].ranges
+                last_unit = max(last_unit, (columns.last_position[at], columns.last_timestamp[at]))
+            if one.result.messages:
+                last_timestamp = one.result.last_timestamp
+            for bare, count, position in one.result.without_unit:
+                seen = without.get(bare)
+                without[bare] = (count, position) if seen is None else (seen[0] + count, seen[1])
+        self.after.segments[segment.base] = SegmentProof(
+            segment.base,
+            segment.length,
+            self._identities[str(segment.path)],
+            [(end, one.sha256) for (_, end), one in zip(ranges, checked, strict=True) if one.sha256],
+            sum(one.result.messages for one in checked),
+            sum(one.result.message_bytes for one in checked),
+            last_timestamp,
+            last_unit,
+            [(topic, *seen) for topic, seen in without.items()],
+            found,
+            index,
+        )
+
+    def counts(self) -> Remembered:
+        """What was read, and what wasn't."""
+        return Remembered(
+            self.segments,
+            self.skipped,
+            self.bytes_read,
+            self.skipped_bytes,
+            self._before.verified or None,
+            self.after.first_seen,
+        )
+
+    def tell_cut(self, end: int) -> None:
+        """Tell a log that ends within a segment that was proven: cut there, it is the last one now.
+
+        Args:
+            end: physical offset up to which the log was verified.
+        """
+        segment = self._plan.log.segments[-1]
+        proof = None if self._anew else self._before.segments.get(segment.base)
+        if proof is not None and end < proof.end:
+            self.findings.append(
+                Difference(
+                    GONE,
+                    with_urls(str(segment.path)),
+                    LOG,
+                    f"the log up to {proof.end} that was verified on {self._before.verified}",
+                    f"a log that ends at {end}",
+                    first=end,
+                    end=proof.end,
+                    offset=end - segment.base,
+                    remark="the log has lost its end, or was cut",
+                )
+            )
+
+    # --- at the end -----------------------------------------------------------------------------------------
+
+    def finish(
+        self,
+        infos: Sequence[IndexInfo],
+        blocks: Iterable[Blocks],
+        unsound: set[str],
+        findings: Iterable[Difference],
+    ) -> None:
+        """Have :attr:`after` be what the next run may believe.
+
+        Args:
+            blocks: the least and greatest positions of each index file.
+            unsound: the paths of index files with something wrong in themselves.
+            findings: all of this run.
+        """
+        after = self.after
+        after.told = list(self.findings)
+        for info, (least, greatest) in zip(infos, blocks, strict=True):
+            after.index_files[Path(info.path).name] = IndexProof(
+                self._settled(info.path),
+                info.end,
+                least,
+                greatest,
+                info.previous_position,
+                info.path not in unsound,
+            )
+        for proof in after.segments.values():
+            segment = next(str(one.path) for one in self._plan.log.segments if one.base == proof.base)
+            if remote_store(segment) is None:
+                proof.identity = self._settled(segment)
+        for key, path in self._paths.items():
+            now = _of_file(path)
+            was = self._queue_files[key]
+            after.queue_files[key] = was if was == now and not self._racy(was) else None
+        known = self._before.first_seen
+        for one in findings:
+            finding = finding_key(one)
+            after.first_seen[finding] = known.get(finding, after.verified)
+
+    def _settled(self, path: str) -> Identity:
+        """A file's identity, if nothing can have changed since the run began without its telling."""
+        was = self._identities.get(path)
+        return was if was == _of_file(path) and not self._racy(was) else None
+
+    def _racy(self, identity: Identity) -> bool:
+        return identity is None or max(int(one) for one in identity[1:3]) > self._started - RACY_NS
+
+
+def _is_unbound(plan: Plan) -> bool:
+    """Whether the store has what no sum binds: records of consumequeue_ext, databases."""
+    return plan.queue_ext or plan.settings.rocksdb != RocksDBSettings()
+
+
+def _of_file(path: str | Path) -> Identity:
+    """Size, times of change of bytes and of inode in ns, and inode; None without a file."""
+    try:
+        facts = Path(path).stat()
+    except OSError:
+        return None
+    return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
+
+
+def _of_segment(segment: Segment) -> Identity:
+    """Of a file here as for any; of one elsewhere its size and its pin."""
+    store = remote_store(segment.path)
+    if store is None:
+        return _of_file(segment.path)
+    file = store.file_at(segment.path)
+    return file.size, file.pin
+
+
+def _settings(plan: Plan) -> str:
+    """What the result depends on besides the files' bytes, as a digest."""
+    facts = [
+        reput.__version__,
+        FORMAT,
+        plan.settings.fingerprint(),
+        plan.log.segment_size,
+        plan.index,
+        sorted(plan.selection.batch),
+        sorted(plan.options.queues),
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _sums_of(
+    root: Path, file_size: int, wanted: tuple[_Queue, list[tuple[int, int, int]]]
+) -> tuple[_Queue, list[tuple[int, int]]]:
+    """The sum of each range of a queue, with the base that it goes by."""
+    queue, ranges = wanted
+    with QueueReader(root, file_size) as reader:
+        return queue, [
+            (base, unit_sum(first, reader.read(*queue, first, end - first))) for base, first, end in ranges
+        ]
+
+
+def _entries_of(
+    info: IndexInfo, first: int, bounds: Sequence[tuple[int, int]], infos: Sequence[IndexInfo]
+) -> tuple[dict[int, Sum], NDArray[np.int64], NDArray[np.int64]]:
+    """By segment, how many of some blocks' entries point into it and their sum; and each block's bounds."""
+    ordinal = FIRST_ORDINAL + first * BLOCK
+    words = info.read(ordinal, min(info.end - ordinal, BLOCK * _BLOCKS_AT_ONCE))
+    position = words["position"].astype(np.int64)
+    entries = Entries(
+        (info.number << 31) + ordinal + np.arange(len(position)),
+        words["hash"].astype(np.int64),
+        position,
+        words["seconds"].astype(np.int64),
+    )
+    mixed = mixed_entries(entries, infos)
+    bases = [base for base, _ in bounds]
+    sums: dict[int, Sum] = {}
+    for at in np.unique(np.searchsorted(bases, position, "right") - 1).tolist():
+        if at < 0:
+            continue
+        base, end = bounds[at]
+        mine = (position >= base) & (position < end)
+        if mine.any():
+            sums[base] = int(mine.sum()), int(mixed[mine].sum(dtype=np.uint64))
+    starts = np.arange(0, len(position), BLOCK)
+    if not len(starts):
+        return sums, position, position
+    return sums, np.minimum.reduceat(position, starts), np.maximum.reduceat(position, starts)
+
+
+def _segment_out(one: SegmentProof, number: Mapping[_Queue, int]) -> dict[str, object]:
+    facts = {
+        key: getattr(one, key)
+        for key in (
+            "base",
+            "length",
+            "identity",
+            "sha256",
+            "messages",
+            "message_bytes",
+            "last_timestamp",
+            "last_unit",
+        )
+    }
+    return {
+        **facts,
+        "without_unit": [[topic.hex(), *rest] for topic, *rest in one.without_unit],
+        "queues": [
+            [number[queue], part.first, part.next - part.first, one.end - part.end, part.sum]
+            for queue, part in one.queues.items()
+        ],
+        "ranges": [
+            [number[queue], *_range_out(each)] for queue, part in one.queues.items() for each in part.ranges
+        ],
+        "index": one.index,
+    }
+
+
+def _segment_in(facts: dict[str, Any], queues: Sequence[_Queue]) -> SegmentProof:
+    end = facts["base"] + facts["length"]
+    found = {
+        queues[number]: QueueProof(first, first + count, end - before, total)
+        for number, first, count, before, total in facts["queues"]
+    }
+    for number, *each in facts["ranges"]:
+        found[queues[number]].ranges.append(_range_in(each))
+    return SegmentProof(
+        facts["base"],
+        facts["length"],
+        _identity(facts["identity"]),
+        [(stop, digest) for stop, digest in facts["sha256"]],
+        facts["messages"],
+        facts["message_bytes"],
+        facts["last_timestamp"],
+        (facts["last_unit"][0], facts["last_unit"][1]),
+        [(bytes.fromhex(topic), count, position) for topic, count, position in facts["without_unit"]],
+        found,
+        {name: (count, total) for name, (count, total) in facts["index"].items()},
+    )
+
+
+def _range_out(one: UnitRange) -> list[object]:
+    expected = None if one.expected is None else list(one.expected)
+    return [one.kind, one.field, one.first, one.end, one.count, expected, list(one.found), one.shift]
+
+
+def _range_in(facts: list[Any]) -> UnitRange:
+    kind, what, first, end, count, expected, found, shift = facts
+    return UnitRange(
+        kind, what, first, end, count, None if expected is None else Unit(*expected), Unit(*found), shift
+    )
+
+
+def _identity(facts: list[int | str] | None) -> Identity:
+    return None if facts is None else tuple(facts)
+
+
+def _array_out(values: NDArray[np.int64]) -> str:
+    return base64.b64encode(values.astype("<i8").tobytes()).decode()
+
+
+def _array_in(text: str) -> NDArray[np.int64]:
+    return np.frombuffer(base64.b64decode(text), "<i8").astype(np.int64)

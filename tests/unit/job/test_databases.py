@@ -1,0 +1,103 @@
+"""What a rebuild into RocksDB refuses, before anything is changed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from rocksdict import Options, Rdict
+
+from reput.errors import StoreError, UnsupportedError
+from reput.format import names
+from reput.format.rocksdbqueue import QueueEnd, checkpoint_value, offset_key, offset_value
+from reput.job.databases import carried, with_delivery_state
+from reput.job.options import RebuildOptions
+from reput.job.plan import intended, prepare
+from tests.golden.store import GoldenStore, unpack
+from tests.rebuilds import tree
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> GoldenStore:
+    return unpack("5.5.0-rocksdb-index", tmp_path / "store")
+
+
+def options(golden: GoldenStore, **more: object) -> RebuildOptions:
+    conf = golden.write_broker_conf(golden.root.parent / "broker.conf")
+    given = {"store": golden.root, "broker_conf": conf, "rocketmq_version": golden.version, **more}
+    return RebuildOptions(**given)  # type: ignore[arg-type]
+
+
+def put(directory: Path, family: str, key: bytes, value: bytes) -> None:
+    families = {name: Options(raw_mode=True) for name in Rdict.list_cf(str(directory)) if name != "default"}
+    with Rdict(str(directory), Options(raw_mode=True), families) as database:
+        of_family = database.get_column_family(family)
+        of_family[key] = value
+        of_family.close()
+
+
+def test_chosen_queues(golden: GoldenStore) -> None:
+    with pytest.raises(UnsupportedError, match="the queues of the whole store") as refused:
+        intended(options(golden, queues=("Orders:1",)))
+    assert refused.value.found == "--queue Orders:1"
+
+
+def test_without_rocksdict(golden: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(UnsupportedError, match=r"pip install 'reput\[rocksdb\]'"):
+        intended(options(golden))
+
+
+@pytest.mark.parametrize("family", ["timer", "trans"])
+def test_what_is_still_to_be_delivered(golden: GoldenStore, family: str, tmp_path: Path) -> None:
+    intended(options(golden))
+    put(golden.root / names.ROCKSDB_STORE, family, b"key", b"value")
+    before = tree(golden.root)
+    with pytest.raises(UnsupportedError, match="still to be delivered") as refused:
+        intended(options(golden))
+    assert refused.value.path == str(golden.root / names.ROCKSDB_STORE)
+    assert refused.value.found == f"{family} has entries"
+    intended(options(golden, index=False))
+    intended(options(golden, out=tmp_path / "out"))
+    assert tree(golden.root) == before
+
+
+@pytest.mark.parametrize("lost", ["CURRENT", "MANIFEST-*", "*.sst"])
+def test_a_torn_database_is_not_taken_for_one_without_timers(
+    golden: GoldenStore, lost: str, tmp_path: Path
+) -> None:
+    directory = golden.root / names.ROCKSDB_STORE
+    for path in directory.glob(lost):
+        path.unlink()
+    before = tree(golden.root)
+    with pytest.raises(StoreError, match="can't be told whether timers or half messages are in") as refused:
+        intended(options(golden))
+    assert str(refused.value.path).startswith(str(directory))
+    assert "--no-index" in str(refused.value.next_step)
+    assert f"move {directory} away" in str(refused.value.next_step)
+    with pytest.raises(StoreError):
+        with_delivery_state(directory)
+    intended(options(golden, index=False))
+    assert tree(golden.root) == before
+    directory.rename(tmp_path / "away")
+    intended(options(golden))
+
+
+def test_the_end_of_a_queue_whose_messages_expired(golden: GoldenStore) -> None:
+    (golden.root / names.COMMIT_LOG / names.offset_name(0)).unlink()
+    put(golden.root / "consumequeue", "offset", offset_key(b"Gone", 3, b"max"), offset_value(7, 41))
+    put(golden.root / "consumequeue", "offset", offset_key(b"Gone", 2, b"max"), checkpoint_value(7))
+    with prepare(options(golden)) as plan:
+        found = carried(plan, lambda _text: None)
+    assert found[b"Gone", 3] == QueueEnd(7, 41)
+    assert all(end.position < plan.log.start for end in found.values())
+
+
+def test_a_database_that_cant_be_read_isnt_needed(golden: GoldenStore) -> None:
+    for path in (golden.root / "consumequeue").glob("*.sst"):
+        path.write_bytes(path.read_bytes()[:100])
+    said: list[str] = []
+    with prepare(options(golden)) as plan:
+        assert carried(plan, said.append) == {}
+    assert "begin at 0 again" in said[0]
