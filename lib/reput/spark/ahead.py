@@ -30,6 +30,7 @@ from pathlib import Path
 from site import getsitepackages
 from typing import IO, TYPE_CHECKING
 
+from reput.caches import settle
 from reput.errors import ReputError
 from reput.spark import class_archive
 from reput.spark.java import check_spark, is_submitted
@@ -65,6 +66,7 @@ class Jvm:
         self.directory = Path(tempfile.mkdtemp(prefix="reput-", dir=JAVA_TEMPORARY))
         self.options = f"{driver_options()} -Djava.io.tmpdir={self.directory} {class_archive.java_options()}"
         self._address = self.directory / "gateway"
+        settle()  # before workers are given the environment
         choose_python(is_local=True, starts_jvm=True)
         # The rest of a session's settings is given to it by the session.
         settings = {

@@ -12,8 +12,11 @@ it forked ends then, too.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import runpy
+import select
 import selectors
 import signal
 import socket
@@ -25,8 +28,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from reput.remote.store import has_clients
+
 #: Bytes that tell how long a request is.
 _LENGTH = 8
+_OPEN_FILES = Path("/proc/self/fd")
 
 
 class ForkServer:
@@ -50,7 +56,11 @@ def begin(path: Path) -> ForkServer | None:
     Returns:
         None if there can't be one: in a process with other threads a fork might copy their locks.
     """
-    if threading.active_count() > 1 or threading.current_thread() is not threading.main_thread():
+    if threading.active_count() > 1 or has_clients() or not _OPEN_FILES.is_dir():
+        return None
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):  # Linux before 5.3, or a sandbox
         return None
     _load()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -80,9 +90,7 @@ def _serve_and_exit(listening: socket.socket, ended: int) -> NoReturn:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         _let_go({0, 1, 2, listening.fileno(), ended})
-        from reput.spark import kernels
-
-        kernels.load()
+        _load_kernels(ended)
         _Server(listening, ended).run()
     except BaseException:  # noqa: BLE001 - it must not return into the command's own stack
         traceback.print_exc()
@@ -98,9 +106,22 @@ def _load() -> None:
     import pyspark.worker  # noqa: F401
 
 
+def _load_kernels(ended: int) -> None:
+    """Load them; they may have to be compiled. If the command ends meanwhile, so does this process."""
+    from reput.spark import kernels
+
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(ended, fcntl.F_SETOWN, os.getpid())
+    flags = fcntl.fcntl(ended, fcntl.F_GETFL)
+    fcntl.fcntl(ended, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if not select.select([ended], [], [], 0)[0]:
+        kernels.load()
+    fcntl.fcntl(ended, fcntl.F_SETFL, flags)
+
+
 def _let_go(kept: set[int]) -> None:
     """Close all files but these: pipes whose other end waits for the command's end among them."""
-    for number in [int(place.name) for place in Path("/proc/self/fd").iterdir()]:
+    for number in [int(place.name) for place in _OPEN_FILES.iterdir()]:
         if number not in kept:
             with suppress(OSError):
                 os.close(number)
@@ -122,30 +143,30 @@ class _Server:
                     self._end_all()
                     return
                 if key.fileobj == self._listening:
-                    with suppress(OSError, ValueError):
-                        self._fork()
+                    self._serve()
                 elif key.data is None:
                     self._stop(key.fileobj)
                 else:
                     self._report(key.fileobj, key.data)
 
-    def _fork(self) -> None:
-        client, _ = self._listening.accept()
-        with client:
-            head, streams, _, _ = socket.recv_fds(client, _LENGTH, 3)
-            try:
-                fields = _received(client, int.from_bytes(head, "big")).split(b"\0")
-                process = os.fork()
-                if process == 0:
-                    _become(streams, fields)
-            finally:
-                for stream in streams:
-                    os.close(stream)
-            kept = client.dup()
-        handle = os.pidfd_open(process)
-        self._running[process] = kept
+    def _serve(self) -> None:
+        try:
+            client, _ = self._listening.accept()
+        except OSError:  # who waits for an answer, or comes later, does without a fork
+            self._selector.unregister(self._listening)
+            self._listening.close()
+            return
+        try:
+            process = _forked(client)
+            handle = _handle(process)
+        except (OSError, ValueError):  # without an answer the client does without a fork
+            client.close()
+            return
+        self._running[process] = client
         self._selector.register(handle, selectors.EVENT_READ, process)
-        self._selector.register(kept, selectors.EVENT_READ)
+        self._selector.register(client, selectors.EVENT_READ)
+        with suppress(OSError):
+            client.sendall(b"\1")
 
     def _stop(self, client: object) -> None:
         """End the process whose client is gone."""
@@ -171,6 +192,34 @@ class _Server:
             for kill in (os.killpg, os.kill):
                 with suppress(OSError):
                     kill(process, signal.SIGKILL)
+        for process in self._running:
+            with suppress(OSError):
+                os.waitpid(process, 0)
+
+
+def _forked(client: socket.socket) -> int:
+    """The process that a client asks for."""
+    head, streams, _, _ = socket.recv_fds(client, _LENGTH, 3)
+    try:
+        fields = _received(client, int.from_bytes(head, "big")).split(b"\0")
+        if len(streams) != 3:
+            raise OSError(errno.EMFILE, "not all streams have come")
+        process = os.fork()
+        if process == 0:
+            _become(streams, fields)
+        return process
+    finally:
+        for stream in streams:
+            os.close(stream)
+
+
+def _handle(process: int) -> int:
+    try:
+        return os.pidfd_open(process)
+    except OSError:  # no descriptor is left
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        raise
 
 
 def _received(client: socket.socket, length: int) -> bytes:
@@ -190,8 +239,10 @@ def _become(streams: list[int], fields: list[bytes]) -> NoReturn:
         os.setpgid(0, 0)
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
+            os.close(stream)
         _let_go({0, 1, 2})
-        sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode) for number, mode in enumerate("rww"))
+        sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
+        sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
         directory, count, *rest = fields
         os.chdir(directory)
         words = [os.fsdecode(word) for word in rest[: int(count)]]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from reput.remote import store as remote_store
+from reput.remote.store import client_of
 from reput.spark import fork_server
 
 LIB = Path(__file__).parents[3] / "lib"
@@ -48,18 +53,23 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     path = tmp_path_factory.mktemp("fork") / "socket"
+    process = begun(path)
+    yield process, path
+    process.kill()
+    process.communicate()
+
+
+def begun(path: Path, **variables: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(path)],
-        env={**os.environ, "PYTHONPATH": str(LIB)},
+        env={**os.environ, "PYTHONPATH": str(LIB), **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "True\n"
-    yield process, path
-    process.kill()
-    process.communicate()
+    return process
 
 
 def client(modules: Path, path: Path, *words: str) -> subprocess.Popen[str]:
@@ -133,9 +143,27 @@ def test_a_fork_ends_with_its_client_and_a_client_with_its_fork(
     assert one.returncode == -signal.SIGKILL
 
 
-def test_without_a_server_the_client_becomes_that_python(modules: Path, tmp_path: Path) -> None:
-    import socket
+@pytest.mark.parametrize("left", [0, 2, 4])
+def test_where_the_server_can_open_no_more_the_client_becomes_that_python(
+    modules: Path, tmp_path: Path, left: int
+) -> None:
+    process = begun(tmp_path / "socket")
+    server = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+    one, fork = waiting(modules, tmp_path / "socket")  # so that it serves
+    opened = max(int(place.name) for place in Path(f"/proc/{server}/fd").iterdir()) + 1
+    resource.prlimit(server, resource.RLIMIT_NOFILE, (opened + left, opened + left))
+    another = client(modules, tmp_path / "socket", "4")
+    stdout, stderr = another.communicate("input")
+    assert another.returncode == 4
+    assert f"a=b {left == 4} input" in stdout
+    assert stderr == "said\n"
+    assert is_running(fork)
+    process.communicate()
+    one.communicate()
+    until(lambda: not is_running(fork))
 
+
+def test_without_a_server_the_client_becomes_that_python(modules: Path, tmp_path: Path) -> None:
     gone = socket.socket(socket.AF_UNIX)
     gone.bind(str(tmp_path / "gone"))
     gone.close()
@@ -149,15 +177,7 @@ def test_without_a_server_the_client_becomes_that_python(modules: Path, tmp_path
 def test_all_ends_with_the_owner(modules: Path, tmp_path: Path) -> None:
     for number in (None, signal.SIGKILL):
         path = tmp_path / f"{number}"
-        process = subprocess.Popen(
-            [sys.executable, "-c", OWNER, str(path)],
-            env={**os.environ, "PYTHONPATH": str(LIB)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "True\n"
+        process = begun(path)
         one, fork = waiting(modules, path)
         if number is not None:
             process.send_signal(number)
@@ -167,9 +187,27 @@ def test_all_ends_with_the_owner(modules: Path, tmp_path: Path) -> None:
         until(lambda fork=fork: not is_running(fork))
 
 
-def test_there_is_none_beside_other_threads(tmp_path: Path) -> None:
-    import threading
+@pytest.mark.parametrize("number", [None, signal.SIGKILL])
+def test_it_ends_while_it_compiles_kernels(number: int | None, tmp_path: Path) -> None:
+    process = begun(tmp_path / "socket", NUMBA_CACHE_DIR=str(tmp_path / "none"))
+    server = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+    if number is not None:
+        process.send_signal(number)
+    process.communicate()
+    until(lambda: not is_running(server))
+    assert not list((tmp_path / "none").rglob("*.nbc")), "it had the time to compile one"
 
+
+def test_there_is_none_after_something_elsewhere_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broker-a").mkdir()
+    monkeypatch.setattr(remote_store, "_clients", {})
+    assert list(client_of(f"file://{tmp_path}/broker-a").list()) == []
+    assert fork_server.begin(tmp_path / "socket") is None
+
+
+def test_there_is_none_beside_other_threads(tmp_path: Path) -> None:
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
     thread.start()
