@@ -110,8 +110,13 @@ def rebuild(store: DemoStore, out: Path) -> list[str | Path]:
 
 @pytest.mark.spark
 def test_nothing_outlives_its_command(
-    start: Callable[..., Command], store: DemoStore, tmp_path: Path
+    start: Callable[..., Command], store: DemoStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    events = tmp_path / "events"
+    events.mkdir()
+    settings = f"spark.eventLog.enabled true\nspark.eventLog.dir {events.as_uri()}\n"
+    (tmp_path / "spark-defaults.conf").write_text(settings)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     command = start(*rebuild(store, tmp_path / "out"))
     directory = command.jvm_directory()
     assert directory.stat().st_mode & 0o777 == 0o700
@@ -122,6 +127,8 @@ def test_nothing_outlives_its_command(
     assert "Rebuilt" in stdout
     assert not [line for line in stderr.splitlines() if not line.startswith("reput: ")]
     assert not compare(store.root, tmp_path / "out").differences
+    assert list(events.iterdir()), "the operator's own"
+    assert not [path for path in events.rglob("*") if path.suffix == ".inprogress"]
 
 
 @pytest.mark.spark

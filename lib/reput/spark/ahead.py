@@ -6,8 +6,8 @@ then takes it over (:func:`take`). A command that is refused ends it: it has no 
 
 Everything temporary that JVM and workers have lies in one directory of its own. When a command ends, all that
 it had to write is flushed. So its processes are killed, not asked, and waited for, and the directory is
-removed: nothing outlives the command. If it is killed itself, the JVM reads the end of its standard input and
-ends.
+removed: nothing outlives the command. Only a session with an event log is stopped before. If the command is
+killed itself, the JVM reads the end of its standard input and ends.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ _WITHOUT = frozenset({"--help", "-h", "--version", "-V", "--dry-run"})
 #: With these, spark-submit's own way decides how a JVM starts.
 _SETTLED = ("PYSPARK_SUBMIT_ARGS", "SPARK_TESTING")
 _POLL_SECONDS = 0.005
+#: Settings by which an operator has a session write what is whole only once it was stopped.
+_FINISHED = ("spark.eventLog.enabled", "spark.extraListeners")
 
 
 class Jvm:
@@ -166,8 +168,10 @@ class Jvm:
 
     def _end_with(self, owner: int) -> None:
         if os.getpid() == owner:  # and not a worker that was forked from it
-            _expect_its_end()
-            self.end()
+            try:
+                _finish_session()
+            finally:
+                self.end()
 
 
 _begun: Jvm | None = None
@@ -182,7 +186,7 @@ def begin(words: Sequence[str]) -> None:
     """
     global _begun, _is_command
     if _begun is None and _needs_one(words):
-        with suppress(OSError):
+        with suppress(Exception):  # whatever it is, the session's own start meets it again, and says it
             _begun = Jvm()
             _is_command = True
 
@@ -245,12 +249,15 @@ def choose_python(*, is_local: bool, starts_jvm: bool) -> None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
-def _expect_its_end() -> None:
-    """Have PySpark and py4j say nothing of its end in this process, which is connected to it."""
+def _finish_session() -> None:
+    """Have a session finish what an operator has it write, and say nothing of its JVM's end."""
     logging.disable()
     core = sys.modules.get("pyspark.core.context")
     context = None if core is None else core.SparkContext._active_spark_context
     if context is not None:
+        with suppress(Exception):  # a JVM that is gone has nothing to finish
+            if any(context.getConf().get(name, "false") != "false" for name in _FINISHED):
+                context.stop()
         context._accumulatorServer.handle_error = lambda *_: None
 
 
