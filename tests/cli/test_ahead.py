@@ -155,7 +155,8 @@ def test_one_that_is_interrupted_or_killed_leaves_no_process(
         until(lambda: any(directory.glob(".*.sock")))
     command.process.send_signal(number)
     _, stderr = command.process.communicate(timeout=_SECONDS)
-    assert command.process.returncode == code, stderr
+    # A shell says 130 of both: Python ends by the signal that came while it ran a string (CPython's exec).
+    assert command.process.returncode in {code, -number}, stderr
     assert "Traceback" not in stderr
     if number == signal.SIGINT:
         assert command.running() == {}
