@@ -195,14 +195,16 @@ def make(
     """
     from reput.output.batch_tasks import BatchTasks, StateFloors
     from reput.output.rocksdb import databases
+    from reput.replay.state import collector_paused
 
     if not target.in_rocksdb:
         return
     writer.stages.begin()
     tasks = BatchTasks(runner, target, StateFloors({}))
-    databases.make(
-        target, plan.journal, tasks, runner.slots, lambda: carried(plan, announce), writer.stages.end
-    )
+    with collector_paused():
+        databases.make(
+            target, plan.journal, tasks, runner.slots, lambda: carried(plan, announce), writer.stages.end
+        )
     writer.finish()
 
 

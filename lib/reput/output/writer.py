@@ -42,7 +42,7 @@ from reput.remote import with_urls
 from reput.replay.part_result import PartResult
 from reput.replay.placing import QueueOutcome
 from reput.replay.runner import InlineRunner, Runner
-from reput.replay.state import Batch, State
+from reput.replay.state import Batch, State, collector_paused
 from reput.replay.target import Target
 from reput.scan.rules import Part
 from reput.store import file_system, files
@@ -224,17 +224,18 @@ class BatchWriter:
         Raises:
             ReputError: it could not be written; the committed state is as it was.
         """
-        scan = self._gather(parts)
-        if scan is None:
-            return
-        try:
-            batch = self._settle(scan, batch_id)
-        finally:
-            scan.close()
-        if batch.end > batch.start or self._has_news(batch):
-            self._commit(scan, batch)
-        else:
-            self._leave_scratch()
+        with collector_paused():
+            scan = self._gather(parts)
+            if scan is None:
+                return
+            try:
+                batch = self._settle(scan, batch_id)
+            finally:
+                scan.close()
+            if batch.end > batch.start or self._has_news(batch):
+                self._commit(scan, batch)
+            else:
+                self._leave_scratch()
 
     def _gather(self, parts: list[Part]) -> BatchScan | None:
         """Steps 1 to 6: the log is read, units are placed and keys put. None if there is nothing to do."""

@@ -6,7 +6,10 @@ batches came before: see :meth:`State.add`.
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 
@@ -24,6 +27,22 @@ MAX_SALVAGED = 4096
 KEPT, FILLED, HIDDEN = "kept", "filled", "hidden"
 
 _name_of = itemgetter(0)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Let Python's collector of cycles rest while many objects are made.
+
+    As their number grows it looks at all of them again and again, which of a million queues takes longer than
+    the work itself; and they have no cycles.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 LoneZero = tuple[int, int, int] | tuple[int, int, int, int, str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -42,18 +42,15 @@ SCHEMA = pa.schema(
 )
 
 _Row = dict[str, object]
-_Sums = dict[tuple[str, int], dict[str, int]]
 
 
 def rows(batch: Batch) -> pa.Table:
     """A batch's rows, in an order that doesn't depend on whether it was read from the journal."""
-    sums: _Sums = {
-        queue: {"units": state.units, "bytes": state.bytes} for queue, state in batch.queues.items()
-    }
     retention: list[_Row] = []
     if batch.log_start or batch.dropped_index:
         retention = _of_retention(batch.log_start, batch.queues, batch.dropped_index)
-    return _rows(batch, {"batch_start": batch.start}, sums, retention, batch.end)
+    queues = _of_queues(batch.queues, lambda state: (state.units, state.bytes), batch.end)
+    return _rows(batch, {"batch_start": batch.start}, queues, retention, batch.end)
 
 
 def state_rows(state: State, start: int) -> pa.Table:
@@ -65,12 +62,12 @@ def state_rows(state: State, start: int) -> pa.Table:
         state: what the batches add up to.
         start: physical offset where the first one began.
     """
-    sums: _Sums = {queue: {"units": known.held} for queue, known in state.queues.items()}
+    queues = _of_queues(state.queues, lambda known: (known.held, None), state.cursor)
     retention = _of_retention(state.log_start, {}, []) if state.log_start > start else []
-    return _rows(state, {"batch_start": start, "count": state.batches}, sums, retention, state.cursor)
+    return _rows(state, {"batch_start": start, "count": state.batches}, queues, retention, state.cursor)
 
 
-def _rows(facts: Batch | State, extent: _Row, sums: _Sums, retention: list[_Row], end: int) -> pa.Table:
+def _rows(facts: Batch | State, extent: _Row, queues: pa.Table, retention: list[_Row], end: int) -> pa.Table:
     found: list[_Row] = [
         {
             "kind": "batch",
@@ -81,12 +78,16 @@ def _rows(facts: Batch | State, extent: _Row, sums: _Sums, retention: list[_Row]
         }
     ]
     rest = [*_of_index(facts.index), *_of_findings(facts.findings), *_of_salvaged(facts.salvaged)]
-    parts = [_table(found, end), _of_queues(facts.queues, sums, end), _table([*rest, *retention], end)]
+    parts = [_table(found, end), queues, _table([*rest, *retention], end)]
     return pa.concat_tables(part for part in parts if part.num_rows).combine_chunks()
 
 
-def _of_queues(queues: dict[tuple[str, int], QueueState], sums: _Sums, end: int) -> pa.Table:
-    """A row for each queue, column by column: a store may have a million."""
+def _of_queues(
+    queues: dict[tuple[str, int], QueueState],
+    sums: Callable[[QueueState], tuple[int, int | None]],
+    end: int,
+) -> pa.Table:
+    """A row for each queue, with its units and bytes, column by column: a store may have a million."""
     ordered = sorted(queues)
     states = [queues[queue] for queue in ordered]
     columns: dict[str, Iterable[object]] = {
@@ -95,8 +96,8 @@ def _of_queues(queues: dict[tuple[str, int], QueueState], sums: _Sums, end: int)
         "first_offset": (state.first for state in states),
         "next_offset": (state.next for state in states),
         "end_offset": (state.end for state in states),
-        "units": (sums[queue]["units"] for queue in ordered),
-        "bytes": (sums[queue].get("bytes") for queue in ordered),
+        "units": (sums(state)[0] for state in states),
+        "bytes": (sums(state)[1] for state in states),
     }
     count = len(ordered)
     same = {"kind": "queue", "batch_end": end}

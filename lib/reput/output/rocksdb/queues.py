@@ -6,11 +6,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from heapq import merge
+from itertools import chain, groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from reput.build.placement import Breaks
 from reput.format import rocksdbqueue
@@ -65,8 +64,7 @@ def make(
         files.remove_tree(left)
     files.make_dirs(scratch, target.owner)
     found = committed(target, state.cursor)
-    totals = totals_of(found.runs, found.breaks)
-    shares = list(shares_of(totals, slots))
+    shares = shares_of(totals_of(found.runs, found.breaks), slots)
     written: list[Written] = tasks.run(
         partial(write, runs=found.runs, breaks=found.breaks, from_zero=state.log_start == 0, scratch=scratch),
         list(shares),
@@ -148,25 +146,40 @@ def _ends(
     written: list[Written], carried: Mapping[tuple[bytes, int], QueueEnd]
 ) -> Iterator[tuple[bytes, bytes]]:
     """The keys and values of all queues' ends, and the checkpoint, ascending."""
-    entries = {rocksdbqueue.CHECKPOINT_KEY: rocksdbqueue.checkpoint_value(_end(written))}
-    first: dict[bytes, NDArray[np.int64]] = {}
-    last: dict[bytes, NDArray[np.int64]] = {}
-    for ends in (each.ends for each in written):
-        for at, prefix in enumerate(ends.prefixes):
-            first.setdefault(prefix, ends.first[at])
-            last[prefix] = ends.last[at]
-    for which, found in ((rocksdbqueue.MIN, first), (rocksdbqueue.MAX, last)):
-        for prefix, (position, queue_offset) in found.items():
-            key = rocksdbqueue.parse_unit_key(prefix + bytes(8))
-            if key is not None:
-                entries[rocksdbqueue.offset_key(key.topic, key.queue_id, which)] = rocksdbqueue.offset_value(
-                    int(position), int(queue_offset)
-                )
-    for (topic, queue_id), end in carried.items():
-        entries.setdefault(
-            rocksdbqueue.offset_key(topic, queue_id, rocksdbqueue.MAX), rocksdbqueue.offset_value(*end)
-        )
-    return iter(sorted(entries.items()))
+    others = {rocksdbqueue.CHECKPOINT_KEY: rocksdbqueue.checkpoint_value(_end(written))} | {
+        rocksdbqueue.offset_key(topic, queue_id, rocksdbqueue.MAX): rocksdbqueue.offset_value(*end)
+        for (topic, queue_id), end in carried.items()
+    }
+    before = b""
+    for key, value in merge(_ends_of_queues(written), sorted(others.items()), key=itemgetter(0)):
+        if key != before:  # of two, the first is the queue's own
+            yield key, value
+        before = key
+
+
+def _ends_of_queues(written: list[Written]) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and values of all queues' ends, ascending, of a topic at a time: there may be millions."""
+    for topic, queues in groupby(_queues(written), key=itemgetter(0)):
+        here = list(queues)
+        for _, queue_id, _, (position, queue_offset) in here:
+            key = rocksdbqueue.offset_key(topic, queue_id, rocksdbqueue.MAX)
+            yield key, rocksdbqueue.offset_value(position, queue_offset)
+        for _, queue_id, (position, queue_offset), _ in here:
+            key = rocksdbqueue.offset_key(topic, queue_id, rocksdbqueue.MIN)
+            yield key, rocksdbqueue.offset_value(position, queue_offset)
+
+
+def _queues(written: list[Written]) -> Iterator[tuple[bytes, int, list[int], list[int]]]:
+    """Topic, queueId, and (physicalOffset, queueOffset) of the first and the last message, ascending."""
+    ends = (each.ends for each in written)
+    rows = chain.from_iterable(
+        zip(each.prefixes, each.first.tolist(), each.last.tolist(), strict=True) for each in ends
+    )
+    for prefix, parts in groupby(rows, key=itemgetter(0)):
+        key = rocksdbqueue.parse_unit_key(prefix + bytes(8))
+        of_shares = list(parts)  # of a long queue there are several, one behind the other
+        if key is not None:
+            yield key.topic, key.queue_id, of_shares[0][1], of_shares[-1][2]
 
 
 def _end(written: list[Written]) -> int:
