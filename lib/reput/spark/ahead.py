@@ -255,10 +255,10 @@ def _finish_session() -> None:
     core = sys.modules.get("pyspark.core.context")
     context = None if core is None else core.SparkContext._active_spark_context
     if context is not None:
+        context._accumulatorServer.handle_error = lambda *_: None
         with suppress(Exception):  # a JVM that is gone has nothing to finish
             if any(context.getConf().get(name, "false") != "false" for name in _FINISHED):
                 context.stop()
-        context._accumulatorServer.handle_error = lambda *_: None
 
 
 def _needs_one(words: Sequence[str]) -> bool:
