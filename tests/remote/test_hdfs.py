@@ -73,7 +73,9 @@ def test_a_store_in_hdfs(command: Command, tmp_path: Path, monkeypatch: pytest.M
             data = bytearray(queue.read_bytes())
             data[7] ^= 1
             for content, found in ((queue.read_bytes(), []), (data, [("wrong-unit", f"{night_url}/{name}")])):
-                with client.create(f"/broker-b/store/{name}", WriteOptions(1, overwrite=True)) as out:
+                with client.create(
+                    f"/broker-b/store/{name}", WriteOptions(replication=1, overwrite=True)
+                ) as out:
                     out.write(bytes(content))
                 later, said, left = night(at_night, night_url, left, read)
                 assert said == found
