@@ -13,7 +13,8 @@ import org.apache.rocketmq.store.*;
  * Puts messages into a running store at a steady rate, one key each.
  *
  * <p>Takes "store" (a MessageStore), "rate" (messages a second), "seconds", "body" (bytes), "topics" and
- * "queues"; answers with "messages", "end" and "behind", the nanoseconds by which the last one came late.
+ * "queues"; answers with "messages", "end", "nanos" that all took, and "behind", by how many nanoseconds the last one
+ * came late. With "messages" it puts so many, as fast as it can.
  */
 public final class PacedWriter implements Function<Map<String, Object>, Map<String, Object>> {
     private static final long TICK_NANOS = 1_000_000;
@@ -24,8 +25,9 @@ public final class PacedWriter implements Function<Map<String, Object>, Map<Stri
     @Override
     public Map<String, Object> apply(Map<String, Object> request) {
         MessageStore store = (MessageStore) request.get("store");
-        long rate = number(request, "rate");
-        long messages = rate * number(request, "seconds");
+        boolean paced = !request.containsKey("messages");
+        long rate = paced ? number(request, "rate") : 1_000_000_000L;
+        long messages = paced ? rate * number(request, "seconds") : number(request, "messages");
         int topics = (int) number(request, "topics");
         int queues = (int) number(request, "queues");
         byte[] body = new byte[(int) number(request, "body")];
@@ -42,8 +44,9 @@ public final class PacedWriter implements Function<Map<String, Object>, Map<Stri
             }
             put(store, message(count, topics, queues, body));
         }
-        long behind = System.nanoTime() - begun - messages * 1_000_000_000L / rate;
-        return Map.of("messages", messages, "end", store.getMaxPhyOffset(), "behind", behind);
+        long nanos = System.nanoTime() - begun;
+        long behind = nanos - messages * 1_000_000_000L / rate;
+        return Map.of("messages", messages, "end", store.getMaxPhyOffset(), "nanos", nanos, "behind", behind);
     }
 
     private static long number(Map<String, Object> request, String name) {

@@ -28,16 +28,23 @@ class MemorySampler:
     Args:
         root: process id of the tree's root.
         proc: where the kernel shows processes.
+        interval: seconds between samples.
     """
 
-    def __init__(self, root: int, proc: Path = _PROC) -> None:
+    def __init__(self, root: int, proc: Path = _PROC, interval: float = INTERVAL) -> None:
         self._proc = proc
+        self._interval = interval
         self._tree = {root}
         self._others: set[int] = set()
         self._peak = 0
         self._seen: list[tuple[float, Counter[str]]] = []
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bench-memory", daemon=True)
+
+    @property
+    def processes(self) -> frozenset[int]:
+        """The tree's processes at the last look."""
+        return frozenset(self._tree)
 
     @property
     def peak_bytes(self) -> int:
@@ -94,7 +101,7 @@ class MemorySampler:
     def _run(self) -> None:
         while not self._done.is_set():
             self.sample()
-            self._done.wait(INTERVAL)
+            self._done.wait(self._interval)
 
     def _status(self, pid: int) -> str:
         """``/proc/PID/status``; empty when the process is gone."""

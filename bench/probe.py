@@ -24,7 +24,8 @@ _POLL_SECONDS = 0.002
 _LOOK_FOR_QUEUES_SECONDS = 0.25
 _LONGEST_MS = 10_000
 _STORE_TIMESTAMP = BORN_HOST + 8
-_UNITS_AT_ONCE = 1 << 15
+#: In two milliseconds come some dozens; to read much more each time takes most of a core.
+_UNITS_AT_ONCE = 1 << 9
 _UNIT = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 
 

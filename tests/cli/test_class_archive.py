@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -59,7 +61,7 @@ def test_a_start_uses_the_archive_that_doctor_made(place: Path, tmp_path: Path) 
     assert str(archive) in made.stdout
     assert archive.stat().st_mode & 0o777 == 0o600
     assert place.stat().st_mode & 0o777 == 0o700
-    assert sorted(path.suffix for path in place.iterdir()) == [".jsa", ".json"]
+    assert sorted(path.suffix for path in place.iterdir()) == [".jsa", ".json", ".seen"]
 
     store, loaded = unpack(tmp_path), tmp_path / "loaded"
     words = ("rebuild", store.root, "--broker-conf", store.broker_conf, "--rocketmq-version", VERSION)
@@ -114,6 +116,35 @@ def test_one_that_is_cut_short_or_changed_is_not_used(place: Path, monkeypatch: 
     assert current() is None
 
 
+def test_its_bytes_are_read_once_after_each_change(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_with(monkeypatch, bytes(range(256)) * 64)
+    class_archive.make()
+    read: list[Path] = []
+    checksum = class_archive._checksum
+    monkeypatch.setattr(class_archive, "_checksum", lambda path: read.append(path) or checksum(path))
+    archive = current()
+    assert archive is not None
+    assert [current(), current(), read] == [archive, archive, [archive]]
+    (seen,) = place.glob("*.seen")
+    assert seen.stat().st_mode & 0o777 == 0o600
+    at = archive.stat()
+    archive.write_bytes(bytes([1]) + archive.read_bytes()[1:])
+    os.utime(archive, ns=(at.st_atime_ns, at.st_mtime_ns))
+    assert current() is None, "changed in place, with the old length and time"
+    assert len(read) == 2
+    seen.chmod(0o644)
+    assert current() is None
+    class_archive.make()
+    assert current() == archive
+    seen.write_text("another file's", encoding="ascii")
+    assert current() == archive
+    place.chmod(0o500)  # root writes all the same; others do without the note
+    assert current() == archive
+    place.chmod(0o700)
+    assert class_archive.remove() > 0
+    assert list(place.iterdir()) == []
+
+
 def test_another_java_or_spark_has_another_one(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +183,7 @@ def test_two_that_make_it_at_once(place: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(class_archive, "_train", write)
     pids = {"a": 1, "b": 2}
-    monkeypatch.setattr(class_archive.os, "getpid", lambda: pids[threading.current_thread().name])
+    monkeypatch.setattr(class_archive.os, "getpid", lambda: pids.get(threading.current_thread().name, 0))
     threads = [threading.Thread(target=class_archive.make, name=name) for name in pids]
     for thread in threads:
         thread.start()
@@ -198,3 +229,50 @@ def test_where_there_can_be_none(place: Path, tmp_path: Path, monkeypatch: pytes
     with pytest.raises(SparkError, match=r"expected 400.0 MiB free, found 1.0 MiB"):
         class_archive.make()
     assert list((tmp_path / "own").iterdir()) == []
+
+
+def test_how_its_jvm_was_started_is_kept_with_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["-Da=1", "-Db=2"]
+    with subprocess.Popen(
+        [
+            "sh",
+            "-c",
+            'echo; read line; : "$@"',
+            "-XX:ArchiveClassesAtExit=x",
+            *options,
+            "-Dc",
+            class_archive.SUBMIT,
+            "more",
+        ],
+        env={"SPARK_HOME": "/spark", "PWD": "/", "PATH": os.environ["PATH"]},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        monkeypatch.delenv("SPARK_HOME", raising=False)
+        seen = class_archive.Launch.seen(process.pid, options)
+        assert class_archive.Launch.seen(process.pid, ["-Db=2", "-Da=1"]) is None
+        process.kill()
+    assert seen is not None
+    assert seen.before == ["sh", "-c", 'echo; read line; : "$@"']
+    assert (seen.after, seen.environment) == (["-Dc"], {"SPARK_HOME": "/spark"})
+
+    def train(part: Path) -> str:
+        part.write_bytes(b"archive")
+        part.with_suffix("").with_suffix(".launch").write_text(json.dumps(asdict(seen)))
+        return ""
+
+    monkeypatch.setattr(class_archive, "_train", train)
+    class_archive.make()
+    found = class_archive.find()
+    assert found is not None
+    assert found.launch() == seen
+    assert sorted(path.suffix for path in place.iterdir()) == [".jsa", ".json"]
+    (facts,) = place.glob("*.json")
+    facts.chmod(0o622)
+    assert found.launch() is None, "somebody else could have written what is to be run"
+    facts.chmod(0o600)
+    for text in ("", "[]", "{}", '{"launch": {"before": 1}}', '{"launch": {"before": [], "after": 0}}'):
+        facts.write_text(text)
+        assert found.launch() is None

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -282,11 +282,17 @@ def put_between(path: Path, first: str, last: str, text: str) -> None:
     path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
-def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.compat.matrix", description=__doc__)
-    parser.add_argument("--versions", nargs="+", choices=VERSIONS, default=list(VERSIONS))
-    known = [damage.__name__ for damage in DAMAGES]
+def arguments(
+    words: Sequence[str] | None,
+    module: str,
+    about: str | None,
+    versions: Sequence[str],
+    damages: Sequence[Callable[..., object]],
+) -> argparse.Namespace:
+    """The command line of a matrix: its module, what it is, its releases and its kinds of damage."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
+    parser.add_argument("--versions", nargs="+", choices=versions, default=list(versions))
+    known = [damage.__name__ for damage in damages]
     parser.add_argument("--damages", nargs="+", choices=known, default=[], help="these alone (default: all)")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="put what was measured into FILE, as JSON")
     parser.add_argument(
@@ -298,7 +304,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measure and print; returns the exit code."""
-    options = arguments(words)
+    options = arguments(words, "tests.compat.matrix", __doc__, VERSIONS, DAMAGES)
     rows: list[Row] = []
     if options.read:
         for path in options.read:

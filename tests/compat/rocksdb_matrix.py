@@ -7,7 +7,6 @@ table, in a section of its own.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -29,7 +28,7 @@ from tests.compat import rocksdb
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import Jvm
-from tests.compat.matrix import SOUND, put_between
+from tests.compat.matrix import SOUND, arguments, put_between
 from tests.compat.rocksdb_damage import DAMAGES, Copy, gone_long_log, separate_path, switched_to_rocksdb
 from tests.compat.served import Places, Queue, places, put, read
 from tests.compat.starts import CONFIG, fill
@@ -383,23 +382,10 @@ def write(path: Path, rows: Sequence[Row]) -> None:
     put_between(path, BEGIN, END, "\n\n".join([about, table(rows), legend()]))
 
 
-def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.compat.rocksdb_matrix", description=__doc__)
-    parser.add_argument("--versions", nargs="+", choices=VERSIONS, default=list(VERSIONS))
-    known = [damage.__name__ for damage in (*DAMAGES, switched_to_rocksdb)]
-    parser.add_argument("--damages", nargs="+", choices=known, default=[], help="these alone (default: all)")
-    parser.add_argument("--rows", type=Path, metavar="FILE", help="put what was measured into FILE, as JSON")
-    parser.add_argument(
-        "--read", type=Path, nargs="+", metavar="FILE", help="measure nothing: print what such files hold"
-    )
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into FILE, too")
-    return parser.parse_args(words)
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """Measure and print; returns the exit code."""
-    options = arguments(words)
+    known = (*DAMAGES, switched_to_rocksdb)
+    options = arguments(words, "tests.compat.rocksdb_matrix", __doc__, VERSIONS, known)
     rows: list[Row] = []
     if options.read:
         for path in options.read:

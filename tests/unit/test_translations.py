@@ -77,7 +77,7 @@ def _differences(page: Path, english: str, chinese: str) -> Iterator[str]:
         texts = [re.sub(r"\s+", " ", _without_head(one.text)) for one in (here, there)]
         pairs: dict[str, list[object]] = {
             "links": [_links(page, texts[0], from_english=True), _links(page, texts[1], from_english=False)],
-            "names between backticks": [set(_CODE.findall(text)) for text in texts],
+            "names between backticks": [Counter(_CODE.findall(text)) for text in texts],
             "figures": [_figures(_CODE.sub("", _untargeted(text))) for text in texts],
             "items, rows": [
                 [len(re.findall(mark, one.text, re.MULTILINE)) for mark in (r"^(?: *[-*]|\d\.) ", r"^\|")]

@@ -30,7 +30,7 @@ from reput.errors import OutputError, RemoteStoreError
 from reput.remote.client import allows_http, in_few_words
 from reput.remote.place import is_url, url_of
 from reput.store import files
-from reput.store.delta_log import flush_log
+from reput.store.delta_log import flush_log, is_deltalakes
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -613,7 +613,7 @@ class Table:
         Raises:
             OutputError: in its place.
         """
-        from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+        from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
         try:
             yield
@@ -627,8 +627,7 @@ class Table:
                 next_step="Run the same command again when no other runs",
             ) from self._cause(error)
         except Exception as error:
-            # DataFusion raises the plain class.
-            if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:
+            if not is_deltalakes(error):
                 raise
             if self.is_remote:
                 raise RemoteStoreError(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from reput.cli.crash import ended_by
+from reput.cli.early import begin_early
 
 try:
+    begin_early()
     from reput.cli import (
         catalog,
         demo,

@@ -30,7 +30,7 @@ from reput.cli.arguments import (
 from reput.cli.commands import FOLLOW, LOOK, MEND, Commands
 from reput.cli.crash import REFUSED, ended_by
 from reput.cli.dump import dump_app
-from reput.cli.jvm import part_stderr, start_spark
+from reput.cli.jvm import part_stderr, prepare_spark, start_spark
 from reput.cli.output import (
     Output,
     ProgressDisplay,
@@ -48,10 +48,10 @@ from reput.cli.tail import tail_command
 from reput.cli.times import use_zone
 from reput.config.stand_in import here
 from reput.errors import SettingsError
-from reput.spark.java import check_spark
+from reput.spark import ahead
 from reput.unforeseen import TRACEBACK
 
-__all__ = ["REFUSED", "app", "main", "start_spark"]
+__all__ = ["REFUSED", "app", "main", "prepare_spark", "start_spark"]
 
 
 app = typer.Typer(
@@ -203,7 +203,7 @@ def rebuild_command(
 
             would = preview(options)
         else:
-            check_spark()
+            prepare_spark()
             warn_of_unknown(store, queue)
             with ProgressDisplay() as display:
                 summary = rebuild(
@@ -248,4 +248,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             unwritten(error)  # help; commands print by themselves
         code = ended_by(error)
     printed()  # what is still in buffers, while it can be told that it can't be written
+    if isinstance(code, int):
+        ahead.leave(code)
     sys.exit(code)

@@ -17,7 +17,6 @@ from reput.cli.output import Output, ProgressDisplay, cataloged_apart, inline, n
 from reput.config.stand_in import here
 from reput.errors import ReputError, SettingsError, UnsupportedError
 from reput.remote.place import is_url
-from reput.spark.java import check_spark
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def catalog_command(
         )
         is_one = [word.endswith(".toml") for word in stores] == [False]
         options = [_options(common, entry, is_one=is_one) for entry in entries]
-        check_spark()
+        commands.prepare_spark()
         with ProgressDisplay("cataloging") as display:
             session = _once(lambda: commands.start_spark("reput catalog", master, display))
             if is_one:

@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 
-from reput.cli.app import app, start_spark
+from reput.cli.app import app, prepare_spark, start_spark
 from reput.cli.commands import START
 from reput.cli.output import Output, ProgressDisplay, noted, summary_lines
 from reput.errors import SettingsError
-from reput.spark.java import check_spark
 
 _EXAMPLES = """**Examples**
 
@@ -44,7 +43,7 @@ def demo_command(
     from reput.demo import VERSION, run
 
     with Output(as_json) as output:
-        check_spark()
+        prepare_spark()
         if directory is None:
             directory = Path(tempfile.mkdtemp(prefix="reput-demo-"))
         else:

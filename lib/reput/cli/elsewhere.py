@@ -15,7 +15,7 @@ from reput.job.nightly import Again
 from reput.job.options import RebuildOptions
 from reput.spark.command import Command, Ended
 from reput.unforeseen import TRACEBACK
-from reput.verify.proofs import Proofs
+from reput.verify.proven import Proofs
 from reput.words import SCHEMA_VERSION
 
 if TYPE_CHECKING:

@@ -23,6 +23,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from reput.cli.output import ProgressDisplay
+from reput.spark import ahead
+from reput.spark.java import check_spark
 from reput.spark.sessions import session
 
 if TYPE_CHECKING:
@@ -43,6 +45,25 @@ def as_before() -> Iterator[None]:
         yield
     finally:
         context.signal = signal  # type: ignore[attr-defined]
+
+
+def prepare_spark() -> None:
+    """Check that a session can start here; and let its Python processes be forked from this one, as it is.
+
+    To be called while this process has one thread and holds no lock.
+
+    Raises:
+        ReputError: Spark can't run here.
+    """
+    check_spark()
+    begun = ahead.begun()
+    if begun is not None:
+        # What the source, the tasks and this command need later is loaded once, before the fork.
+        import reput.output.writer
+        import reput.source.commitlog
+        import reput.stream.rebuild_query  # noqa: F401
+
+        begun.serve_forks()
 
 
 def start_spark(application: str, master: str | None, display: ProgressDisplay | None = None) -> SparkSession:

@@ -28,7 +28,7 @@ from reput.cli.arguments import (
     size,
 )
 from reput.cli.commands import LOOK, MEND
-from reput.cli.output import Output, at_most, inline, table, told
+from reput.cli.output import Output, at_most, inline, noted, table
 from reput.cli.times import zone, zone_name
 from reput.errors import OutputError, ReputError, SettingsError
 from reput.spark.java import check_spark
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reput.job.many import Job, Outcome, Result
     from reput.job.nightly import Again
     from reput.spark.on_host import HostRunner
-    from reput.verify.proofs import Proofs
+    from reput.verify.proven import Proofs
 
     How = Callable[[Job], Again | None]
 
@@ -291,7 +291,7 @@ def _done(
         nonlocal left
         listener(outcome)
         left -= 1
-        told(f"{outcome.job.place}: exit code {outcome.exit_code}, {counted(left, 'store')} left")
+        noted(f"{outcome.job.place}: exit code {outcome.exit_code}, {counted(left, 'store')} left")
 
     session = Once(lambda: commands.start_spark(application, master))
     return run_many(jobs, _worker(session, how or (lambda _job: None)), at_once, told_of)
@@ -380,7 +380,7 @@ class Night:
             self.todo.remove(job)
             self._take_row(job, row, _document(row))
         if len(self.todo) < len(jobs):
-            told(f"run {history.run} goes on: {counted(len(self.todo), 'store')} left")
+            noted(f"run {history.run} goes on: {counted(len(self.todo), 'store')} left")
         self.earlier = history.rows([job.place for job in jobs], _TREND)
         self.earlier = [row for row in self.earlier if row["run"] != history.run]
 

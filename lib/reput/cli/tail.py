@@ -25,9 +25,9 @@ from reput.cli.arguments import (
     by_hand,
     size,
 )
-from reput.cli.jvm import start_spark
+from reput.cli.jvm import prepare_spark, start_spark
 from reput.cli.output import Output, TailDisplay, noted, summary_lines, told, warn_of_unknown
-from reput.spark.java import check_spark, is_submitted
+from reput.spark.java import is_submitted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +126,7 @@ def tail_command(
             conf_by_hand=by_hand(ctx, "broker_conf"),
             version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
-        check_spark()
+        prepare_spark()
         warn_of_unknown(store, queue)
         stopping = threading.Event()
         display = TailDisplay()

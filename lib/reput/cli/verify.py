@@ -32,7 +32,6 @@ from reput.cli.output import (
 from reput.config.stand_in import here
 from reput.errors import OutputError, SettingsError
 from reput.remote.place import is_url, url_of
-from reput.spark.java import check_spark
 from reput.store.files import new_file, reporting, write_atomically
 from reput.store.space import human
 from reput.words import counted
@@ -114,7 +113,7 @@ def verify_command(
             index=not no_index,
         )
         kept = None
-        check_spark()
+        commands.prepare_spark()
         if against is None:
             warn_of_unknown(store, queue)
         with ProgressDisplay("verifying") as display:
@@ -151,7 +150,7 @@ def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, d
         OutputError: the file can't be written there.
     """
     from reput.job.nightly import Again
-    from reput.verify.proofs import Proofs
+    from reput.verify.proven import Proofs
 
     if proofs is None:
         raise SettingsError(

@@ -20,8 +20,9 @@ from reput import caches
 from reput.errors import ReputError
 from reput.rocksdb.installed import PACKAGE, installed
 from reput.spark import class_archive
+from reput.spark.ahead import JAVA_TEMPORARY
 from reput.spark.java import LEAST_JAVA, is_installed, java
-from reput.spark.sessions import JAVA_TEMPORARY, OPEN_FILES, delta_jar, spark_error
+from reput.spark.sessions import OPEN_FILES, delta_jar, spark_error
 from reput.store.space import free_bytes, human
 from reput.words import counted
 

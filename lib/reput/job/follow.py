@@ -14,6 +14,7 @@ from reput.errors import LogWentBackError, SegmentGoneError
 from reput.format import names
 from reput.job.hosts import as_hosts_allow
 from reput.job.plan import Plan
+from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover
 from reput.output.journal.journal import Journal
 from reput.output.ledger.ledger_upkeep import LedgerUpkeep
@@ -108,6 +109,9 @@ class _Following:
             writer.begin()  # may move the cursor, past what expired unread
             checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
             begins = _begins_at_cursor(plan, log, checkpoint)
+            live = LiveLog(plan.settings, plan.journal.state.cursor)
+            # With a limited rate nothing may be read ahead.
+            settled = live.settled if self.max_rate is None else int
             try:
                 # With a limited rate the first batch's size isn't known yet, and nothing may be read ahead.
                 if begins and self.max_rate is None:
@@ -117,7 +121,7 @@ class _Following:
                     stopFile=plan.root / names.REPUT / names.STOP,
                     maxBytesPerSecond=self.max_rate,
                 )
-                following = TailQuery(self.spark, writer, checkpoint, source, batch_done)
+                following = TailQuery(self.spark, writer, checkpoint, source, batch_done, settled)
                 watch.follow(following.last_progress)
                 with LedgerUpkeep(writer.ledger):
                     following.run(self.stopping)
@@ -139,6 +143,8 @@ class _Following:
                 runner.cancel()
                 writer.stop_ahead()
                 raise
+            finally:
+                live.close()
             writer.finish()
             writer.close()
             return seconds

@@ -26,9 +26,9 @@ from reput.errors import OutputError, ReputError, SettingsError
 from reput.format import names
 from reput.job.place import Place
 from reput.store import files
-from reput.store.delta_log import flush_log
+from reput.store.delta_log import flush_log, is_deltalakes
 from reput.store.lock import OutputLock
-from reput.verify.proofs import Proofs
+from reput.verify.proven import Proofs
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -350,15 +350,14 @@ class History:
         Raises:
             OutputError: in its place.
         """
-        from deltalake.exceptions import DeltaError, TableNotFoundError
+        from deltalake.exceptions import TableNotFoundError
 
         try:
             yield
         except (TableNotFoundError, ReputError):
             raise
         except Exception as error:
-            # DataFusion raises the plain class.
-            if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:
+            if not is_deltalakes(error):
                 raise
             raise OutputError(
                 f"the history can't be {done}",

@@ -14,7 +14,8 @@ from reput.job.many import Outcome
 from reput.remote import remote_store, tally, with_urls
 from reput.remote.left_out import KnownFile
 from reput.verify.plan import VerifyOptions
-from reput.verify.proofs import Proofs, Remembering
+from reput.verify.proofs import Remembering
+from reput.verify.proven import Proofs
 from reput.verify.report import OTHER_SETTINGS
 
 if TYPE_CHECKING:

@@ -8,15 +8,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from reput.config.settings import StoreSettings
-from reput.errors import SegmentGoneError, StoreError
+from reput.errors import ReputError, SegmentGoneError, StoreError
 from reput.log.live_end import End, LiveEnd
 from reput.log.segments import CommitLog, discover, listed
 
 #: How often the directories are listed when nothing calls for it, seconds. A broker makes a segment long
 #: before it needs it.
 _LIST_SECONDS = 0.25
+#: Steps of waiting: the longer a log has been silent, the longer, so that a silent one costs next to nothing.
 _FIRST_STEP_SECONDS = 0.001
-_LONGEST_STEP_SECONDS = 0.008
+_LONGEST_STEP_SECONDS = 0.02
+_STEPS_OF_SILENCE = 50
+#: What is looked for by a thread that waits for nothing else.
+_SETTLE_STEP_SECONDS = 0.008
 _TRIES = 5
 
 
@@ -35,6 +39,7 @@ class LiveLog:
         self._listed = 0.0
         self._found: tuple[CommitLog, End] | None = None
         self._is_warm = False
+        self._silent_since = time.monotonic()
 
     def look(self, floor: int) -> tuple[CommitLog, End] | None:
         """The log and its settled end, None while there is no segment with a byte in it.
@@ -51,13 +56,28 @@ class LiveLog:
             if log is None:
                 return None
             try:
-                self._found = log, self._end.find(log, floor)
+                end = self._end.find(log, floor)
+                if self._found is None or end != self._found[1]:
+                    self._silent_since = time.monotonic()
+                self._found = log, end
                 return self._found
             except SegmentGoneError:
                 self._log = None
                 if not tries_left:
                     raise
         raise AssertionError  # the loop returns or raises
+
+    def settled(self, floor: int) -> int:
+        """The settled end, or ``floor`` where that can't be told: then whoever takes ``floor`` says why."""
+        try:
+            found = self.look(floor)
+        except ReputError:
+            return floor
+        return floor if found is None else max(floor, found[1].offset)
+
+    def close(self) -> None:
+        """Let the segments go."""
+        self._end.close()
 
     def segments(self) -> CommitLog | None:
         """The log's segments as listed now; None while there is none with a byte in it.
@@ -89,7 +109,7 @@ class LiveLog:
             is_held = held_before is not None and least is not None and found[1].offset < least
             if time.monotonic() >= deadline and not is_held:
                 return found[1].offset
-            time.sleep(_LONGEST_STEP_SECONDS)
+            time.sleep(_SETTLE_STEP_SECONDS)
 
     def written(self, floor: int) -> CommitLog | None:
         """The log without the segments that the broker hasn't begun to write; None while there is none.
@@ -112,12 +132,11 @@ class LiveLog:
             self._is_warm = True
             threading.Thread(target=_load_kernel, name="reput-walk", daemon=True).start()
         deadline = time.monotonic() + seconds
-        step = _FIRST_STEP_SECONDS
         while (now := time.monotonic()) < deadline and not is_over():
-            time.sleep(min(step, deadline - now))
+            step = min((now - self._silent_since) / _STEPS_OF_SILENCE, _LONGEST_STEP_SECONDS)
+            time.sleep(min(max(step, _FIRST_STEP_SECONDS), deadline - now))
             if self._end.stirs() or self._end.is_at_segments_end:
                 return True
-            step = min(step * 1.5, _LONGEST_STEP_SECONDS)
         return False
 
     def _list(self) -> CommitLog | None:

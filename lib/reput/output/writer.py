@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -143,6 +144,7 @@ class BatchWriter:
         self._announce = announce
         self._live = LiveIndex(target)
         self._ahead: BatchScan | None = None
+        self._checkpointing: Future[None] | None = None
         self.progress = Progress()
         self.stages = Stages()
 
@@ -329,9 +331,22 @@ class BatchWriter:
         for queue, before, now in dropped:
             irregular_queues.drop_rest(self._target, queue, before, now)
         self.stages.end("journal")
-        self._ledger.catch_up(self._journal)
+        checkpoint = self._new_checkpoint()
+        flushed = None if checkpoint is None else files.flush_beside(checkpoint.flushed)
+        try:
+            self._ledger.catch_up(self._journal)
+        except BaseException:
+            if checkpoint is not None and flushed is not None:
+                wait([flushed])
+                checkpoint.give_up()
+            raise
         self.stages.end("ledger")
-        self._write_checkpoint()
+        if flushed is not None:
+            self._await_checkpoint()
+            # Its name is what moves it. Until that is on disk, it is an older batch's, which is as good.
+            self._checkpointing = flushed.result().put_in_place_beside()
+            if self._look is None:
+                self._await_checkpoint()
         self._leave_scratch()
         self.stages.end("checkpoint")
 
@@ -372,8 +387,11 @@ class BatchWriter:
 
     def finish(self) -> None:
         """Make ledger and checkpoint agree with the journal, for a run that had nothing to do."""
+        self._await_checkpoint()
         self._ledger.catch_up(self._journal)
-        self._write_checkpoint()
+        checkpoint = self._new_checkpoint()
+        if checkpoint is not None:
+            checkpoint.flushed().put_in_place()
 
     def _knows(self, parts: list[Part]) -> bool:
         if not self._log.segments[0].path.exists():
@@ -570,12 +588,22 @@ class BatchWriter:
     def _reported(self) -> set[tuple[str, int]]:
         return {(finding.kind, finding.offset) for finding in self._journal.state.findings}
 
-    def _write_checkpoint(self) -> None:
+    def _await_checkpoint(self) -> None:
+        """Wait until the last checkpoint's name is on disk.
+
+        Raises:
+            OutputError: it may not be.
+        """
+        under_way, self._checkpointing = self._checkpointing, None
+        if under_way is not None:
+            under_way.result()
+
+    def _new_checkpoint(self) -> files.Replacement | None:
+        """The checkpoint of what is committed, under a temporary name; None where none is written."""
         if not self._target.is_whole:
-            return
-        files.write_atomically(
-            self._target.root / names.CHECKPOINT, self._checkpoint().encode(), self._target.owner
-        )
+            return None
+        path = self._target.root / names.CHECKPOINT
+        return files.Replacement(path, self._checkpoint().encode(), self._target.owner)
 
     @property
     def _knows_logics_offset(self) -> bool:

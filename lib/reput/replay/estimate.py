@@ -18,7 +18,7 @@ from reput.replay.unit_spill import ROW
 from reput.scan.reference import Frame, frame
 
 _SAMPLED_SEGMENTS = 8
-_SAMPLED_BYTES = 1 << 20
+_SAMPLED_BYTES = 1 << 18
 _SPILL_PER_MESSAGE = 20
 _SPILL_PER_KEY = 4
 #: In a database, a key without what it has in common with the one before it, a value, and their share of what
@@ -51,7 +51,7 @@ def estimate(
     batch_topics: Set[str] = frozenset(),
     databases: bool = True,
 ) -> Estimate:
-    """Sample a megabyte of up to eight segments.
+    """Sample the first 256 KiB of up to eight segments.
 
     Args:
         index: of files.

@@ -36,6 +36,8 @@ PART_COLUMNS: Mapping[str, str] = {
     "last": "boolean",
     "messages": "bigint",
     "firstTimestamp": "bigint",
+    "logEnd": "bigint",
+    "logTimestamp": "bigint",
 }
 
 #: One row for each message. Names as in ``MessageExt`` (rocketmq-all-5.3.3); docs/source.md explains each.

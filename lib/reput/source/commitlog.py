@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +17,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.errors import PySparkNotImplementedError
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+    SimpleDataSourceStreamReader,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -44,7 +52,7 @@ from reput.source.columns import (
     spark_schema,
 )
 from reput.source.filters import ALL, FilteredReader, Range, Wanted
-from reput.source.options import MESSAGES, Options
+from reput.source.options import MESSAGES, PARTS, Options
 from reput.source.read_statistics import ReadStatistics, reported
 from reput.source.stores import without_frames
 from reput.spark import worker_daemon
@@ -61,8 +69,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _OFFSET = "offset"
 _STORE_TIMESTAMP = "storeTimestamp"
-#: A call that finds nothing new in a live log waits for it this long, so that Spark asks seldom.
-_WAIT_SECONDS = 0.1
+#: A call that finds nothing new in a live log waits for it this long: Spark takes some milliseconds to ask.
+_WAIT_SECONDS = 1.0
 #: How long the end of a live log is given to settle before a run to that end begins.
 _SETTLE_SECONDS = 2.5
 #: With a limited rate, a batch takes what there is or at least this part of a second's worth.
@@ -71,6 +79,8 @@ _LEAST_OF_SECOND = 10
 _HEAD = 144
 #: Going over the headers of so many bytes takes some milliseconds.
 _MOST_COUNTED = 32 << 20
+#: As many are counted while the kernel isn't loaded, in some tens of milliseconds.
+_FEW_RECORDS = 2000
 
 #: For ``spark.read.format`` and ``spark.readStream.format``.
 NAME = "rocketmq-commitlog"
@@ -110,8 +120,21 @@ class CommitLogDataSource(DataSource):
 
     @without_frames
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """The stream reader; ``schema`` may name some of the columns."""
+        """The stream reader; ``schema`` may name some of the columns.
+
+        Raises:
+            PySparkNotImplementedError: :meth:`simpleStreamReader` is for these options.
+        """
+        if self._options.live and self._options.content == PARTS:
+            raise PySparkNotImplementedError(
+                errorClass="NOT_IMPLEMENTED", messageParameters={"feature": "streamReader"}
+            )
         return CommitLogStreamReader(self._options, self._chosen(schema), self._where)
+
+    @without_frames
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: N802 - Spark's name
+        """The stream reader for the parts of a live log; ``schema`` may name some of the columns."""
+        return LivePartsReader(CommitLogStreamReader(self._options, self._chosen(schema), self._where))
 
     def _chosen(self, schema: StructType) -> tuple[str, ...]:
         # A part's path tells its store.
@@ -125,10 +148,14 @@ class Counted(NamedTuple):
     Attributes:
         messages: records that begin in it.
         first_timestamp: the first one's storeTimestamp, ms.
+        log_end: the log's end when it was planned, whatever the limits.
+        log_timestamp: the storeTimestamp of the last record before that, ms.
     """
 
     messages: int | None = None
     first_timestamp: int | None = None
+    log_end: int | None = None
+    log_timestamp: int | None = None
 
 
 class _Plan:
@@ -277,12 +304,20 @@ class _Plan:
             return
         parts: list[Part] = partition.value or []
         if parts:
-            yield _part_rows(parts, self._counted(parts), self._names)
+            yield self.rows(parts)
 
-    def _counted(self, parts: list[Part]) -> list[Counted]:
-        if not self._options.live:
-            return [Counted()] * len(parts)
-        return [_count(part, self._settings) for part in parts]
+    def rows(self, parts: list[Part], seen: Mapping[str, int] | None = None) -> pa.RecordBatch:
+        """The rows of parts.
+
+        Args:
+            parts: at least one.
+            seen: the log's end when they were planned, as Spark is told of it; None if it isn't known.
+        """
+        counted = [Counted()] * len(parts)
+        if self._options.live:
+            end = {} if seen is None else {"log_end": seen[_OFFSET], "log_timestamp": seen[_STORE_TIMESTAMP]}
+            counted = [_count(part, self._settings)._replace(**end) for part in parts]
+        return _part_rows(parts, counted, self._names)
 
 
 class _MessagePartition(InputPartition):
@@ -440,6 +475,14 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """A partition's rows."""
         return self._plan.read(partition, self._wanted, follows=True)
 
+    @without_frames
+    def rows(self, start: dict[str, int], end: dict[str, int]) -> Iterator[pa.RecordBatch]:
+        """The rows of a micro-batch of parts; none when it is empty."""
+        # A list's iterator: Spark copies it.
+        return iter(
+            [self._plan.rows(one.value, self._seen) for one in self.partitions(start, end) if one.value]
+        )
+
     def stop(self) -> None:
         """Nothing is held; but Spark may be gone already, which isn't worth a traceback."""
         worker_daemon.hide_closed_connections_at_exit()
@@ -479,6 +522,44 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _is_stopped(self) -> bool:
         stop_file = self._options.stop_file
         return stop_file is not None and stop_file.exists()
+
+
+class LivePartsReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a live log by its parts, whose few rows go to Spark from the process that plans them.
+
+    Otherwise each micro-batch would need a task in a Python worker for them, which takes longer than a small
+    batch, and workers that stay for it.
+    """
+
+    def __init__(self, following: CommitLogStreamReader) -> None:
+        self._following = following
+        self._is_quiet = False
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """See :meth:`CommitLogStreamReader.initialOffset`."""
+        return self._following.initialOffset()
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[Any], dict[str, int]]:
+        """The next micro-batch and its end; waits where there is nothing new.
+
+        Raises:
+            LogWentBackError: the log ends before ``start``, or isn't what it was: it was cut.
+            StoreError: it can't be read.
+        """
+        if not self._is_quiet:
+            # Spark may be gone when this process ends, which isn't worth a traceback.
+            worker_daemon.hide_closed_connections_at_exit()
+            self._is_quiet = True
+        end = self._following.latestOffset(start, self._following.getDefaultReadLimit())
+        return self._following.rows(start, end), end
+
+    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[Any]:  # noqa: N802
+        """A micro-batch that an earlier run of the query has planned."""
+        return self._following.rows(start, end)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix the end: what is written from now on is for the next run."""
+        self._following.prepareForTriggerAvailableNow()
 
 
 def first_time(log: CommitLog, segment: Segment, reads: ReadStatistics) -> int | None:
@@ -562,20 +643,23 @@ def _clipped(parts: list[Part], offsets: Range, lead: int) -> Iterator[Part]:
 def _count(part: Part, settings: StoreSettings) -> Counted:
     """Go over a part's frames, for Spark's own progress: nothing else goes by it.
 
-    It is counted where the part's row is made: in a task whose result a tail collects beside its own work on
-    the batch, so that no batch waits for it. Unknown if it is large or damaged, or cut within a record.
+    It is counted where the part's row is made, some tenths of a millisecond for a tail's small batch. Unknown
+    if it is large or damaged, or cut within a record, or if the kernel isn't loaded yet.
     """
     if part.end - part.start > _MOST_COUNTED:
         return Counted()
-    from reput.log import walk_kernel
-
     start, stop = part.start - part.base, part.end - part.base
     try:
         data = map_segment(part.path, part.segment_length)[:stop]
     except StoreError:
         return Counted()  # whoever takes the part says so
     v2 = settings.dialect.topic_length_v2
-    walked = walk_kernel.walk(data, part.base, start, stop, v2, 0, len(data), settings.entries)
+    if "reput.log.walk_kernel" in sys.modules:
+        from reput.log import walk_kernel
+
+        walked = walk_kernel.walk(data, part.base, start, stop, v2, 0, len(data), settings.entries)
+    else:
+        walked = walk.walk(data.data, part.base, start, stop, v2, 0, _FEW_RECORDS, settings.entries)
     if not walked.records or (walked.position < stop and walked.status != Status.BLANK):
         return Counted()
     first = dledger.record_at(data.data, start) if settings.entries else start

@@ -38,6 +38,50 @@ _ROOM = 400 << 20
 #: A maker that was killed leaves its unfinished file; none takes as long as this.
 _ABANDONED_SECONDS = 3600.0
 _MAKE_SECONDS = 600.0
+#: The class that spark-submit runs.
+SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+_MAKING = "-XX:ArchiveClassesAtExit="
+#: What spark-submit sets in the environment of its JVM; a shell sets more.
+_SET = ("SPARK_", "PYTHON")
+#: Ends the name of what an archive was when its checksum was right.
+_SEEN = ".seen"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How spark-submit starts a JVM here: two scripts and another JVM find that out each time, in 0.3 s.
+
+    Attributes:
+        before, after: the words of the command line around the Java options of its session, up to the class
+            SparkSubmit.
+        environment: the variables that it is given besides.
+    """
+
+    before: list[str]
+    after: list[str]
+    environment: dict[str, str]
+
+    @classmethod
+    def seen(cls, process: int, options: list[str]) -> Launch | None:
+        """That of a running JVM; None if it can't be told.
+
+        Args:
+            options: the Java options that its session was given.
+        """
+        place = Path("/proc") / str(process)
+        words = [os.fsdecode(word) for word in (place / "cmdline").read_bytes().split(b"\0")[:-1]]
+        pairs = [os.fsdecode(pair).partition("=") for pair in (place / "environ").read_bytes().split(b"\0")]
+        if SUBMIT not in words:
+            return None
+        words = words[: words.index(SUBMIT)]
+        places = [at for at in range(len(words)) if words[at : at + len(options)] == options]
+        if len(places) != 1:
+            return None
+        return cls(
+            [word for word in words[: places[0]] if not word.startswith(_MAKING)],
+            words[places[0] + len(options) :],
+            {name: value for name, _, value in pairs if name.startswith(_SET) and name not in os.environ},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +106,38 @@ class ClassArchive:
             return None
         for path in self.versions():
             with suppress(OSError):
-                if is_mine_alone(path) and path.stem.endswith(_checksum(path)):
+                if is_mine_alone(path) and self._is_whole(path):
                     return path
+        return None
+
+    def _is_whole(self, path: Path) -> bool:
+        """Whether its bytes are those that its name says; they are read once after each change.
+
+        What a file was when it was read is kept beside it. Whoever writes to it later, or cuts it short,
+        changes its ctime, which can't be set back.
+        """
+        seen = path.with_suffix(_SEEN)
+        at = path.stat()
+        now = f"{at.st_ino} {at.st_size} {at.st_mtime_ns} {at.st_ctime_ns}"
+        with suppress(OSError):
+            if is_mine_alone(seen) and seen.read_text(encoding="ascii") == now:
+                return True
+        if not path.stem.endswith(_checksum(path)):
+            return False
+        with suppress(OSError):
+            part = seen.with_name(f"{seen.name}.{os.getpid()}.part")
+            part.touch(mode=0o600)
+            part.write_text(now, encoding="ascii")
+            part.replace(seen)
+        return True
+
+    def launch(self) -> Launch | None:
+        """How spark-submit started the JVM that made the archive; None if that isn't known."""
+        path = self.stem.with_suffix(".json")
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            if is_mine_alone(self.stem.parent) and is_mine_alone(path):
+                noted = json.loads(path.read_text(encoding="utf-8"))["launch"]
+                return Launch(list(noted["before"]), list(noted["after"]), dict(noted["environment"]))
         return None
 
     def versions(self) -> list[Path]:
@@ -140,12 +214,26 @@ def make() -> None:
         with part.open("rb") as file:
             os.fsync(file.fileno())
         before = found.versions()
-        found.stem.with_suffix(".json").write_text(json.dumps(found.facts, indent=1), encoding="utf-8")
+        _note(found)
         made = part.replace(f"{found.stem}-{_checksum(part)}.jsa")
         for path in set(before) - {made}:
             path.unlink(missing_ok=True)
+            path.with_suffix(_SEEN).unlink(missing_ok=True)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _note(made: ClassArchive) -> None:
+    """Write what an archive holds for, and how its JVM was started."""
+    launch = made.stem.with_suffix(".launch")
+    facts: dict[str, object] = dict(made.facts)
+    with suppress(OSError, ValueError):
+        facts["launch"] = json.loads(launch.read_text(encoding="utf-8"))
+    launch.unlink(missing_ok=True)
+    part = made.stem.with_name(f"{made.stem.name}.{os.getpid()}.part.json")
+    part.touch(mode=0o600)
+    part.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    part.replace(made.stem.with_suffix(".json"))
 
 
 def remove() -> int:
@@ -160,9 +248,9 @@ def remove() -> int:
 
 def _train(part: Path) -> str:
     """Let a JVM put what it has loaded into ``part`` when it ends; returns the last that it says."""
-    options = f'{os.environ.get("SPARK_SUBMIT_OPTS", "")} "-XX:ArchiveClassesAtExit={part}"'
+    options = f'{os.environ.get("SPARK_SUBMIT_OPTS", "")} "{_MAKING}{part}"'
     environment = {**os.environ, VARIABLE: OFF, "SPARK_SUBMIT_OPTS": options}
-    command = [sys.executable, "-m", "reput.demo.training"]
+    command = [sys.executable, "-m", "reput.demo.training", str(part.with_suffix("").with_suffix(".launch"))]
     try:
         done = subprocess.run(
             command,
@@ -193,6 +281,7 @@ def _tidy(place: Path) -> None:
             if not (Path(facts["java"]).exists() and Path(facts["spark"]).exists()):
                 for archive in ClassArchive(file.with_suffix(""), facts).versions():
                     archive.unlink()
+                    archive.with_suffix(_SEEN).unlink(missing_ok=True)
                 file.unlink()
 
 
@@ -227,6 +316,7 @@ def _facts() -> dict[str, str] | None:
             ),
             "spark": str(spark),
             "jars": _fingerprint((spark / "jars").iterdir()),
+            "conf": _fingerprint(Path(os.environ.get("SPARK_CONF_DIR") or spark / "conf").glob("*")),
             **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
         }
     except OSError:

@@ -8,7 +8,6 @@ import re
 import resource
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Collection, Iterator
@@ -16,13 +15,13 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from site import getsitepackages
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
 from reput.caches import can_write, own_directory, settle
 from reput.errors import SettingsError, SparkError
-from reput.spark import class_archive
+from reput.spark import ahead, class_archive
+from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
 from reput.spark.java import check_jars, is_submitted
 from reput.store.system_errors import shortage_in
 from reput.unforeseen import TRACEBACK
@@ -51,6 +50,11 @@ _SETTINGS = {
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
+    # A tail runs a micro-batch and a job some twenty times a second: the JVM would keep a thousand of each.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "20",
 }
 #: Not for every master. YARN's client doesn't start with the second ("Not implemented"), and its executors'
 #: temporary directories have paths that are too long for a socket. On Kubernetes neither was tried.
@@ -63,7 +67,13 @@ _FASTER_MASTERS = ("local", "spark://")
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.memory": "1g",
+    "spark.driver.memory": DRIVER_MEMORY,
+}
+#: A command that begins its JVM ahead has Spark move parts of a log, some rows of a few bytes: to compile
+#: Java for them takes a tenth of the whole start.
+_IN_COMMANDS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 #: For ledger and messages as tables; conf/spark-defaults.conf has the same for spark-submit, and the reasons.
 _DELTA = {
@@ -86,15 +96,12 @@ _DELTA_ARTIFACTS = (
     "delta-kernel-defaults",
     "delta-kernel-unitycatalog",
 )
-_LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 _MASTER = re.compile(r"--master[= ]\s*[\"']?([^\s\"']+)")
 #: What Spark puts around an error's own text.
 _AROUND = re.compile(r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?|\s*SQLSTATE: \w+$")
 #: Where Spark says that a task failed; the driver is the executor of a local master.
 _EXECUTOR = re.compile(r"\(TID [0-9]+\) \(([^\s()]+) executor (?!driver\))[^\s()]+\)")
 _CALL_WITHOUT_ANSWER = re.compile(r"An error occurred while calling \S+")
-#: Where Java has its temporary files, whatever TMPDIR says; Spark has its own there without SPARK_LOCAL_DIRS.
-JAVA_TEMPORARY = "/tmp"
 #: A JVM with Spark's jars has some hundreds open, and a task up to 512 queue files.
 OPEN_FILES = 1024
 #: Printed by every JVM that Spark starts: it requests a module that only its linear algebra uses.
@@ -129,7 +136,10 @@ def session(
     settle()  # before the JVM is started, so that workers have the kernels where this process has them
     elsewhere = is_submitted() or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     chosen = master or (None if elsewhere else "local[*]")
-    _choose_python(is_local=chosen is not None and chosen.startswith("local"))
+    is_local = chosen is not None and chosen.startswith("local")
+    if not is_local or delta or settings:
+        ahead.drop()
+    choose_python(is_local=is_local, starts_jvm=_starts_jvm())
     # What the operator gave to spark-submit counts; a builder's settings would silently override it.
     given = _submitted_settings()
     wanted = {
@@ -137,14 +147,16 @@ def session(
     }
     wanted |= _REQUIRED
     if chosen is not None:
-        wanted |= {"spark.master": chosen, "spark.driver.extraJavaOptions": _LOG4J}
+        wanted |= {"spark.master": chosen, "spark.driver.extraJavaOptions": LOG4J}
         if chosen.startswith("local"):
             wanted |= _LOCAL_SETTINGS
-            # With one tier Java reserves room for only a fifth of the code, and then stops compiling.
-            wanted["spark.driver.extraJavaOptions"] += (
-                " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-            )
-            if _starts_jvm():
+            wanted["spark.driver.extraJavaOptions"] = driver_options()
+            begun = ahead.begun()
+            if begun is not None:
+                wanted |= _IN_COMMANDS
+                wanted["spark.driver.extraJavaOptions"] = begun.options
+                wanted["spark.python.unix.domain.socket.dir"] = str(begun.directory)
+            elif _starts_jvm():
                 wanted["spark.driver.extraJavaOptions"] += f" {class_archive.java_options()}"
                 wanted["spark.python.unix.domain.socket.dir"] = _socket_directory()
             # Executors are this process's children: they find the package where this process did.
@@ -189,32 +201,11 @@ def _remove(directory: str, process: int) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _choose_python(*, is_local: bool) -> None:
-    """Choose the workers' Python, unless the operator did."""
-    script = Path(__file__).with_name("worker_python.sh")
-    given = os.environ.get("PYSPARK_PYTHON")
-    if given not in (None, str(script)):
-        return
-    # A running JVM knows the script's own variable only if an earlier session of this process chose it.
-    ours = is_local and (given is not None or _starts_jvm()) and os.access(script, os.X_OK)
-    if ours and _is_unpacked("pyspark") and _is_unpacked("py4j"):
-        os.environ |= {"PYSPARK_PYTHON": str(script), "REPUT_PYTHON": sys.executable}
-    else:
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-
-
 def _starts_jvm() -> bool:
     """Whether this process has yet to start the JVM, with its environment."""
     from pyspark import SparkContext
 
     return not is_submitted() and SparkContext._gateway is None
-
-
-def _is_unpacked(package: str) -> bool:
-    """Whether a worker finds the package where it was installed, and not in an archive of Spark's alone."""
-    spec = find_spec(package)
-    origin = None if spec is None else spec.origin
-    return origin is not None and any(Path(origin).is_relative_to(path) for path in getsitepackages())
 
 
 def _check_version(found: str) -> None:
@@ -430,6 +421,9 @@ def _gateway(conf: object, output: _JvmOutput):  # type: ignore[no-untyped-def]
     """
     from pyspark.java_gateway import launch_gateway
 
+    begun = ahead.take()
+    if begun is not None:
+        return begun.gateway(output.take_from)
     writing = output.listen()
     try:
         with _ctrl_c_deferred():
@@ -482,10 +476,18 @@ class _JvmOutput:
     def listen(self) -> int:
         """A descriptor for the JVM to write to; the caller closes it."""
         reading, writing = os.pipe()
-        lines = os.fdopen(reading, "rb")
+        self.take_from(os.fdopen(reading, "rb"))
+        return writing
+
+    def take_from(self, lines: IO[bytes]) -> None:
+        """Take what the JVM prints from here, in place of what another one has printed before."""
+        if self._thread is not None:
+            self._thread.join(_DRAIN_SECONDS)
+        with self._lock:
+            if self._kept:
+                self._kept.clear()
         self._thread = threading.Thread(target=self._take, args=(lines,), daemon=True)
         self._thread.start()
-        return writing
 
     def pass_on(self) -> None:
         """Pass on what was kept, and from now on everything."""

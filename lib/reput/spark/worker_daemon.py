@@ -66,12 +66,20 @@ def _show(*values: object, **options: object) -> None:
         print(*values, **options)  # type: ignore[call-overload] # noqa: T201 - as the daemon does
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Be the daemon of the kind of workers that the first argument names, until Spark ends it."""
     if sys.argv[1:2] == ["pyspark.worker"]:
         from reput.spark import kernels
 
         kernels.load()
     from pyspark import daemon
 
+    from reput.spark import idle_daemon
+
     hide_closed_connections(daemon)
+    idle_daemon.end_when_idle(daemon)
     daemon.manager()
+
+
+if __name__ == "__main__":
+    run()

@@ -1,4 +1,4 @@
-"""The log of a Delta table in a directory, made durable: the package deltalake flushes nothing."""
+"""What the package deltalake leaves to its users: a log that is on disk, and which errors are its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from reput.store import files
 
 _LOG, _LAST_CHECKPOINT = "_delta_log", "_last_checkpoint"
 _ENTRY = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\..+)?\.parquet)")
+
+
+def is_deltalakes(error: Exception) -> bool:
+    """Whether an error comes from the package; DataFusion, which is in it, raises the plain class."""
+    from deltalake.exceptions import DeltaError
+
+    return isinstance(error, DeltaError | OSError) or type(error) is Exception
 
 
 def flush_log(table: Path, since: int | None = None) -> int | None:

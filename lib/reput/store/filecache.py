@@ -105,11 +105,8 @@ class FileCache:
             return files.make_dirs(path, self.owner, flush=False)
         return [path.parent]
 
-    def flush_all(self, threads: int = 16) -> int:
+    def flush_all(self) -> int:
         """Make everything written since the last flush durable: bytes, new files, new directories.
-
-        Args:
-            threads: how many flushes the disk gets at a time.
 
         Returns:
             How many files were flushed.
@@ -124,8 +121,8 @@ class FileCache:
             if self._whole is not None and len(dirty) >= file_system.MANY and self._whole.why_not() is None:
                 dirty = {path: dirty[path] for path in self._whole.flush(dirty)}
                 directories = directories if dirty else []
-            files.in_threads(self._flush_file, list(dirty.items()), threads)
-            files.in_threads(files.fsync_dir, directories, threads)
+            files.flush_together(self._flush_file, list(dirty.items()))
+            files.flush_together(files.fsync_dir, directories)
         except OutputError as error:
             self._failure = error
             raise

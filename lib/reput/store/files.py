@@ -23,8 +23,9 @@ import mmap
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -378,20 +379,68 @@ def write_atomically(path: Path, data: Buffer, owner: Owner | None = None) -> No
     Raises:
         OutputError: the file is as it was before.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
-    remove_tree(temporary)
-    fd = create_file(temporary, None, owner)
-    try:
+    Replacement(path, data, owner).flushed().put_in_place()
+
+
+class Replacement:
+    """:func:`write_atomically` step by step, so that what must come first can be flushed beside it.
+
+    Args:
+        path, data, owner: see there.
+
+    Raises:
+        OutputError: of every method, too; the file is as it was before.
+    """
+
+    def __init__(self, path: Path, data: Buffer, owner: Owner | None = None) -> None:
+        self._path = path
+        self._temporary = path.with_name(f".{path.name}.tmp")
+        remove_tree(self._temporary)
+        self._fd = create_file(self._temporary, None, owner)
         try:
-            pwrite_all(fd, data, 0)
-            fsync_file(fd)
+            pwrite_all(self._fd, data, 0)
+        except OutputError:
+            self.give_up()
+            raise
+        except BaseException:
+            self._close()
+            raise
+
+    def flushed(self) -> Replacement:
+        """Make its bytes durable, once, under their temporary name."""
+        try:
+            fsync_file(self._fd)
+        except OutputError:
+            self.give_up()
+            raise
         finally:
-            system.close(fd)
-        rename(temporary, path)
-    except OutputError:
+            self._close()
+        return self
+
+    def put_in_place(self) -> None:
+        """Rename it, durably."""
+        try:
+            rename(self._temporary, self._path)
+        except OutputError:
+            self.give_up()
+            raise
+
+    def put_in_place_beside(self) -> Future[None]:
+        """Rename it; that is durable when the result is there."""
+        with reporting("can't rename the file", self._temporary):
+            system.rename(self._temporary, self._path)
+        return flush_beside(partial(fsync_dir, self._path.parent))
+
+    def give_up(self) -> None:
+        """Remove it."""
+        self._close()
         with suppress(OutputError):
-            remove_tree(temporary)
-        raise
+            remove_tree(self._temporary)
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            system.close(fd)
 
 
 def remove_tree(path: Path) -> None:
@@ -455,6 +504,36 @@ def in_threads(work: Callable[[_T], object], items: Sequence[_T], threads: int) 
     with ThreadPoolExecutor(min(threads, len(items))) as pool:
         for _ in pool.map(work, items):
             pass
+
+
+_flushers: tuple[int, ThreadPoolExecutor] | None = None
+
+
+def flush_together(flush: Callable[[_T], object], items: Sequence[_T]) -> None:
+    """Flush every item, up to 16 at a time, all before this returns; the first error is raised.
+
+    The threads stay: to start and end them took six times as long as the flushes of a tail's small batch.
+
+    Args:
+        flush: makes an item durable, and calls nothing that calls this.
+    """
+    if len(items) < 2:
+        for item in items:
+            flush(item)
+        return
+    done = [flush_beside(partial(flush, item)) for item in items]
+    wait(done)
+    for one in done:
+        one.result()
+
+
+def flush_beside(flush: Callable[[], _T]) -> Future[_T]:
+    """Begin a flush, in a thread; the caller waits for its result."""
+    global _flushers
+    known = _flushers
+    if known is None or known[0] != os.getpid():  # a forked process has none of the threads
+        known = _flushers = os.getpid(), ThreadPoolExecutor(16, "reput-flush")
+    return known[1].submit(flush)
 
 
 @contextmanager

@@ -40,6 +40,8 @@ def observed(parts: DataFrame) -> DataFrame:
         sql.sum(sql.col("end") - sql.col("start")).alias("bytes"),
         sql.sum("messages").alias("messages"),
         sql.min("firstTimestamp").alias("firstTimestamp"),
+        sql.max("logEnd").alias("logEnd"),
+        sql.max("logTimestamp").alias("logTimestamp"),
     )
 
 

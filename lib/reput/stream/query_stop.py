@@ -55,6 +55,26 @@ def until_it_ends(spark: SparkSession, query: StreamingQuery, stopped: threading
         raise
 
 
+def ended(query: StreamingQuery) -> tuple[threading.Event, list[BaseException]]:
+    """An event that a thread sets when the query has ended, and then what it failed with, if it did.
+
+    Asking again and again would cost a call into the JVM each time.
+    """
+    over = threading.Event()
+    failures: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            query.awaitTermination()
+        except BaseException as error:  # noqa: BLE001 - for the thread that waits
+            failures.append(error)
+        finally:
+            over.set()
+
+    threading.Thread(target=wait, name="reput-await", daemon=True).start()
+    return over, failures
+
+
 def stop(context: SparkContext, query: StreamingQuery) -> None:
     """Stop a query, also in the middle of a batch; does nothing if the session is gone.
 
@@ -75,18 +95,7 @@ def _without_logging(context: SparkContext) -> Iterator[None]:
 
 
 def _await(query: StreamingQuery) -> None:
-    ended = threading.Event()
-    failures: list[BaseException] = []
-
-    def wait() -> None:
-        try:
-            query.awaitTermination()
-        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that waits
-            failures.append(error)
-        finally:
-            ended.set()
-
-    threading.Thread(target=wait, name="reput-await", daemon=True).start()
-    ended.wait()
+    over, failures = ended(query)
+    over.wait()
     if failures:
         raise failures[0]

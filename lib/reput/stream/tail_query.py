@@ -17,18 +17,30 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from reput.errors import LogWentBackError, OutputError, ReputError, SparkError
 from reput.output.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
+from reput.spark.memory import give_back
 from reput.spark.sessions import scratch_places, spark_error
 from reput.store import files
 from reput.store.system_errors import unwritten
 from reput.stream.progress import observed
-from reput.stream.query_stop import in_few_words, stop
+from reput.stream.query_stop import ended, in_few_words, stop
 from reput.stream.spark_checkpoint import planned_end
 
 _POLL_SECONDS = 0.05
 #: How often the log's start is checked while no batch comes.
 _RETENTION_SECONDS = 5.0
+#: After so long without a batch, memory that the last ones needed is given back.
+_REST_SECONDS = 20.0
 #: The query counts as idle when it was so at this many checks in a row.
 _IDLE_CHECKS = 3
+#: For a stream of which a batch has a row or two, some twenty times a second. To generate code for each takes
+#: longer than to do without, and so does a plan in many words; and Spark lists the batches on disk each time.
+_SMALL_BATCHES = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.optimizer.maxIterations": "1",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+}
 #: A batch that takes longer than this after a request to stop is cut off, as by a crash.
 _STOP_SECONDS = 60.0
 
@@ -42,6 +54,8 @@ class TailQuery:
         checkpoint: Spark's own, absolute, on a file system that the driver has mounted.
         options: the source's; ``stopFile`` among them.
         listener: is called after each batch.
+        settled: gives the log's settled end by now, at least the physical offset that it is given. A small
+            batch is written up to there: what came while Spark planned it needn't wait for the next one.
 
     Raises:
         SparkError: the query doesn't start.
@@ -54,8 +68,10 @@ class TailQuery:
         checkpoint: Path,
         options: dict[str, str],
         listener: Callable[[BatchWriter], None] = lambda _writer: None,
+        settled: Callable[[int], int] = lambda end: end,
     ) -> None:
         self._writer = writer
+        self._settled = settled
         self._listener = listener
         self._stop_file = Path(options["stopFile"])
         self._gate = threading.Lock()
@@ -65,15 +81,18 @@ class TailQuery:
         self._checkpoint = checkpoint
         self._context = spark.sparkContext
         self._pool = ThreadPoolExecutor(1, "reput-rows")
+        self._active = time.monotonic()
+        self._is_at_rest = False
         try:
             register(spark)
             stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
-            self._query = (
-                observed(stream)
-                .writeStream.foreachBatch(in_few_words(lambda: self._closed)(self._write))
-                .option("checkpointLocation", f"file://{checkpoint}")
-                .start()
-            )
+            with _set(spark, _SMALL_BATCHES):  # a query keeps the settings of its start
+                self._query = (
+                    observed(stream)
+                    .writeStream.foreachBatch(in_few_words(lambda: self._closed)(self._write))
+                    .option("checkpointLocation", f"file://{checkpoint}")
+                    .start()
+                )
         except (PySparkException, Py4JError, ConnectionError) as error:
             raise spark_error(error, checkpoint, checkpoint.parent) from None
 
@@ -86,11 +105,14 @@ class TailQuery:
         """
         try:
             looked = time.monotonic()
+            is_over, _ = ended(self._query)
             while not (stopping.wait(_POLL_SECONDS) or self._stop_file.exists()):
-                self._check()
+                if is_over.is_set():
+                    self._check()
                 if time.monotonic() - looked > _RETENTION_SECONDS:
                     self._retain()
                     looked = time.monotonic()
+                    self._rest()
             self._wait_until_idle()
             self._close()
             if self._failure is not None:
@@ -116,11 +138,13 @@ class TailQuery:
         if end is not None:
             with self._open_gate():
                 if self._writer.is_small(end):
-                    self._writer.write_to(end, batch_id)
+                    by_now = self._settled(end)
+                    self._writer.write_to(by_now if self._writer.is_small(by_now) else end, batch_id)
         parts = [part_of(row) for row in collected.result()]
         with self._open_gate():
             self._writer.write(parts, batch_id)
         self._listener(self._writer)
+        self._active, self._is_at_rest = time.monotonic(), False
 
     @contextmanager
     def _open_gate(self) -> Iterator[None]:
@@ -150,6 +174,12 @@ class TailQuery:
                 self._writer.write([], -1)
         except OSError as error:
             raise self._failure or error from error
+
+    def _rest(self) -> None:
+        """Give memory back, once, when the log has been silent for a while."""
+        if not self._is_at_rest and time.monotonic() - self._active > _REST_SECONDS:
+            self._is_at_rest = True
+            give_back(self._context)
 
     def _check(self) -> None:
         """Raise what ended the query."""
@@ -199,6 +229,22 @@ class TailQuery:
         if self._gate.acquire(timeout=_STOP_SECONDS):
             self._gate.release()
         self._pool.shutdown(wait=False)
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Meanwhile the session has these settings."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, was)
 
 
 def _error(error: BaseException, checkpoint: Path) -> ReputError:

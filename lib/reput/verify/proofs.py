@@ -1,47 +1,34 @@
-"""What a verification has proven of sealed segments, so that the next one reads only what is new.
+"""A verification that reads only what isn't proven yet (:mod:`reput.verify.proven`).
 
-A segment is sealed when another one follows it: no broker writes to it any more. Of a sealed segment is kept
-what binds the result to the bytes that it was proven from:
-
-* of the segment, the digest of each part, or where it lies elsewhere its pin (the ETag);
-* of each queue, which units are its messages', and their sum (:mod:`reput.verify.sums`) as they were
-  compared;
-* of each index file, how many entries point into the segment, and their sum.
-
-The next run believes a file whose size, inode and times of change are as they were; of any other it reads the
-bytes again. What then isn't as it was proven, is verified again, with the segments that it belongs to. Kept
-is only what a broker writes in normal operation, and units that differ: a segment with any other finding is
-verified each time.
+It believes a file whose size, inode and times of change are as they were; of any other it reads the bytes
+again. What then isn't as it was proven, is verified again, with the segments that it belongs to. Kept is only
+what a broker writes in normal operation, and units that differ: a segment with any other finding is verified
+each time.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
 import hashlib
 import json
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import reput
 from reput.config.settings import RocksDBSettings, StoreSettings
-from reput.errors import SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, IndexHeader
 from reput.log.segments import Segment
 from reput.remote import remote_store, with_urls
-from reput.remote.left_out import KnownFile, listed_file
+from reput.remote.left_out import listed_file
 from reput.replay.runner import Runner
 from reput.scan.rules import Part
 from reput.store.listing import entries_in
@@ -49,19 +36,25 @@ from reput.verify.entries import Entries
 from reput.verify.index_file import BLOCK, IndexInfo
 from reput.verify.outside import Outside, Seen
 from reput.verify.plan import Plan, queues_on_disk
+from reput.verify.proven import (
+    FORMAT,
+    Identity,
+    IndexProof,
+    Proofs,
+    QueueProof,
+    SegmentProof,
+    known_file,
+)
 from reput.verify.queue_reader import QueueReader
 from reput.verify.report import LOG, Difference, Note, Remembered, finding_key
 from reput.verify.sums import MODULUS, Sum, added, mixed_entries, sums_by, unit_sum
 from reput.verify.tasks import PartChecked, in_waves, of_each, sha256_of
-from reput.verify.units import Unit, UnitRange
 
 _Queue = tuple[str, int]
-#: What tells a file from what it was; None where that can't be told.
-Identity = tuple[int | str, ...] | None
 #: The least and the greatest position in each block of an index file, int64[blocks].
 Blocks = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-FORMAT = 1
+__all__ = ["CHANGED", "GONE", "REPLACED", "Blocks", "Proofs", "Remembering"]
 #: The kinds of findings about what was proven before, and of a note.
 CHANGED, GONE, REPLACED = "sealed-segment-changed", "sealed-segments-gone", "sealed-segment-replaced"
 #: A file that was changed less than this ago may change again without its times telling: a page that a broker
@@ -69,210 +62,6 @@ CHANGED, GONE, REPLACED = "sealed-segment-changed", "sealed-segments-gone", "sea
 #: 30 seconds and, as RocketMQ's os.sh sets it (vm.dirty_writeback_centisecs), after an hour.
 RACY_NS = 2 * 3600 * 1_000_000_000
 _QUEUES_AT_ONCE, _BLOCKS_AT_ONCE = 16, 256
-
-
-@dataclass(slots=True)
-class QueueProof:
-    """A queue's messages of one segment.
-
-    Attributes:
-        first, next: queueOffsets of its first, and after its last.
-        end: physical offset after the last.
-        sum: of its units, as they were compared.
-        ranges: units that differ.
-    """
-
-    first: int
-    next: int
-    end: int
-    sum: int
-    ranges: list[UnitRange] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class SegmentProof:
-    """What was proven of a sealed segment.
-
-    Attributes:
-        base, length: as :class:`reput.log.segments.Segment`.
-        identity: of its file.
-        sha256: (end, digest) of each part in order, physical offsets; empty where it lies elsewhere.
-        messages, message_bytes: whole records.
-        last_timestamp: storeTimestamp of its last message, ms; 0 without one.
-        last_unit: physical offset and storeTimestamp of the last message with a unit; -1, 0 without one.
-        without_unit: (topic, messages, physical offset of the first) where a topic got no units.
-        queues: its consume queues.
-        index: by the name of an index file, how many of its entries point here, and their sum.
-    """
-
-    base: int
-    length: int
-    identity: Identity
-    sha256: list[tuple[int, str]]
-    messages: int
-    message_bytes: int
-    last_timestamp: int
-    last_unit: tuple[int, int]
-    without_unit: list[tuple[bytes, int, int]]
-    queues: dict[_Queue, QueueProof]
-    index: dict[str, Sum]
-
-    @property
-    def end(self) -> int:
-        """Physical offset after it."""
-        return self.base + self.length
-
-
-@dataclass(slots=True)
-class IndexProof:
-    """What was proven of an index file by itself.
-
-    Attributes:
-        identity: of its file.
-        header: its first bytes.
-        end: the ordinal after its last entry.
-        least, greatest: of the positions of each block, int64[blocks].
-        before: what its header was compared with: endPhyOffset of the file before it.
-        sound: nothing is wrong with its slots and chains.
-    """
-
-    identity: Identity
-    header: IndexHeader
-    end: int
-    least: NDArray[np.int64]
-    greatest: NDArray[np.int64]
-    before: int
-    sound: bool
-
-
-@dataclass(slots=True)
-class Proofs:
-    """What a verification leaves for the next one.
-
-    Attributes:
-        place: of the store.
-        verified: when it was made, ISO 8601.
-        settings: what else the result depends on, as a digest.
-        segments: by base.
-        queue_files: identity of each file that units were read from, by queue and first byte.
-        seen: what was found of these files' places outside of what the log has.
-        index_files: by name.
-        first_seen: when each finding was first there, by :func:`finding_key`.
-        told: findings about what was proven before, told until all is verified again.
-    """
-
-    place: str = ""
-    verified: str = ""
-    settings: str = ""
-    segments: dict[int, SegmentProof] = field(default_factory=dict)
-    queue_files: dict[tuple[str, int, int], Identity] = field(default_factory=dict)
-    seen: dict[tuple[str, int, int], Seen] = field(default_factory=dict)
-    index_files: dict[str, IndexProof] = field(default_factory=dict)
-    first_seen: dict[str, str] = field(default_factory=dict)
-    told: list[Difference] = field(default_factory=list)
-
-    def encode(self) -> bytes:
-        """As a file has it: JSON, compressed."""
-        queues = sorted({queue for segment in self.segments.values() for queue in segment.queues})
-        number = {queue: at for at, queue in enumerate(queues)}
-        facts = {
-            "format": FORMAT,
-            "place": self.place,
-            "verified": self.verified,
-            "settings": self.settings,
-            "queues": queues,
-            "segments": [_segment_out(one, number) for _, one in sorted(self.segments.items())],
-            "queue_files": [
-                [*key, identity, self.seen.get(key)] for key, identity in sorted(self.queue_files.items())
-            ],
-            "index_files": {
-                name: {
-                    "header": one.header.encode().hex(),
-                    **{key: getattr(one, key) for key in ("identity", "end", "before", "sound")},
-                    "least": _array_out(one.least),
-                    "greatest": _array_out(one.greatest),
-                }
-                for name, one in self.index_files.items()
-            },
-            "first_seen": self.first_seen,
-            "told": [asdict(one) for one in self.told],
-        }
-        return gzip.compress(json.dumps(facts, separators=(",", ":")).encode(), 6, mtime=0)
-
-    @classmethod
-    def decode(
-        cls,
-        data: bytes,
-        path: Path,
-        next_step: str = "Move it away: then all is verified again",
-        *,
-        any_format: bool = False,
-    ) -> Proofs:
-        """What :meth:`encode` made.
-
-        Args:
-            path: of the file, to be named.
-            next_step: what the operator can do about one that can't be read.
-            any_format: one of another format is taken as well, as proof of nothing.
-
-        Raises:
-            SettingsError: it made no such thing.
-        """
-        try:
-            facts = json.loads(gzip.decompress(data))
-            if any_format and isinstance(facts["format"], int) and facts["format"] != FORMAT:
-                return cls()
-            if facts["format"] != FORMAT:
-                raise ValueError(f"format {facts['format']}")
-            queues = [(topic, queue_id) for topic, queue_id in facts["queues"]]
-            segments = [_segment_in(one, queues) for one in facts["segments"]]
-            files = [((topic, queue, base), *rest) for topic, queue, base, *rest in facts["queue_files"]]
-            return cls(
-                facts["place"],
-                facts["verified"],
-                facts["settings"],
-                {one.base: one for one in segments},
-                {key: _identity(was) for key, was, _ in files},
-                {key: Seen(*seen) for key, _, seen in files if seen is not None},
-                {
-                    name: IndexProof(
-                        _identity(one["identity"]),
-                        IndexHeader.decode(bytes.fromhex(one["header"])),
-                        one["end"],
-                        _array_in(one["least"]),
-                        _array_in(one["greatest"]),
-                        one["before"],
-                        one["sound"],
-                    )
-                    for name, one in facts["index_files"].items()
-                },
-                facts["first_seen"],
-                [Difference(**one) for one in facts["told"]],
-            )
-        except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError, zlib.error) as error:
-            raise SettingsError(
-                "what was proven before can't be read",
-                path=path,
-                expected=f"a file that reput wrote, of format {FORMAT}",
-                found=str(error) or type(error).__name__,
-                next_step=next_step,
-            ) from error
-
-    def known_files(self) -> dict[str, KnownFile]:
-        """Files of a store elsewhere that needn't be copied while they stay as they are, by name."""
-        found = {}
-        for (topic, queue_id, base), identity in self.queue_files.items():
-            if (one := _known(identity)) is not None:
-                seen = self.seen.get((topic, queue_id, base))
-                empty_from = -1 if seen is None else seen.after
-                if empty_from >= 0:
-                    one = one._replace(written=min(max(empty_from * UNIT_LENGTH - base, 0), one.size))
-                directory = names.queue_directory(Path(), topic, queue_id)
-                found[(directory / names.offset_name(base)).as_posix()] = one
-        for name, proof in self.index_files.items():
-            if (one := _known(proof.identity)) is not None:
-                found[f"{names.INDEX}/{name}"] = one
-        return found
 
 
 class Remembering:
@@ -467,7 +256,7 @@ class Remembering:
         )
 
     def _other_object(self, proof: SegmentProof, segment: Segment) -> str:
-        was, now = _known(proof.identity), _known(self._identities[str(segment.path)])
+        was, now = known_file(proof.identity), known_file(self._identities[str(segment.path)])
         if was is None or now is None:
             return "another object"
         sizes = "" if was.size == now.size else f"{now.size} bytes, were {was.size}; "
@@ -628,15 +417,22 @@ class Remembering:
                     name = Path(infos[number].path).name
                     index[name] = added(index.get(name, (0, 0)), (count, total))
             columns = one.result.queues
-            for at, topic in enumerate(columns.topic):
-                queue = (columns.topics[topic], columns.queue_id[at])
+            numbers = (
+                columns.first,
+                columns.next,
+                columns.end,
+                columns.last_position,
+                columns.last_timestamp,
+            )
+            lists = [column.tolist() for column in numbers]
+            for queue, first, after, end, position, stored in zip(columns.queues(), *lists, strict=True):
                 if queue in irregular or queue not in one.queues:
                     return
-                proof = found.setdefault(queue, QueueProof(columns.first[at], 0, 0, 0))
-                proof.next, proof.end = columns.next[at], columns.end[at]
+                proof = found.setdefault(queue, QueueProof(first, 0, 0, 0))
+                proof.next, proof.end = after, end
                 proof.sum = (proof.sum + one.queues[queue].sum) % MODULUS
                 proof.ranges += one.queues[queue].ranges
-                last_unit = max(last_unit, (columns.last_position[at], columns.last_timestamp[at]))
+                last_unit = max(last_unit, (position, stored))
             if one.result.messages:
                 last_timestamp = one.result.last_timestamp
             for bare, count, position in one.result.without_unit:
@@ -711,6 +507,21 @@ class Remembering:
         """
         after = self.after
         after.told = list(self.findings)
+        if not _unbound(self._plan):
+            self._keep_files(infos, blocks, unsound, outside)
+        known = self._before.first_seen
+        for one in findings:
+            finding = finding_key(one)
+            after.first_seen[finding] = known.get(finding, after.verified)
+
+    def _keep_files(
+        self,
+        infos: Sequence[IndexInfo],
+        blocks: Iterable[Blocks],
+        unsound: set[str],
+        outside: Iterable[Outside],
+    ) -> None:
+        after = self.after
         for info, (least, greatest) in zip(infos, blocks, strict=True):
             after.index_files[Path(info.path).name] = IndexProof(
                 self._settled(info.path),
@@ -733,10 +544,6 @@ class Remembering:
             for base, seen in each.seen.items():
                 if after.queue_files.get((each.topic, each.queue_id, base)) is not None:
                     after.seen[each.topic, each.queue_id, base] = seen
-        known = self._before.first_seen
-        for one in findings:
-            finding = finding_key(one)
-            after.first_seen[finding] = known.get(finding, after.verified)
 
     def _settled(self, path: str) -> Identity:
         """A file's identity, if nothing can have changed since the run began without its telling."""
@@ -744,17 +551,9 @@ class Remembering:
         return was if was == _of_file(path) and not self._racy(was) else None
 
     def _racy(self, identity: Identity) -> bool:
-        if identity is None or _known(identity) is not None:
+        if identity is None or known_file(identity) is not None:
             return identity is None
         return max(int(one) for one in identity[1:3]) > self._started - RACY_NS
-
-
-def _known(identity: Identity) -> KnownFile | None:
-    """A file elsewhere; None for one here, and where it can't be told from others."""
-    match identity:
-        case (int(size), str(pin)):
-            return KnownFile(size, pin, size)
-    return None
 
 
 def _unbound(plan: Plan) -> str | None:
@@ -835,78 +634,3 @@ def _entries_of(
     if not len(starts):
         return sums, position, position
     return sums, np.minimum.reduceat(position, starts), np.maximum.reduceat(position, starts)
-
-
-def _segment_out(one: SegmentProof, number: Mapping[_Queue, int]) -> dict[str, object]:
-    facts = {
-        key: getattr(one, key)
-        for key in (
-            "base",
-            "length",
-            "identity",
-            "sha256",
-            "messages",
-            "message_bytes",
-            "last_timestamp",
-            "last_unit",
-        )
-    }
-    return {
-        **facts,
-        "without_unit": [[topic.hex(), *rest] for topic, *rest in one.without_unit],
-        "queues": [
-            [number[queue], part.first, part.next - part.first, one.end - part.end, part.sum]
-            for queue, part in one.queues.items()
-        ],
-        "ranges": [
-            [number[queue], *_range_out(each)] for queue, part in one.queues.items() for each in part.ranges
-        ],
-        "index": one.index,
-    }
-
-
-def _segment_in(facts: dict[str, Any], queues: Sequence[_Queue]) -> SegmentProof:
-    end = facts["base"] + facts["length"]
-    found = {
-        queues[number]: QueueProof(first, first + count, end - before, total)
-        for number, first, count, before, total in facts["queues"]
-    }
-    for number, *each in facts["ranges"]:
-        found[queues[number]].ranges.append(_range_in(each))
-    return SegmentProof(
-        facts["base"],
-        facts["length"],
-        _identity(facts["identity"]),
-        [(stop, digest) for stop, digest in facts["sha256"]],
-        facts["messages"],
-        facts["message_bytes"],
-        facts["last_timestamp"],
-        (facts["last_unit"][0], facts["last_unit"][1]),
-        [(bytes.fromhex(topic), count, position) for topic, count, position in facts["without_unit"]],
-        found,
-        {name: (count, total) for name, (count, total) in facts["index"].items()},
-    )
-
-
-def _range_out(one: UnitRange) -> list[object]:
-    expected = None if one.expected is None else list(one.expected)
-    return [one.kind, one.field, one.first, one.end, one.count, expected, list(one.found), one.shift]
-
-
-def _range_in(facts: list[Any]) -> UnitRange:
-    kind, what, first, end, count, expected, found, shift = facts
-    return UnitRange(
-        kind, what, first, end, count, None if expected is None else Unit(*expected), Unit(*found), shift
-    )
-
-
-def _identity(facts: list[int | str] | None) -> Identity:
-    return None if facts is None else tuple(facts)
-
-
-def _array_out(values: NDArray[np.int64]) -> str:
-    return base64.b64encode(values.astype("<i8").tobytes()).decode()
-
-
-def _array_in(text: str) -> NDArray[np.int64]:
-    return np.frombuffer(base64.b64decode(text), "<i8").astype(np.int64)

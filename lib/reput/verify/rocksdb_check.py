@@ -127,12 +127,7 @@ class QueueDatabaseCheck:
         with opened(self._held, named=self.directory) as database:
             found = database.get(OFFSETS, CHECKPOINT_KEY)
         checkpoint = None if found is None else rocksdbqueue.parse_checkpoint(found)
-        dispatched_again = plan.running or plan.crashed
-        bounds = Bounds(
-            plan.log.start,
-            plan.end if plan.running else None,
-            (checkpoint or 0) if dispatched_again else None,
-        )
+        bounds = Bounds.of(plan, checkpoint or 0)
         batch = plan.settings.batch_topics()
         target = replace(plan.target(), selection=replace(plan.selection, batch=batch))
         tasks = [

@@ -178,12 +178,7 @@ class IndexDatabaseCheck:
             found = database.get(ENTRIES, rocksdbindex.LAST_POSITION)
         mark = None if found is None else rocksdbindex.parse_value(found)
         plan = self._plan
-        again = plan.running or plan.crashed
-        bounds = Bounds(
-            plan.log.start,
-            plan.end if plan.running else None,
-            (-1 if mark is None else mark) + 1 if again else None,
-        )
+        bounds = Bounds.of(plan, 0 if mark is None else mark + 1)
         tasks = [
             EntriesTask(self._held, self.directory, tuple(self._runs), bounds, share)
             for share in shares_of(samples, self._runner.slots) or [Share(b"", None)]

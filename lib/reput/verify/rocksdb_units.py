@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from reput.replay.runner import Runner
 from reput.replay.target import Target
 from reput.rocksdb import Database, opened
 from reput.verify.units import EXTRA, MISSING, WRONG, QueueRange, add_ranges, pieces
+
+if TYPE_CHECKING:
+    from reput.verify.plan import Plan
 
 _AT_ONCE = 1 << 16  # units
 _Entries = Mapping[bytes, bytes]
@@ -115,6 +118,16 @@ class Bounds:
     start: int
     live_end: int | None
     flushed: int | None
+
+    @classmethod
+    def of(cls, plan: Plan, marked: int) -> Self:
+        """Those of a verification.
+
+        Args:
+            marked: physical offset up to which the database has all, by its own mark.
+        """
+        again = plan.running or plan.crashed
+        return cls(plan.log.start, plan.end if plan.running else None, marked if again else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ from reput.verify.explain import Explainer
 from reput.verify.index_check import IndexCheck
 from reput.verify.outside import Known, Outside, check_outside, files_fit
 from reput.verify.plan import Plan, VerifyOptions, no_such_queue, prepare, queues_on_disk
-from reput.verify.proofs import Remembering, SegmentProof
+from reput.verify.proofs import Remembering
+from reput.verify.proven import SegmentProof
 from reput.verify.report import (
     INDEX,
     NOT_IN_LOG,
@@ -419,10 +420,8 @@ class _Verification:
             yield from self._fit(chain, again)
 
     def _batch_queues(self, result: PartResult) -> Iterator[_Queue]:
-        columns, is_batch = result.queues, self._plan.selection.is_batch
-        for topic, queue_id in zip(columns.topic, columns.queue_id, strict=True):
-            if is_batch(columns.topics[topic]):
-                yield columns.topics[topic], queue_id
+        is_batch = self._plan.selection.is_batch
+        return (queue for queue in result.queues.queues() if is_batch(queue[0]))
 
     def _add(self, checked: PartChecked, found: dict[_Queue, Compared]) -> None:
         result = checked.result

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper, _streamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from reput.config.settings import StoreSettings
@@ -17,7 +18,7 @@ from reput.log import live
 from reput.log.segments import CommitLog, map_segment
 from reput.source import CommitLogDataSource
 from reput.source import commitlog as source
-from reput.source.commitlog import CommitLogStreamReader, Rate
+from reput.source.commitlog import CommitLogStreamReader, LivePartsReader, Rate
 from tests.stores import LogWriter
 
 ALL = ReadAllAvailable()
@@ -42,6 +43,18 @@ def stream(log: LogWriter, **options: object) -> CommitLogStreamReader:
     reader = one.streamReader(one.schema())
     assert isinstance(reader, CommitLogStreamReader)
     return reader
+
+
+def parts_stream(log: LogWriter, **options: object) -> LivePartsReader:
+    texts = {name: str(value) for name, value in options.items()}
+    one = CommitLogDataSource(
+        CaseInsensitiveDict({"path": str(log.root), "live": "true", "content": "parts", **texts})
+    )
+    # As Spark does: the one that sends rows along with the plan.
+    wrapper = _streamReader(one, one.schema())
+    assert isinstance(wrapper, _SimpleStreamReaderWrapper)
+    assert isinstance(wrapper.simple_reader, LivePartsReader)
+    return wrapper.simple_reader
 
 
 def messages(*numbers: int) -> list[Record]:
@@ -74,11 +87,10 @@ def test_a_segment_made_ahead_of_time_is_no_successor_for_the_scan_either(log: L
 
 def test_the_messages_of_parts_are_counted(log: LogWriter) -> None:
     log.append(*messages(*range(1, 21)))
-    reader = stream(log, content="parts")
+    reader = parts_stream(log)
 
     def counted(start: int, end: int) -> list[tuple[int | None, int | None]]:
-        (partition,) = reader.partitions({"offset": start}, {"offset": end})
-        (rows,) = reader.read(partition)
+        (rows,) = reader.readBetweenOffsets({"offset": start}, {"offset": end})
         return [(row["messages"], row["firstTimestamp"]) for row in rows.to_pylist()]
 
     whole = counted(0, log.end)
@@ -89,6 +101,38 @@ def test_the_messages_of_parts_are_counted(log: LogWriter) -> None:
     assert counted(second, third) == [(1, NOW + 2)]
     assert counted(second, third + 1) == [(None, None)]
     assert counted(second + 1, third) == [(None, None)]
+
+
+def test_parts_come_with_the_end_that_they_are_planned_to(log: LogWriter) -> None:
+    log.preallocate(0)
+    reader, first = parts_stream(log), parts_stream(log, maxBytesPerTrigger=10)
+    for one in (reader, first):
+        rows, end = one.read(one.initialOffset())
+        assert (list(rows), end) == ([], {"offset": 0})
+    log.append(*messages(1, 2, 3))
+    rows, end = reader.read(end)
+    assert end == {"offset": log.end}
+    assert [(row["end"], row["messages"]) for batch in rows for row in batch.to_pylist()] == [(log.end, 3)]
+    rows, end = reader.read(end)
+    assert (list(rows), end) == ([], {"offset": log.end})
+    with pytest.raises(LogWentBackError):
+        reader.read({"offset": 900})
+
+    (batch,), end = first.read({"offset": 0})
+    (row,) = batch.to_pylist()
+    assert end == {"offset": 10}
+    assert (row["start"], row["end"], row["last"]) == (0, 10, True)
+    assert (row["logEnd"], row["logTimestamp"]) == (log.end, NOW + 3)
+
+
+def test_the_settled_end_by_now_is_never_before_what_is_asked_for(log: LogWriter) -> None:
+    log.preallocate(0)
+    followed = stream(log)._plan.live
+    assert followed.settled(0) == 0
+    log.append(*messages(1, 2, 3))
+    assert followed.settled(93) == log.end
+    assert followed.settled(950) == 950  # which isn't there: whoever takes it says so
+    followed.close()
 
 
 def test_a_directory_that_fills_up_while_a_broker_starts(log: LogWriter) -> None:

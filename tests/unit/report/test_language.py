@@ -37,7 +37,7 @@ SOURCES = {
     "broker/config_files.py": (),
     "broker/files.py": (),
     "broker/snapshot.py": (),
-    "recovery/check.py": ("_not_derived", "_unsafe_index_files", "past_end", "_queues_past", "_problem"),
+    "recovery/check.py": ("not_derived", "_unsafe_index_files", "past_end", "_queues_past", "_problem"),
     "recovery/past_end.py": (),
     "recovery/rocksdb_check.py": (),
     "log/segments.py": ("_committed", "_wrong_lengths", "_gaps"),

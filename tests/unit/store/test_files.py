@@ -557,7 +557,7 @@ def test_more_files_than_may_be_open_are_written_in_any_order(tmp_path: Path, wa
                 expected[path][at : at + 10] = data
             assert watched.most_open <= 4
             assert not _flushed_since_written(watched)
-            count = cache.flush_all(threads=4)
+            count = cache.flush_all()
             assert _flushed_since_written(watched)
             assert count == 30 or flush
             watched.most_open = 0
@@ -639,3 +639,22 @@ def test_the_file_that_was_not_used_for_longest_is_closed(tmp_path: Path, watche
             cache.write(tmp_path / name, b"x", 0, 10)
     opened = [where for name, where in watched.calls if name == "open"]
     assert opened == [tmp_path / name for name in ("a", "b", "c")]
+
+
+def test_all_are_flushed_together_whatever_one_of_them_says() -> None:
+    flushed: list[int] = []
+
+    def flush(item: int) -> None:
+        if item == 3:
+            raise OutputError("the disk is gone")
+        flushed.append(item)
+
+    with pytest.raises(OutputError, match="the disk is gone"):
+        files.flush_together(flush, range(40))
+    assert sorted(flushed) == [item for item in range(40) if item != 3]
+    # A forked process has none of the threads.
+    if (child := os.fork()) == 0:
+        flushed.clear()
+        files.flush_together(flush, range(10, 20))
+        os._exit(len(flushed))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10

@@ -16,7 +16,8 @@ import threading
 import time
 import uuid
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reput.errors import OutputError
 from reput.store import files
 
 LOG = "_delta_log"
@@ -195,6 +197,37 @@ class Table:
         Raises:
             OutputError: it can't be written.
         """
+        with self._written(rows, first, last, level) as (file, fd):
+            files.flush_together(lambda flush: flush(), [lambda: files.fsync_file(fd), self._flush_names])
+        return file
+
+    def append(self, rows: pa.Table, first: int, last: int, level: int) -> None:
+        """Write a file and commit it, with ``last`` as the transaction's version.
+
+        File and entry are flushed at once; the entry gets its name when all that it names is on disk.
+
+        Args:
+            rows, first, last, level: see :meth:`write`.
+
+        Raises:
+            OutputError: it can't be written; the table is as it was.
+            TableError: another process committed.
+        """
+        with self._written(rows, first, last, level) as (file, fd), self._lock:
+            entry = self._entry(self._added(file, last))
+            try:
+                files.flush_together(
+                    lambda flush: flush(), [lambda: files.fsync_file(fd), self._flush_names, entry.flushed]
+                )
+            except OutputError:
+                entry.give_up()
+                raise
+            self._commit(entry)
+            self._take(file, last)
+
+    @contextmanager
+    def _written(self, rows: pa.Table, first: int, last: int, level: int) -> Iterator[tuple[DataFile, int]]:
+        """A new file with its descriptor, not flushed yet; its name isn't either."""
         buffer = pa.BufferOutputStream()
         compression = "zstd" if level else "snappy"
         pq.write_table(rows, buffer, row_group_size=_ROWS_IN_GROUP, compression=compression)
@@ -203,11 +236,12 @@ class Table:
         fd = files.create_file(self.path / name, None)
         try:
             files.pwrite_all(fd, data, 0)
-            files.fsync_file(fd)
+            yield DataFile(name, data.size, _now(), rows.num_rows, first, last, level), fd
         finally:
             files.system.close(fd)
+
+    def _flush_names(self) -> None:
         files.fsync_dir(self.path)
-        return DataFile(name, data.size, _now(), rows.num_rows, first, last, level)
 
     def read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
         """A file's rows in the order in which they were written.
@@ -233,26 +267,22 @@ class Table:
                     break
             return parquet.read_row_groups(groups).slice(max(rows - count, 0))
 
-    def commit(self, added: DataFile, transaction: int) -> None:
-        """Add a file's rows, and raise the transaction's version.
-
-        Raises:
-            OutputError: it can't be written; the table is as it was.
-            TableError: another process committed.
-        """
+    def _added(self, file: DataFile, transaction: int) -> list[dict[str, Any]]:
+        """The actions of a commit that adds a file."""
         now = _now()
         actions = [
             _commit_info(now, "WRITE"),
             {"txn": {"appId": self._application, "version": transaction, "lastUpdated": now}},
-            {"add": _add(added, data_change=True)},
+            {"add": _add(file, data_change=True)},
         ]
-        if self.version < 0:
-            protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
-            actions = [{"protocol": protocol}, {"metaData": self._metadata}, *actions]
-        with self._lock:
-            self._write_commit(actions)
-            self.files[added.name] = added
-            self.transaction = transaction
+        if self.version >= 0:
+            return actions
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+        return [{"protocol": protocol}, {"metaData": self._metadata}, *actions]
+
+    def _take(self, added: DataFile, transaction: int) -> None:
+        self.files[added.name] = added
+        self.transaction = transaction
 
     def replace(self, old: list[DataFile], new: DataFile, *, data_change: bool) -> None:
         """Replace some files by one.
@@ -279,7 +309,7 @@ class Table:
             }
             actions.append({"remove": removed})
         with self._lock:
-            self._write_commit(actions)
+            self._commit(self._entry(actions).flushed())
             for file in old:
                 del self.files[file.name]
                 self._removed[file.name] = (now, file.size)
@@ -329,18 +359,24 @@ class Table:
             _unlink(self._log[0].path)
             self._log.popleft()
 
-    def _write_commit(self, actions: list[dict[str, Any]]) -> None:
-        version = self.version + 1
-        path = self.path / LOG / f"{version:020d}.json"
+    def _entry(self, actions: list[dict[str, Any]]) -> files.Replacement:
+        """The next commit, under a temporary name; the table's lock is held until it has its own."""
+        path = self._entry_path(self.version + 1)
         if path.exists():
             raise TableError(f"{path} was written by another process")
         lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-        files.write_atomically(path, lines.encode())
-        self.version = version
-        self._log.append(_LogFile(version, path, _now()))
+        return files.Replacement(path, lines.encode())
+
+    def _commit(self, entry: files.Replacement) -> None:
+        entry.put_in_place()
+        self.version += 1
+        self._log.append(_LogFile(self.version, self._entry_path(self.version), _now()))
+
+    def _entry_path(self, version: int) -> Path:
+        return self.path / LOG / f"{version:020d}.json"
 
     def _read_commit(self, version: int) -> None:
-        path = self.path / LOG / f"{version:020d}.json"
+        path = self._entry_path(version)
         if version != self.version + 1:
             raise TableError(f"{path} has no predecessor")
         try:

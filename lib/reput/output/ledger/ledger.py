@@ -139,7 +139,7 @@ class Ledger:
             summed = journal.first_number - 1
             if summed:
                 rest = state_rows(journal.state_after(summed), journal.opening.start)
-                table.commit(table.write(rest, 1, summed, LEVEL_AS_ONE), summed)
+                table.append(rest, 1, summed, LEVEL_AS_ONE)
                 self._table = table
         while table.transaction < batches:
             first = table.transaction + 1
@@ -147,7 +147,7 @@ class Ledger:
             found = [journal.batch(number) for number in range(first, last + 1)]
             data = pa.concat_tables([rows(batch) for batch in found]) if len(found) > 1 else rows(found[0])
             level = LEVEL_BATCH if first == last else LEVEL_SOME
-            table.commit(table.write(data, first, last, level), last)
+            table.append(data, first, last, level)
             self._last = found[-1]
             self._table = table
 

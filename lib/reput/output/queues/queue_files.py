@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
@@ -51,8 +52,6 @@ class SeriesFiles:
         self._file_size = file_size
         self._directory = directory
         self._cache = FileCache(owner, max_open, whole)
-        # Putting a path together takes longer than writing a chunk's units.
-        self._paths: dict[tuple[str, int, int], Path] = {}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -70,16 +69,9 @@ class SeriesFiles:
         while done < len(data):
             start = at - at % self._file_size
             length = min(start + self._file_size - at, len(data) - done)
-            path = self._path(topic, queue_id, start)
+            path = _path(self._directory, self._root, topic, queue_id, start)
             self._cache.write(path, data[done : done + length], at - start, self._file_size)
             at, done = at + length, done + length
-
-    def _path(self, topic: str, queue_id: int, start: int) -> Path:
-        path = self._paths.get((topic, queue_id, start))
-        if path is None:
-            path = self._directory(self._root, topic, queue_id) / names.offset_name(start)
-            self._paths[topic, queue_id, start] = path
-        return path
 
     def flush(self) -> None:
         """Return when everything that was put is on disk."""
@@ -87,6 +79,14 @@ class SeriesFiles:
 
     def __enter__(self) -> SeriesFiles:
         return self
+
+
+@lru_cache(maxsize=1 << 17)
+def _path(
+    directory: Callable[[Path, str, int], Path], root: Path, topic: str, queue_id: int, start: int
+) -> Path:
+    """Putting it together takes longer than writing a chunk's units; a tail's next batch needs it again."""
+    return directory(root, topic, queue_id) / names.offset_name(start)
 
 
 class QueueFiles(SeriesFiles):

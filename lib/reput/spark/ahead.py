@@ -1,0 +1,307 @@
+"""A command's JVM, started before the command is loaded, and ended with it.
+
+Loading a command and checking what it was asked takes most of a second of one core; so does the start of
+Spark's JVM. :func:`begin` lets a command that needs a local session begin the second at once, and the session
+then takes it over (:func:`take`). A command that is refused ends it: it has no session, and wrote nothing.
+
+Everything temporary that JVM and workers have lies in one directory of its own. When a command ends, all that
+it had to write is flushed. So its processes are killed, not asked, and waited for, and the directory is
+removed: nothing outlives the command. Only a session with an event log is stopped before. If the command is
+killed itself, the JVM reads the end of its standard input and ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from site import getsitepackages
+from typing import IO, TYPE_CHECKING
+
+from reput.caches import settle
+from reput.errors import ReputError
+from reput.spark import class_archive
+from reput.spark.java import check_spark, is_submitted
+
+if TYPE_CHECKING:
+    from py4j.clientserver import ClientServer
+
+    from reput.spark.fork_server import ForkServer
+
+#: The Java option of every driver.
+LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+#: Where Java has its temporary files, whatever TMPDIR says; Spark has its own there without SPARK_LOCAL_DIRS.
+JAVA_TEMPORARY = "/tmp"
+#: Of a local session's JVM.
+DRIVER_MEMORY = "1g"
+#: The commands that need a session if they aren't refused, and words by which they still don't.
+_COMMANDS = frozenset({"rebuild", "verify", "tail", "demo", "catalog"})
+_WITHOUT = frozenset({"--help", "-h", "--version", "-V", "--dry-run"})
+#: With these, spark-submit's own way decides how a JVM starts.
+_SETTLED = ("PYSPARK_SUBMIT_ARGS", "SPARK_TESTING")
+_POLL_SECONDS = 0.005
+#: Settings by which an operator has a session write what is whole only once it was stopped.
+_FINISHED = ("spark.eventLog.enabled", "spark.extraListeners")
+
+
+class Jvm:
+    """A JVM that waits for a session.
+
+    Attributes:
+        directory: for everything temporary; the user's alone.
+        options: its Java options, as ``spark.driver.extraJavaOptions``.
+    """
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="reput-", dir=JAVA_TEMPORARY))
+        self.options = f"{driver_options()} -Djava.io.tmpdir={self.directory} {class_archive.java_options()}"
+        self._address = self.directory / "gateway"
+        settle()  # before workers are given the environment
+        choose_python(is_local=True, starts_jvm=True)
+        # The rest of a session's settings is given to it by the session.
+        settings = {
+            "spark.master": "local[*]",
+            "spark.driver.memory": DRIVER_MEMORY,
+            "spark.driver.extraJavaOptions": self.options,
+        }
+        self._given = [word for item in settings.items() for word in ("--conf", "=".join(item))]
+        self._server: ForkServer | None = None
+        noted = _noted(shlex.split(self.options))
+        self._is_noted = noted is not None
+        try:
+            self._start(*(noted or _by_spark_submit()))
+        except BaseException:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+        atexit.register(self._end_with, os.getpid())
+
+    def _start(self, command: list[str], environment: dict[str, str]) -> None:
+        reading, writing = os.pipe()
+        self._output: IO[bytes] = os.fdopen(reading, "rb")
+        try:
+            self._process = subprocess.Popen(
+                [*command, *self._given, "pyspark-shell"],
+                stdin=subprocess.PIPE,
+                stdout=writing,
+                stderr=writing,
+                # Ctrl-C is for this process alone.
+                start_new_session=True,
+                env={
+                    **os.environ,
+                    **environment,
+                    "SPARK_CONNECT_MODE": "0",
+                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
+                    "REPUT_FORK_SERVER": str(self.directory / "fork"),
+                },
+            )
+        finally:
+            os.close(writing)
+
+    def serve_forks(self) -> None:
+        """Let Python processes be forked from this one, as it is now."""
+        from reput.spark import fork_server
+
+        self._server = fork_server.begin(self.directory / "fork")
+
+    def gateway(self, listen: Callable[[IO[bytes]], None]) -> ClientServer:
+        """PySpark's connection, when the JVM is there.
+
+        Args:
+            listen: is given what the JVM prints; again, and anew, if another one is started.
+
+        Raises:
+            PySparkRuntimeError: it isn't going to be.
+        """
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.java_gateway import launch_gateway
+
+        listen(self._output)
+        while not self._address.exists():
+            if self._process.poll() is None:
+                time.sleep(_POLL_SECONDS)
+            elif self._is_noted:  # and what was noted isn't what spark-submit would do now
+                self._is_noted = False
+                self._start(*_by_spark_submit())
+                listen(self._output)
+            else:
+                break
+        try:
+            address = self._address.read_bytes()
+        except FileNotFoundError:
+            raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}) from None
+        # As PythonGatewayServer of Spark 4.2 writes it: the port, and the secret behind its length.
+        variables = {
+            "PYSPARK_GATEWAY_PORT": str(int.from_bytes(address[:4], "big")),
+            "PYSPARK_GATEWAY_SECRET": address[8:].decode(),
+        }
+        os.environ.update(variables)
+        try:
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        finally:
+            for name in variables:
+                del os.environ[name]
+        gateway.proc = self._process
+        return gateway
+
+    def end(self) -> None:
+        """Kill it and what it has started, and remove what it leaves."""
+        if self._process.poll() is None:  # else its number may be another's by now
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        server, self._server = self._server, None
+        if server is not None:
+            server.end()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _end_with(self, owner: int) -> None:
+        if os.getpid() == owner:  # and not a worker that was forked from it
+            try:
+                _finish_session()
+            finally:
+                self.end()
+
+
+_begun: Jvm | None = None
+_is_command = False
+
+
+def begin(words: Sequence[str]) -> None:
+    """Start the JVM of a command, if it certainly is going to need one here.
+
+    Args:
+        words: the command line behind ``reput``.
+    """
+    global _begun, _is_command
+    if _begun is None and _needs_one(words):
+        with suppress(Exception):  # whatever it is, the session's own start meets it again, and says it
+            _begun = Jvm()
+            _is_command = True
+
+
+def begun() -> Jvm | None:
+    """The JVM that waits for a session."""
+    return _begun
+
+
+def take() -> Jvm | None:
+    """The JVM, for a session; from then on there is none that waits."""
+    global _begun
+    taken, _begun = _begun, None
+    return taken
+
+
+def drop() -> None:
+    """End a JVM that waits, where it isn't of use."""
+    taken = take()
+    if taken is not None:
+        taken.end()
+
+
+def leave(code: int) -> None:
+    """End the process of a command that has begun a JVM, once all is said; return if it hasn't.
+
+    Python would first take all its modules apart, which takes a tenth of a second and gives nothing back.
+    """
+    others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    if not _is_command or others:
+        return
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def driver_options() -> str:
+    """The Java options of every local session's JVM."""
+    # With one tier Java reserves room for only a fifth of the code, and then stops compiling.
+    return f"{LOG4J} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+
+
+def choose_python(*, is_local: bool, starts_jvm: bool) -> None:
+    """Choose the workers' Python, unless the operator did."""
+    script = Path(__file__).with_name("worker_python.sh")
+    given = os.environ.get("PYSPARK_PYTHON")
+    if given not in (None, str(script)):
+        return
+    # A running JVM knows the script's own variable only if an earlier session of this process chose it.
+    ours = is_local and (given is not None or starts_jvm) and os.access(script, os.X_OK)
+    if ours and _is_unpacked("pyspark") and _is_unpacked("py4j"):
+        os.environ |= {
+            "PYSPARK_PYTHON": str(script),
+            "REPUT_PYTHON": sys.executable,
+            "REPUT_PYTHON_VERSION": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        }
+    else:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def _finish_session() -> None:
+    """Have a session finish what an operator has it write, and say nothing of its JVM's end."""
+    logging.disable()
+    core = sys.modules.get("pyspark.core.context")
+    context = None if core is None else core.SparkContext._active_spark_context
+    if context is not None:
+        context._accumulatorServer.handle_error = lambda *_: None
+        with suppress(Exception):  # a JVM that is gone has nothing to finish
+            if any(context.getConf().get(name, "false") != "false" for name in _FINISHED):
+                context.stop()
+
+
+def _needs_one(words: Sequence[str]) -> bool:
+    command = next((word for word in words if not word.startswith("-")), None)
+    if command not in _COMMANDS or not _WITHOUT.isdisjoint(words):
+        return False
+    if command != "demo" and not any(Path(word, "commitlog").is_dir() for word in words):
+        return False  # refused, or a store elsewhere, or one that a tail waits for
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == "--master" and not (value if equals else following).startswith("local"):
+            return False
+    if is_submitted() or any(name in os.environ for name in _SETTLED):
+        return False
+    try:
+        check_spark()
+    except ReputError:
+        return False  # which the command will say
+    return True
+
+
+def _noted(options: list[str]) -> tuple[list[str], dict[str, str]] | None:
+    """How spark-submit started such a JVM before: the command, without its own words, and variables."""
+    found = class_archive.find()
+    launch = None if found is None else found.launch()
+    # Each of them may have spark-submit come to another command.
+    if launch is None or any(name.startswith(("SPARK_", "HADOOP_", "YARN_")) for name in os.environ):
+        return None
+    return [*launch.before, *options, *launch.after, class_archive.SUBMIT], launch.environment
+
+
+def _by_spark_submit() -> tuple[list[str], dict[str, str]]:
+    return [str(_spark_home() / "bin" / "spark-submit")], {}
+
+
+def _spark_home() -> Path:
+    spec = find_spec("pyspark")
+    named = os.environ.get("SPARK_HOME")
+    return Path(named or ("" if spec is None or spec.origin is None else Path(spec.origin).parent))
+
+
+def _is_unpacked(package: str) -> bool:
+    """Whether a worker finds the package where it was installed, and not in an archive of Spark's alone."""
+    spec = find_spec(package)
+    origin = None if spec is None else spec.origin
+    return origin is not None and any(Path(origin).is_relative_to(path) for path in getsitepackages())

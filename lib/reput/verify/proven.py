@@ -1,0 +1,329 @@
+"""What a verification has proven of sealed segments, and the file that keeps it for the next one.
+
+A segment is sealed when another one follows it: no broker writes to it any more. Of a sealed segment is kept
+what binds the result to the bytes that it was proven from:
+
+* of the segment, the digest of each part, or where it lies elsewhere its pin (the ETag);
+* of each queue, which units are its messages', and their sum (:mod:`reput.verify.sums`) as they were
+  compared;
+* of each index file, how many entries point into the segment, and their sum.
+
+:mod:`reput.verify.proofs` is what a run makes of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.errors import SettingsError
+from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import IndexHeader
+from reput.remote.left_out import KnownFile
+from reput.verify.outside import Seen
+from reput.verify.report import Difference
+from reput.verify.sums import Sum
+from reput.verify.units import Unit, UnitRange
+
+_Queue = tuple[str, int]
+#: What tells a file from what it was; None where that can't be told.
+Identity = tuple[int | str, ...] | None
+
+FORMAT = 2
+
+
+@dataclass(slots=True)
+class QueueProof:
+    """A queue's messages of one segment.
+
+    Attributes:
+        first, next: queueOffsets of its first, and after its last.
+        end: physical offset after the last.
+        sum: of its units, as they were compared.
+        ranges: units that differ.
+    """
+
+    first: int
+    next: int
+    end: int
+    sum: int
+    ranges: list[UnitRange] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SegmentProof:
+    """What was proven of a sealed segment.
+
+    Attributes:
+        base, length: as :class:`reput.log.segments.Segment`.
+        identity: of its file.
+        sha256: (end, digest) of each part in order, physical offsets; empty where it lies elsewhere.
+        messages, message_bytes: whole records.
+        last_timestamp: storeTimestamp of its last message, ms; 0 without one.
+        last_unit: physical offset and storeTimestamp of the last message with a unit; -1, 0 without one.
+        without_unit: (topic, messages, physical offset of the first) where a topic got no units.
+        queues: its consume queues.
+        index: by the name of an index file, how many of its entries point here, and their sum.
+    """
+
+    base: int
+    length: int
+    identity: Identity
+    sha256: list[tuple[int, str]]
+    messages: int
+    message_bytes: int
+    last_timestamp: int
+    last_unit: tuple[int, int]
+    without_unit: list[tuple[bytes, int, int]]
+    queues: dict[_Queue, QueueProof]
+    index: dict[str, Sum]
+
+    @property
+    def end(self) -> int:
+        """Physical offset after it."""
+        return self.base + self.length
+
+
+@dataclass(slots=True)
+class IndexProof:
+    """What was proven of an index file by itself.
+
+    Attributes:
+        identity: of its file.
+        header: its first bytes.
+        end: the ordinal after its last entry.
+        least, greatest: of the positions of each block, int64[blocks].
+        before: what its header was compared with: endPhyOffset of the file before it.
+        sound: nothing is wrong with its slots and chains.
+    """
+
+    identity: Identity
+    header: IndexHeader
+    end: int
+    least: NDArray[np.int64]
+    greatest: NDArray[np.int64]
+    before: int
+    sound: bool
+
+
+@dataclass(slots=True)
+class Proofs:
+    """What a verification leaves for the next one.
+
+    Attributes:
+        place: of the store.
+        verified: when it was made, ISO 8601.
+        settings: what else the result depends on, as a digest.
+        segments: by base.
+        queue_files: identity of each file that units were read from, by queue and first byte.
+        seen: what was found of these files' places outside of what the log has.
+        index_files: by name.
+        first_seen: when each finding was first there, by :func:`finding_key`.
+        told: findings about what was proven before, told until all is verified again.
+    """
+
+    place: str = ""
+    verified: str = ""
+    settings: str = ""
+    segments: dict[int, SegmentProof] = field(default_factory=dict)
+    queue_files: dict[tuple[str, int, int], Identity] = field(default_factory=dict)
+    seen: dict[tuple[str, int, int], Seen] = field(default_factory=dict)
+    index_files: dict[str, IndexProof] = field(default_factory=dict)
+    first_seen: dict[str, str] = field(default_factory=dict)
+    told: list[Difference] = field(default_factory=list)
+
+    def encode(self) -> bytes:
+        """As a file has it: JSON, compressed."""
+        queues = sorted({queue for segment in self.segments.values() for queue in segment.queues})
+        number = {queue: at for at, queue in enumerate(queues)}
+        facts = {
+            "format": FORMAT,
+            "place": self.place,
+            "verified": self.verified,
+            "settings": self.settings,
+            "queues": queues,
+            "segments": [_segment_out(one, number) for _, one in sorted(self.segments.items())],
+            "queue_files": [
+                [*key, identity, self.seen.get(key)] for key, identity in sorted(self.queue_files.items())
+            ],
+            "index_files": {
+                name: {
+                    "header": one.header.encode().hex(),
+                    **{key: getattr(one, key) for key in ("identity", "end", "before", "sound")},
+                    "least": _array_out(one.least),
+                    "greatest": _array_out(one.greatest),
+                }
+                for name, one in self.index_files.items()
+            },
+            "first_seen": self.first_seen,
+            "told": [asdict(one) for one in self.told],
+        }
+        return gzip.compress(json.dumps(facts, separators=(",", ":")).encode(), 6, mtime=0)
+
+    @classmethod
+    def decode(
+        cls,
+        data: bytes,
+        path: Path,
+        next_step: str = "Move it away: then all is verified again",
+        *,
+        any_format: bool = False,
+    ) -> Proofs:
+        """What :meth:`encode` made.
+
+        Args:
+            path: of the file, to be named.
+            next_step: what the operator can do about one that can't be read.
+            any_format: one of another format is taken as well, as proof of nothing.
+
+        Raises:
+            SettingsError: it made no such thing.
+        """
+        try:
+            facts = json.loads(gzip.decompress(data))
+            if any_format and isinstance(facts["format"], int) and facts["format"] != FORMAT:
+                return cls()
+            if facts["format"] != FORMAT:
+                raise ValueError(f"format {facts['format']}")
+            queues = [(topic, queue_id) for topic, queue_id in facts["queues"]]
+            segments = [_segment_in(one, queues) for one in facts["segments"]]
+            files = [((topic, queue, base), *rest) for topic, queue, base, *rest in facts["queue_files"]]
+            return cls(
+                facts["place"],
+                facts["verified"],
+                facts["settings"],
+                {one.base: one for one in segments},
+                {key: _identity(was) for key, was, _ in files},
+                {key: Seen(*seen) for key, _, seen in files if seen is not None},
+                {
+                    name: IndexProof(
+                        _identity(one["identity"]),
+                        IndexHeader.decode(bytes.fromhex(one["header"])),
+                        one["end"],
+                        _array_in(one["least"]),
+                        _array_in(one["greatest"]),
+                        one["before"],
+                        one["sound"],
+                    )
+                    for name, one in facts["index_files"].items()
+                },
+                facts["first_seen"],
+                [Difference(**one) for one in facts["told"]],
+            )
+        except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError, zlib.error) as error:
+            raise SettingsError(
+                "what was proven before can't be read",
+                path=path,
+                expected=f"a file that reput wrote, of format {FORMAT}",
+                found=str(error) or type(error).__name__,
+                next_step=next_step,
+            ) from error
+
+    def known_files(self) -> dict[str, KnownFile]:
+        """Files of a store elsewhere that needn't be copied while they stay as they are, by name."""
+        found = {}
+        for (topic, queue_id, base), identity in self.queue_files.items():
+            if (one := known_file(identity)) is not None:
+                seen = self.seen.get((topic, queue_id, base))
+                empty_from = -1 if seen is None else seen.after
+                if empty_from >= 0:
+                    one = one._replace(written=min(max(empty_from * UNIT_LENGTH - base, 0), one.size))
+                directory = names.queue_directory(Path(), topic, queue_id)
+                found[(directory / names.offset_name(base)).as_posix()] = one
+        for name, proof in self.index_files.items():
+            if (one := known_file(proof.identity)) is not None:
+                found[f"{names.INDEX}/{name}"] = one
+        return found
+
+
+def known_file(identity: Identity) -> KnownFile | None:
+    """A file elsewhere; None for one here, and where it can't be told from others."""
+    match identity:
+        case (int(size), str(pin)):
+            return KnownFile(size, pin, size)
+    return None
+
+
+def _segment_out(one: SegmentProof, number: Mapping[_Queue, int]) -> dict[str, object]:
+    facts = {
+        key: getattr(one, key)
+        for key in (
+            "base",
+            "length",
+            "identity",
+            "sha256",
+            "messages",
+            "message_bytes",
+            "last_timestamp",
+            "last_unit",
+        )
+    }
+    return {
+        **facts,
+        "without_unit": [[topic.hex(), *rest] for topic, *rest in one.without_unit],
+        "queues": [
+            [number[queue], part.first, part.next - part.first, one.end - part.end, part.sum]
+            for queue, part in one.queues.items()
+        ],
+        "ranges": [
+            [number[queue], *_range_out(each)] for queue, part in one.queues.items() for each in part.ranges
+        ],
+        "index": one.index,
+    }
+
+
+def _segment_in(facts: dict[str, Any], queues: Sequence[_Queue]) -> SegmentProof:
+    end = facts["base"] + facts["length"]
+    found = {
+        queues[number]: QueueProof(first, first + count, end - before, total)
+        for number, first, count, before, total in facts["queues"]
+    }
+    for number, *each in facts["ranges"]:
+        found[queues[number]].ranges.append(_range_in(each))
+    return SegmentProof(
+        facts["base"],
+        facts["length"],
+        _identity(facts["identity"]),
+        [(stop, digest) for stop, digest in facts["sha256"]],
+        facts["messages"],
+        facts["message_bytes"],
+        facts["last_timestamp"],
+        (facts["last_unit"][0], facts["last_unit"][1]),
+        [(bytes.fromhex(topic), count, position) for topic, count, position in facts["without_unit"]],
+        found,
+        {name: (count, total) for name, (count, total) in facts["index"].items()},
+    )
+
+
+def _range_out(one: UnitRange) -> list[object]:
+    expected = None if one.expected is None else list(one.expected)
+    return [one.kind, one.field, one.first, one.end, one.count, expected, list(one.found), one.shift]
+
+
+def _range_in(facts: list[Any]) -> UnitRange:
+    kind, what, first, end, count, expected, found, shift = facts
+    return UnitRange(
+        kind, what, first, end, count, None if expected is None else Unit(*expected), Unit(*found), shift
+    )
+
+
+def _identity(facts: list[int | str] | None) -> Identity:
+    return None if facts is None else tuple(facts)
+
+
+def _array_out(values: NDArray[np.int64]) -> str:
+    return base64.b64encode(values.astype("<i8").tobytes()).decode()
+
+
+def _array_in(text: str) -> NDArray[np.int64]:
+    return np.frombuffer(base64.b64decode(text), "<i8").astype(np.int64)
