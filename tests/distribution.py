@@ -243,7 +243,7 @@ def look(trial: Trial, store: GoldenStore) -> None:
 def rebuild(trial: Trial, store: GoldenStore) -> None:
     """What needs Spark: the demo, rebuilds by the command and the job, the sources by their names."""
     given = ["--broker-conf", trial.work / "broker.conf", "--rocketmq-version", store.version]
-    trial("reput", "demo")
+    trial("reput", "demo", "--dir", trial.work / "demo")  # else it stays among the temporary files
     trial("reput", "rebuild", store.root, "--out", trial.work / "one", *given)
     job = trial.root / "share" / "reput" / "jobs" / "rebuild.py"
     trial("spark-submit", "--master", "local[2]", job, store.root, "--out", trial.work / "two", *given)
