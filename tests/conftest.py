@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from reput.errors import SparkError
+from reput.spark import class_archive
 from tests import quick
 
 if TYPE_CHECKING:
@@ -33,6 +36,23 @@ collect_ignore = ["compat", "spark"] if quick.QUICK else []
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("repeat")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the JVMs of all tests start with an archive of Java's classes, which the first run makes.
+
+    It lies in pytest's own cache: the user's isn't touched, and no test depends on what is there.
+    """
+    if quick.QUICK or hasattr(config, "workerinput") or class_archive.VARIABLE in os.environ:
+        return
+    place = config.rootpath / ".pytest_cache" / "java"
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ[class_archive.VARIABLE] = str(place)
+    found = class_archive.find()
+    # Of a few tests the first run would take longer by this.
+    if getattr(config.option, "numprocesses", None) and found is not None and found.path() is None:
+        with suppress(SparkError):  # then they start without
+            class_archive.make()
 
 
 @pytest.fixture(autouse=True, scope="session")
