@@ -90,7 +90,7 @@ def _lag(options: VerifyOptions) -> int | None:
 
     try:
         settings = StoreSettings.load(
-            options.store, options.broker_conf, options.rocketmq_version, dledger=True
+            options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
         )
         return sum(row.lag for row in lag(settings).rows)
     except ReputError:
