@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from reput.format.consumequeue import FIELDS, PRE_BLANK_SIZE, UNIT_LENGTH
 from tests.compat.compiled import instance
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import JavaError, Jvm, private
@@ -74,6 +77,18 @@ def places(queues: Families) -> dict[Queue, Places]:
         topic = key[5 : 5 + int.from_bytes(key[:4])].decode()
         queue = topic, int.from_bytes(key[-13:-9], signed=True)
         found.setdefault(queue, {})[int.from_bytes(key[-8:])] = int.from_bytes(value[:8])
+    return found
+
+
+def in_files(root: Path) -> dict[Queue, Places]:
+    """What the units of consume queue files lead to."""
+    found: dict[Queue, Places] = {}
+    for path in sorted((root / "consumequeue").glob("*/*/*")):
+        units = np.frombuffer(path.read_bytes(), np.dtype(FIELDS))
+        first = int(path.name) // UNIT_LENGTH
+        for row in np.flatnonzero((units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE)).tolist():
+            queue = path.parent.parent.name, int(path.parent.name)
+            found.setdefault(queue, {})[first + row] = int(units["position"][row])
     return found
 
 

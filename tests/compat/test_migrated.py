@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
-from reput.format.consumequeue import FIELDS, PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.job.migrate import migrate
 from reput.job.options import RebuildOptions
 from reput.rocksdb import opened
@@ -17,7 +15,7 @@ from tests import rocksdbs
 from tests.compat.broker import Broker
 from tests.compat.jvm import Jvm
 from tests.compat.message import Message
-from tests.compat.served import Places, Queue, places, problems, serve
+from tests.compat.served import in_files, places, problems, serve
 from tests.golden.store import GoldenStore, unpack
 
 if TYPE_CHECKING:
@@ -160,15 +158,3 @@ def test_the_real_stores_serve_what_was_migrated(jvm: Jvm, tmp_path: Path, spark
     served = problems(serve(jvm, of_rocksdb.root, config, expected), expected, 0)
     found["back"] = [line for line in served if line != "nothing was compacted"]  # files never are
     assert {kind: lines for kind, lines in found.items() if lines} == {}
-
-
-def in_files(root: Path) -> dict[Queue, Places]:
-    """What the units of consume queue files lead to."""
-    found: dict[Queue, Places] = {}
-    for path in sorted((root / "consumequeue").glob("*/*/*")):
-        units = np.frombuffer(path.read_bytes(), np.dtype(FIELDS))
-        first = int(path.name) // UNIT_LENGTH
-        for row in np.flatnonzero((units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE)).tolist():
-            queue = path.parent.parent.name, int(path.parent.name)
-            found.setdefault(queue, {})[first + row] = int(units["position"][row])
-    return found

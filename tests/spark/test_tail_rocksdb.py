@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from reput.errors import UnsupportedError
 from reput.format import names
 from reput.job import TailOptions
-from reput.job.tail import tail
 from reput.store.compare import compare
 from tests import rocksdbs
+from tests.compat.served import in_files, places
 from tests.golden.store import GoldenStore
 from tests.rebuilds import broker_conf, golden
 from tests.spark.test_tail import tailing
@@ -29,12 +27,20 @@ def options(store: GoldenStore, conf: Path, out: Path) -> TailOptions:
     return TailOptions(store.root, out, broker_conf=conf, rocketmq_version=store.version)
 
 
-def test_queues_in_rocksdb_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store_type", ["defaultRocksDB", "default"])
+def test_of_queues_in_rocksdb_files_are_made(spark: SparkSession, tmp_path: Path, store_type: str) -> None:
+    """Whatever broker.conf says of them: they come from the log."""
     store = golden("5.3.3-rocksdb-mixed", tmp_path)
+    store.manifest["config"]["storeType"] = store_type
     out = tmp_path / "out"
-    with pytest.raises(UnsupportedError, match="storeType asks for consume queues in RocksDB"):
-        tail(options(store, broker_conf(store), out), lambda: spark, threading.Event())
-    assert not out.exists()
+    with tailing(options(store, broker_conf(store), out), spark) as running:
+        running.reach(_end(store))
+    assert running.summary is not None
+    assert running.summary.exit_code == 0
+    said = running.summary.basis.kept
+    assert any("files are made" in line for line in said) == (store_type != "default")
+    assert in_files(out) == places(store.dump()["consumequeue"])
+    assert list((out / names.CONSUME_QUEUE).rglob("CURRENT")) == []
 
 
 def test_topics_in_rocksdb(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from reput.config.broker_conf import JAVA_WHITE, BrokerConf
 from reput.errors import UnsupportedError
 from reput.format import names
 
+#: RocksDB's own, as a broker's of any release leaves them.
+_FILES = "CURRENT, IDENTITY, LOCK, LOG*, MANIFEST-*, OPTIONS-*, *.log and *.sst"
+
 
 def _loaded_types(conf: BrokerConf) -> list[str]:
     """``combineCQLoadingCQTypes``. Source: ``StoreType.fromString``: names between ``;``, large or small."""
@@ -107,10 +110,22 @@ def refuse_rocksdb(root: Path, conf: BrokerConf, queues: str | None) -> None:
                     if queues is None
                     else f"queues in {queues}/ alone: a broker doesn't start with both"
                 ),
-                found=f"{mark.name}, which is RocksDB's",
-                next_step="Give reput the broker's own broker.conf. With rocksdbCQDoubleWriteEnable=true the "
-                "broker keeps consume queue files, too; what an earlier storeType left can be moved away.",
+                found=_of_rocksdb(mark.parent),
+                next_step="If the broker keeps its queues in RocksDB, give its own broker.conf "
+                "(storeType=defaultRocksDB, or rocksdbCQDoubleWriteEnable=true where it keeps files, too). "
+                f"If it doesn't, an earlier storeType has left this: move {_FILES} of {mark.parent} away",
             )
+
+
+def _of_rocksdb(directory: Path) -> str:
+    """What of RocksDB lies there, in words."""
+    try:
+        found = [path.name for path in directory.iterdir()]
+    except OSError:
+        return "CURRENT"
+    tables = sum(name.endswith(".sst") for name in found)
+    manifest = next((name for name in sorted(found) if name.startswith("MANIFEST-")), "no MANIFEST")
+    return f"CURRENT, {manifest} and {tables:,} *.sst"
 
 
 def _is_file(path: Path) -> bool:
@@ -126,7 +141,7 @@ def _not_known(conf: BrokerConf, key: str, what: str) -> UnsupportedError:
         f"{_where(conf, key)}{key} asks for {what}, which this command doesn't know",
         path=conf.path,
         found=None if entry is None else f"{entry.key}={entry.value}",
-        next_step="docs/formats/rocksdb.md says which commands do.",
+        next_step="docs/formats/rocksdb.md says which commands do",
     )
 
 

@@ -107,7 +107,7 @@ def _lag(
     try:
         if settings is None:
             settings = StoreSettings.load(
-                options.store, options.broker_conf, options.rocketmq_version, dledger=True
+                options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
             )
         return total_lag(settings, ends)
     except ReputError:

@@ -136,6 +136,11 @@ class Intended:
         return names.OUTPUT if self.selection.is_all else names.QUEUES
 
 
+_FILES_ALL_THE_SAME = (
+    "the broker keeps its queues in RocksDB: files are made of the log as with storeType=default"
+)
+
+
 def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
     """Read a run's settings, and look at its log and its output.
 
@@ -154,12 +159,15 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
         options.broker_conf,
         options.rocketmq_version,
         dledger=not follows,
-        rocksdb=not follows,
+        rocksdb=True,
+        elsewhere=follows,
         asked=options.asked,
         changes=options.changes,
     )
     if follows:  # files alone: a database isn't added to while its broker writes it
-        settings = replace(settings, rocksdb=RocksDBSettings())
+        said = () if settings.rocksdb.files else (_FILES_ALL_THE_SAME,)
+        basis = replace(settings.basis, kept=(*settings.basis.kept, *said))
+        settings = replace(settings, rocksdb=RocksDBSettings(), basis=basis)
     log = without_unwritten_end(discover(settings))
     topics = known_topics(settings.config)
     known = None if topics is None else frozenset(topics)
@@ -172,6 +180,7 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
         index=options.index and settings.message_index_enable and selection.is_all,
         bytes_per_batch=options.max_bytes_per_trigger,
         batch_topics=selection.batch,
+        databases=selection.is_all,
     )
     decided = deciding(settings, options, selection)
     if follows:

@@ -131,7 +131,12 @@ def first_segment(
     """
     check_store(options.store)
     settings = StoreSettings.load(
-        options.store, options.broker_conf, options.rocketmq_version, asked=options.asked
+        options.store,
+        options.broker_conf,
+        options.rocketmq_version,
+        rocksdb=True,
+        elsewhere=True,
+        asked=options.asked,
     )
     if options.out is None or _has_segment(settings):
         yield Awaited(settings, is_there=True)

@@ -84,7 +84,7 @@ def load(options: Mapping[str, str], *, dledger: bool, derived: bool) -> tuple[S
         own = Path(conf.replace(STORE, str(path))) if conf else None
         # Spark asks in several processes, one after the other, and tasks read when these are gone.
         root = here(path, derived=derived, shared=True)
-        return StoreSettings.load(root, own, version, dledger=dledger, rocksdb=True)
+        return StoreSettings.load(root, own, version, dledger=dledger, rocksdb=True, elsewhere=not derived)
 
     return tuple(found for _, found in each(paths_of(options), settings, skips=skips(options)))
 

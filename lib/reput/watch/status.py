@@ -254,7 +254,11 @@ def _measure_lag(status: Status, opening: Opening, broker_conf: Path | None) -> 
 
     try:
         settings = StoreSettings.load(
-            Path(opening.store), broker_conf, status.rocketmq_version or None, rocksdb=True
+            Path(opening.store),
+            broker_conf,
+            status.rocketmq_version or None,
+            rocksdb=True,
+            elsewhere=True,
         )
         force = bool(opening.settings.get("force_verify_prop_crc", settings.force_verify_prop_crc))
         probe = LagProbe(replace(settings, force_verify_prop_crc=force))

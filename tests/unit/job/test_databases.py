@@ -12,9 +12,13 @@ from reput.errors import StoreError, UnsupportedError
 from reput.format import names
 from reput.format.rocksdbqueue import QueueEnd, checkpoint_value, offset_key, offset_value
 from reput.job.databases import carried, with_delivery_state
-from reput.job.options import RebuildOptions
+from reput.job.options import RebuildOptions, TailOptions
 from reput.job.plan import intended, prepare
+from reput.output.writer import BatchWriter
+from reput.source.stores import load
+from tests.compat.served import in_files, places
 from tests.golden.store import GoldenStore, unpack
+from tests.local import NoLedger, Runner, parts_of
 from tests.rebuilds import tree
 
 
@@ -103,3 +107,27 @@ def test_a_database_that_cant_be_read_isnt_needed(golden: GoldenStore) -> None:
     assert finding.kind == "expired-queues"
     assert finding.path.startswith(str(golden.root / "consumequeue"))
     assert "begin at 0 again" in finding.outcome
+
+
+@pytest.mark.parametrize("store_type", ["defaultRocksDB", "default"])
+def test_a_tail_makes_files_of_a_log_whose_queues_are_in_rocksdb(tmp_path: Path, store_type: str) -> None:
+    """Whatever broker.conf says of them; Spark's part of it is tests/spark/test_tail_rocksdb.py's."""
+    store = unpack("5.3.3-rocksdb-mixed", tmp_path / "store")
+    store.manifest["config"]["storeType"] = store_type
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    out = tmp_path / "out"
+    asked = TailOptions(store.root, out, broker_conf=conf, rocketmq_version=store.version)
+    with prepare(asked, follows=True) as plan:
+        assert any("files are made" in line for line in plan.settings.basis.kept) == (store_type != "default")
+        target = plan.target(flush_in_tasks=False)
+        assert not target.in_rocksdb
+        writer = BatchWriter(target, plan.journal, plan.log, Runner(), abort_present=plan.abort_present)
+        writer._ledger = NoLedger()  # type: ignore[assignment]
+        writer.begin()
+        writer.write(parts_of(plan.log, 0, plan.end, 1 << 20, 0), 0)
+        writer.finish()
+        options = {"path": str(store.root), "brokerconf": str(conf), "rocketmqversion": store.version}
+        (settings,) = load(options, dledger=False, derived=False)
+        assert settings.root == store.root
+    assert in_files(out) == places(store.dump()[names.CONSUME_QUEUE])
+    assert not list(out.rglob("CURRENT"))
