@@ -39,12 +39,13 @@ def commands(command: Any, *path: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def methods(kind: type) -> list[str]:
-    """What a class has, by name, that isn't its own matter."""
-    return sorted(
-        f"{name}({', '.join(inspect.signature(value).parameters)})" if inspect.isfunction(value) else name
-        for name, value in vars(kind).items()
-        if not name.startswith("_")
-    )
+    """What a class has, by name, that isn't its own matter; of methods each parameter, too."""
+    found = []
+    for name, value in sorted(vars(kind).items()):
+        if not name.startswith("_"):
+            given = inspect.signature(value).parameters if inspect.isfunction(value) else ()
+            found += [name, *(f"{name}({one})" for one in given)]
+    return found
 
 
 def typed(columns: Mapping[str, str]) -> list[str]:
