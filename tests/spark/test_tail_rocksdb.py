@@ -32,6 +32,7 @@ def test_of_queues_in_rocksdb_files_are_made(spark: SparkSession, tmp_path: Path
     """Whatever broker.conf says of them: they come from the log."""
     store = golden("5.3.3-rocksdb-mixed", tmp_path)
     store.manifest["config"]["storeType"] = store_type
+    store.write_broker_conf(broker_conf(store))
     out = tmp_path / "out"
     with tailing(options(store, broker_conf(store), out), spark) as running:
         running.reach(_end(store))

@@ -88,7 +88,14 @@ STEPS = (
 _FUNCTIONS = ("rmtree", "write")
 _PART_BYTES = 150_000
 
-BY_NAME = {step.name: step for step in STEPS}
+#: Of databases and of what is put in a store's place; a tail has none.
+IN_PLACE = (
+    Step("4", "units put aside, not flushed", ("sync",), r"\.reput/staging/\.reput/rocksdb/", BEFORE, 2),
+    Step("database", "made, not named", ("rename",), r"\.reput/staging/consumequeue/CURRENT$", BEFORE),
+    Step("swap", "begun", ("exchange",), r"consumequeue$", AFTER),
+)
+
+BY_NAME = {step.name: step for step in (*STEPS, *IN_PLACE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +227,7 @@ class _End:
                     argument = Path(f"/proc/self/fd/{argument}").readlink()
             if isinstance(argument, str | Path) and str(argument).startswith(self._out):
                 found.append(str(argument)[len(self._out) :])
-            if call not in ("rename", *_FUNCTIONS):
+            if call not in ("rename", "exchange", *_FUNCTIONS):
                 break  # numbers that follow are no descriptors
         return found
 

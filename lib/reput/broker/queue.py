@@ -19,6 +19,7 @@ from reput.broker.queue_ext import ExtModel
 from reput.format.consumequeue import FIELDS, PRE_BLANK, UNIT_LENGTH
 from reput.format.consumequeue import UNIT as UNITS
 from reput.format.consumequeueext import MAX_ADDRESS
+from reput.store.reading import pread
 
 UNIT = np.dtype(FIELDS)
 _BLANK = np.frombuffer(PRE_BLANK, UNIT)
@@ -369,9 +370,10 @@ def _head(file: QueueFile, units: int) -> bytes:
     """
     if file.head is None:
         length = min(_HEAD, units * UNIT_LENGTH)
-        fd = os.open(file.path or "", os.O_RDONLY | os.O_CLOEXEC)
+        path = file.path or ""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            file.head = os.pread(fd, length, 0).ljust(length, b"\0")
+            file.head = pread(path, fd, length, 0).ljust(length, b"\0")
         finally:
             os.close(fd)
     return file.head
