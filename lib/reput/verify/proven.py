@@ -39,7 +39,9 @@ _Queue = tuple[str, int]
 #: What tells a file from what it was; None where that can't be told.
 Identity = tuple[int | str, ...] | None
 
+#: 1: without place and headers, and with nothing of what lies outside of the log; still read.
 FORMAT = 2
+READABLE = (1, 2)
 
 
 @dataclass(slots=True)
@@ -184,17 +186,20 @@ class Proofs:
         Args:
             path: of the file, to be named.
             next_step: what the operator can do about one that can't be read.
-            any_format: one of another format is taken as well, as proof of nothing.
+            any_format: one of an unknown format is taken as well, as proof of nothing.
 
         Raises:
             SettingsError: it made no such thing.
         """
         try:
             facts = json.loads(gzip.decompress(data))
-            if any_format and isinstance(facts["format"], int) and facts["format"] != FORMAT:
+            if any_format and isinstance(facts["format"], int) and facts["format"] not in READABLE:
                 return cls()
-            if facts["format"] != FORMAT:
+            if facts["format"] not in READABLE:
                 raise ValueError(f"format {facts['format']}")
+            if facts["format"] != FORMAT:
+                # Its settings are another format's, so that no file would be believed; what was told stays.
+                facts |= {"place": "", "queue_files": [], "index_files": {}}
             queues = [(topic, queue_id) for topic, queue_id in facts["queues"]]
             segments = [_segment_in(one, queues) for one in facts["segments"]]
             files = [((topic, queue, base), *rest) for topic, queue, base, *rest in facts["queue_files"]]
