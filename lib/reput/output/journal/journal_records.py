@@ -10,6 +10,8 @@ import json
 import struct
 from collections.abc import Iterator
 from dataclasses import asdict, astuple, fields
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
@@ -24,6 +26,7 @@ READABLE = (1, 2)
 _FRAME = struct.Struct(">II")
 _MAX_RECORD = 1 << 31
 _BATCH_BEGINS = b'{"start":'
+_TOPICS_AT_ONCE = 4096
 _SELDOM = (
     "without_unit",
     "breaks",
@@ -38,10 +41,18 @@ _ALWAYS = [each.name for each in fields(Batch) if each.name not in (*_OWN_FORM, 
 _STATE = [each.name for each in fields(State) if each.name not in _OWN_FORM]
 
 
-def frame(payload: dict[str, Any]) -> bytes:
-    """A record's bytes."""
-    data = json.dumps(payload, separators=(",", ":")).encode()
-    return _FRAME.pack(len(data), crc32(data)) + data
+def frame(payload: dict[str, Any], queues: dict[tuple[str, int], QueueState] | None = None) -> bytes:
+    """A record's bytes.
+
+    Args:
+        queues: become its "queues", the last of its fields. Of a million they are made some at a time.
+    """
+    data = _dumped(payload)
+    if queues is not None:
+        text = ",".join(_dumped(topics)[1:-1] for topics in _by_topic(queues))
+        data = f'{data[:-1]},"queues":{{{text}}}}}'
+    encoded = data.encode()
+    return _FRAME.pack(len(encoded), crc32(encoded)) + encoded
 
 
 def opening(begun: Opening, snapshot: int | None) -> bytes:
@@ -59,7 +70,6 @@ def batch(done: Batch, number: int, committed: int) -> bytes:
         committed: when, ms by the wall clock; for stepping back in time, not for anything that is derived.
     """
     payload: dict[str, Any] = {name: getattr(done, name) for name in _ALWAYS}
-    payload["queues"] = _queues(done.queues)
     if done.index:
         payload["index"] = [[name, header.encode().hex()] for name, header in done.index]
     if done.findings:
@@ -71,7 +81,7 @@ def batch(done: Batch, number: int, committed: int) -> bytes:
             payload[name] = value
     payload["number"] = number
     payload["committed"] = committed
-    return frame(payload)
+    return frame(payload, done.queues)
 
 
 def snapshot(state: State) -> bytes:
@@ -79,11 +89,11 @@ def snapshot(state: State) -> bytes:
     return frame(
         {
             "snapshot": {name: getattr(state, name) for name in _STATE},
-            "queues": _queues(state.queues),
             "index": [[name, header.encode().hex()] for name, header in state.index],
             "findings": [finding.stored() for finding in state.findings],
             "salvaged": [astuple(each) for each in state.salvaged],
-        }
+        },
+        state.queues,
     )
 
 
@@ -142,30 +152,38 @@ def to_state(payload: bytes) -> State:
     return State(**facts.pop("snapshot"), **facts)
 
 
-def _queues(queues: dict[tuple[str, int], QueueState]) -> dict[str, list[list[Any]]]:
-    """By topic, since a topic's name is longer than all the numbers of a queue."""
+def _dumped(facts: dict[str, Any]) -> str:
+    return json.dumps(facts, separators=(",", ":"))
+
+
+def _by_topic(queues: dict[tuple[str, int], QueueState]) -> Iterator[dict[str, list[list[Any]]]]:
+    """The rows of some topics at a time, since a topic's name is longer than all the numbers of a queue."""
     topics: dict[str, list[list[Any]]] = {}
-    for (topic, queue_id), state in queues.items():
-        row: list[Any] = [queue_id, state.first, state.next, state.end, state.units, state.bytes]
-        more: dict[str, Any] = {}
-        if state.shift:
-            row.append(state.shift)
-        if state.lone_zero:
-            row.append(state.lone_zero)
-        if state.appended:
-            more["appended"] = state.appended
-        if state.is_batch and state.appended:
-            more["is_batch"] = True
-        if state.unproven is not None:
-            more["unproven"] = state.unproven
-        if more:
-            row.append(more)
-        known = topics.get(topic)
-        if known is None:
-            topics[topic] = [row]
-        else:
-            known.append(row)
-    return topics
+    for topic, found in groupby(sorted(queues), key=itemgetter(0)):
+        topics[topic] = [_row(queue[1], queues[queue]) for queue in found]
+        if len(topics) == _TOPICS_AT_ONCE:
+            yield topics
+            topics = {}
+    if topics:
+        yield topics
+
+
+def _row(queue_id: int, state: QueueState) -> list[Any]:
+    row: list[Any] = [queue_id, state.first, state.next, state.end, state.units, state.bytes]
+    more: dict[str, Any] = {}
+    if state.shift:
+        row.append(state.shift)
+    if state.lone_zero:
+        row.append(state.lone_zero)
+    if state.appended:
+        more["appended"] = state.appended
+    if state.is_batch and state.appended:
+        more["is_batch"] = True
+    if state.unproven is not None:
+        more["unproven"] = state.unproven
+    if more:
+        row.append(more)
+    return row
 
 
 def _queue(row: list[Any]) -> QueueState:
