@@ -9,13 +9,16 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from reput.errors import LogWentBackError
 from reput.format import names
+from reput.log.segments import discover
 from reput.output.journal.journal import Journal
 from reput.output.step_back import last_standing, step_back
+from reput.output.writer import BatchWriter
 from reput.replay.state import State
 from reput.store.lock import OutputLock
 from tests.laid_out import Run, Spec, lay_out, runs, specs, store_of
-from tests.local import Store, outputs, rebuild_locally, target_of
+from tests.local import Runner, Store, opened_output, outputs, rebuild_locally, target_of
 from tests.memory import scratch
 from tests.quick import examples
 
@@ -91,3 +94,32 @@ def known(state: State) -> object:
     """What a state says that depends on the log alone."""
     queues = {queue: (facts.first, facts.next, facts.end) for queue, facts in state.queues.items()}
     return queues, state.index, state.messages, state.cursor, state.last_position, state.last_record
+
+
+@pytest.mark.parametrize("body", [77, 40], ids=["other lengths", "the same lengths"])
+def test_a_log_that_grew_past_the_cursor_before_the_cut_was_seen(body: int) -> None:
+    """Nothing of it is committed, and the next start takes what is the log's now."""
+    kept = [Spec(body=40) for _ in range(4)]
+    before = lay_out([*kept, *(Spec(body=40) for _ in range(3))], segment_size=4000)
+    after = lay_out([*kept, *(Spec(body=body, later=60_000) for _ in range(9))], segment_size=4000)
+    with scratch() as place:
+        out = place / "out"
+        out.mkdir()
+        store = store_of(place / "store", before, "5.5.0")
+        target = target_of(store, out)
+        with opened_output(target, discover(store.settings)) as journal:
+            writer = BatchWriter(
+                target, journal, discover(store.settings), Runner(), look=lambda: discover(store.settings)
+            )
+            writer.begin()
+            writer.write_to(before.end, 0)
+            (path,) = (store.root / names.COMMIT_LOG).iterdir()
+            path.write_bytes(after.segments[0][1])
+            with pytest.raises(LogWentBackError):
+                writer.write_to(after.end, 1)
+            assert journal.state.cursor == before.end
+            writer.abandon()
+        assert stepped_back(store, out) is not None
+        rebuild_locally(store, out)
+        rebuild_locally(store, place / "fresh")
+        assert outputs(out) == outputs(place / "fresh")

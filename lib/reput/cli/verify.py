@@ -149,6 +149,7 @@ def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, d
         SettingsError: options don't go together, or what is in the file can't be read, or is another store's.
         OutputError: the file can't be written there.
     """
+    from reput.config.log_places import absolute
     from reput.job.nightly import Again
     from reput.verify.proven import Proofs
 
@@ -164,7 +165,7 @@ def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, d
             expected="--proofs without --against and --queue",
             found="--against or --queue",
         )
-    place = url_of(store) if is_url(store) else str(store.absolute())
+    place = url_of(store) if is_url(store) else str(absolute(store))
     new_file(proofs, None if is_url(store) else store, force=True)
     if proofs.exists():
         with reporting("what was proven before can't be read", proofs):

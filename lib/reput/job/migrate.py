@@ -22,7 +22,7 @@ from reput.config.evidence import Basis
 from reput.config.java_properties import Property
 from reput.config.kept import ConfigPlace, Form, Kind, decide
 from reput.config.settings import StoreSettings
-from reput.errors import SettingsError, StoreError, UnsupportedError
+from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import consumequeue, names, rocksdbqueue
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.job import databases
@@ -230,8 +230,12 @@ def migrate(
     started = time.perf_counter()
     check_here(options.store)
     root = Path(os.path.abspath(options.store))
-    finished, findings, differs = _finish(root)
-    migration, options = plan_migration(options, to, estimates=False)  # a rebuild does that
+    asked, (finished, findings, differs) = options, _finish(root)
+    try:
+        migration, options = plan_migration(asked, to, estimates=False)  # a rebuild does that
+    except ReputError:
+        _keep_told(root, findings, differs)
+        raise
     shown(migration)
     if migration.already:
         migration.lacking += [*findings, *differs]
@@ -242,6 +246,13 @@ def migrate(
         stages = {"check": time.perf_counter() - started}
         kept = plan.swapped
         if kept is None:
+            # A broker that was ending when the plan was made may have written its last offsets since.
+            if plan_migration(asked, to, estimates=False)[0].config != migration.config:
+                raise StoreError(
+                    "topics, groups or offsets have changed since the plan was made",
+                    path=root / names.CONFIG,
+                    next_step="Run the same command again",
+                )
             stages |= stage(plan, start_spark, listener, announce)
             findings, differs = _from_databases(plan) if to == FILE else ([], [])
             _note(plan, findings, differs)
@@ -278,8 +289,20 @@ def _finish(root: Path) -> tuple[str | None, list[str], list[str]]:
 def _note(plan: Plan, findings: list[str], differs: list[str]) -> None:
     """Write down what is to be told, before the files change that it comes from."""
     of_log = [str(finding) for finding in plan.journal.state.findings]
-    data = json.dumps({"findings": [*findings, *of_log], "differs": differs}).encode()
-    files.write_atomically(plan.root / _TOLD, data, plan.owner)
+    files.write_atomically(plan.root / _TOLD, _to_tell([*findings, *of_log], differs), plan.owner)
+
+
+def _keep_told(root: Path, findings: list[str], differs: list[str]) -> None:
+    """Have the next run tell what this one, which is refused, has taken from a swap that it finished."""
+    if findings or differs:
+        owner = Owner.of_store(root, [root / names.COMMIT_LOG])
+        staging = staging_of(root)
+        files.make_dirs(staging, owner)
+        files.write_atomically(staging / _TOLD, _to_tell(findings, differs), owner)
+
+
+def _to_tell(findings: list[str], differs: list[str]) -> bytes:
+    return json.dumps({"findings": findings, "differs": differs}).encode()
 
 
 def _told(staging: Path) -> tuple[list[str], list[str]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from reput.build.placement import Breaks
-from reput.errors import Finding
+from reput.errors import Finding, LogWentBackError, SegmentGoneError
 from reput.format import names
 from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
 from reput.format.checkpoint import StoreCheckpoint
@@ -326,6 +326,8 @@ class BatchWriter:
         if not (scan.audited or scan.tasks.is_here):  # else this process wrote all of it itself
             self._audit(scan, list(scan.queues.ranges(self._target.settings.consume_queue_file_size)))
         dropped = list(scan.queues.restarted())
+        self._check_same_log()
+        self._await_checkpoint()
         self._journal.append(batch)
         self._target.selection.remember(batch.queues)
         for queue, before, now in dropped:
@@ -342,7 +344,6 @@ class BatchWriter:
             raise
         self.stages.end("ledger")
         if flushed is not None:
-            self._await_checkpoint()
             # Its name is what moves it. Until that is on disk, it is an older batch's, which is as good.
             self._checkpointing = flushed.result().put_in_place_beside()
             if self._look is None:
@@ -382,8 +383,13 @@ class BatchWriter:
         shutil.rmtree(self._target.scratch, ignore_errors=True)
 
     def abandon(self) -> None:
-        """Close what is open; scratch stays, so that the next start rolls back."""
+        """Close what is open; scratch stays, so that the next start rolls back.
+
+        Raises:
+            OutputError: the last checkpoint's name may not be on disk.
+        """
         self._live.abandon()
+        self._await_checkpoint()
 
     def finish(self) -> None:
         """Make ledger and checkpoint agree with the journal, for a run that had nothing to do."""
@@ -587,6 +593,38 @@ class BatchWriter:
 
     def _reported(self) -> set[tuple[str, int]]:
         return {(finding.kind, finding.offset) for finding in self._journal.state.findings}
+
+    def _check_same_log(self) -> None:
+        """Check that the log which was scanned is the one that was committed, up to the cursor.
+
+        Whoever follows the log sees most cuts before a batch is begun, but may look again only after the cut
+        log has grown past the cursor. A log is written front to back: while the record before the cursor
+        is what it was, so is what was scanned behind it.
+
+        Raises:
+            LogWentBackError: it isn't. Nothing is committed.
+            StoreError: the segment can't be read.
+        """
+        state, log = self._journal.state, self._log
+        position = state.last_position
+        if self._look is None or not state.last_record or position < log.start:
+            return
+        segment = log.segment_at(position)
+        if segment is None and position < log.end:
+            return  # damage that came later
+        try:
+            found = record_mark(log, position, end=0)  # what is behind it may have come since
+        except SegmentGoneError:
+            return  # expired meanwhile
+        if found != state.last_record[: len(found)] or not found:
+            raise LogWentBackError(
+                "the commit log has gone back: it was cut by its broker, or is another one",
+                path=(segment or log.segments[-1]).path,
+                offset=position,
+                expected=f"the log that was read up to {state.cursor}",
+                found="its end, or other bytes",
+                next_step="Start again where the log is still the same",
+            )
 
     def _await_checkpoint(self) -> None:
         """Wait until the last checkpoint's name is on disk.

@@ -521,8 +521,12 @@ def flush_together(flush: Callable[[_T], object], items: Sequence[_T]) -> None:
         for item in items:
             flush(item)
         return
-    done = [flush_beside(partial(flush, item)) for item in items]
-    wait(done)
+    done: list[Future[object]] = []
+    try:
+        for item in items:
+            done.append(flush_beside(partial(flush, item)))
+    finally:
+        wait(done)  # whatever happens: the caller closes what they flush
     for one in done:
         one.result()
 

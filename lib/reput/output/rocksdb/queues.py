@@ -146,10 +146,10 @@ def _ends(
     written: list[Written], carried: Mapping[tuple[bytes, int], QueueEnd]
 ) -> Iterator[tuple[bytes, bytes]]:
     """The keys and values of all queues' ends, and the checkpoint, ascending."""
-    others = {rocksdbqueue.CHECKPOINT_KEY: rocksdbqueue.checkpoint_value(_end(written))} | {
+    others = {
         rocksdbqueue.offset_key(topic, queue_id, rocksdbqueue.MAX): rocksdbqueue.offset_value(*end)
         for (topic, queue_id), end in carried.items()
-    }
+    } | {rocksdbqueue.CHECKPOINT_KEY: rocksdbqueue.checkpoint_value(_end(written))}
     before = b""
     for key, value in merge(_ends_of_queues(written), sorted(others.items()), key=itemgetter(0)):
         if key != before:  # of two, the first is the queue's own
